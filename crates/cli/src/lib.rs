@@ -9,7 +9,7 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{backup, endpoints, list, manage, place, pull, schedule, single, watch};
+use commands::{backup, endpoints, list, manage, nodes, place, pull, schedule, single, watch};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;
@@ -76,6 +76,8 @@ enum Command {
     Ns(manage::Ns),
     /// List the hosts to which callbacks go, with their breakers and times
     Endpoints,
+    /// List the nodes that share the timers, or the shards that they deliver
+    Nodes(nodes::Which),
     /// Fetch timers of a queue that are due
     Claim(pull::Claim),
     /// End the delivery of fetched timers: they are done
@@ -154,6 +156,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::Schedule(what) => schedule::schedule(what, &timers, output).await,
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
         Command::Endpoints => endpoints::endpoints(&client, output).await,
+        Command::Nodes(which) => nodes::nodes(which, &client, output).await,
         Command::Claim(claim) => pull::claim(claim, &timers, output).await,
         Command::Ack(ack) => pull::ack(ack, &timers).await,
         Command::Nack(nack) => pull::nack(nack, &timers).await,

@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tourbillon_api::{
-    Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Readiness, ServiceStats,
+    Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Nodes, Readiness, ServiceStats,
 };
 
 /// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
@@ -252,6 +252,15 @@ impl Client {
     /// See [`Error`].
     pub async fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
+    }
+
+    /// The nodes that share the timers, and the shards that each of them delivers.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn nodes(&self) -> Result<Nodes, Error> {
+        self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
     /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read piece by

@@ -1,5 +1,7 @@
 //! One delivery of a timer: what its handler may know of it, and its settlement, which happens once.
 
+use crate::policy::Guarantee;
+use crate::state::{Lease, State, Token};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::future::poll_fn;
@@ -32,6 +34,9 @@ pub struct Delivery {
     pub delivery: u32,
     /// The trace context of the creation.
     pub trace: Option<Box<str>>,
+    /// The token of the lease: with it, a process that shares the store can end the delivery. `None` for a delivery at most
+    /// once, of which the store knows nothing any more.
+    pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
 
@@ -83,7 +88,14 @@ impl Settlement {
 
 impl Delivery {
     pub(crate) fn new(timer: &Timer, now: UtcMillis, lease: Arc<Settlement>) -> Self {
+        let token = match timer.state {
+            State::Leased(Lease { token, .. }) if timer.policy.guarantee == Guarantee::AtLeastOnce => {
+                Some(token)
+            }
+            _ => None,
+        };
         Self {
+            token,
             id: timer.id,
             namespace: timer.namespace.clone(),
             key: timer.key.clone(),

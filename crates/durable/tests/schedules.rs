@@ -9,8 +9,12 @@ use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::schedule::{
     Missed, Overlap, Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
 };
-use tourbillon_durable::store::{MemoryStore, RedbStore, TimerStore};
-use tourbillon_durable::timer::{Payload, TimerId};
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, RedbStore, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -350,7 +354,7 @@ fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
     // As a library without the zone sees what an earlier one has stored.
     world.put(cron("* * * * *", "Europe/Zurich"));
     let address = pollster::block_on(world.store.list(
-        tourbillon_durable::store::Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
+        Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
         None,
         9,
     ));
@@ -540,4 +544,142 @@ fn lists_are_of_one_namespace_and_paged() {
     for wrong in [String::new(), "k".repeat(129), "a\u{1f}b".to_owned()] {
         assert!(matches!(schedules.get(&ScheduleKey::new("a", wrong)), Err(ScheduleFault::Key)));
     }
+}
+
+/// A store in which another process is quicker: `first` runs before the next batch of operations.
+struct Raced {
+    store: MemoryStore,
+    first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl TimerStore for Raced {
+    fn now(&self) -> UtcMillis {
+        self.store.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        // Not under the lock: the other process has operations too.
+        let first = self.first.lock().unwrap().take();
+        if let Some(first) = first {
+            first();
+        }
+        self.store.apply(ops, durability)
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        self.store.claim(by, claim, limit)
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.store.recover(by, claim)
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        self.store.renew(by, leases)
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        self.store.reap(limit)
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        self.store.upcoming(from, until, limit)
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        self.store.get(at)
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        self.store.list(filter, cursor, limit)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.store.counts()
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.store.horizon()
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        self.store.check()
+    }
+
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        self.store.export(each)
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.store.import(timers)
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.store.subscribe(wake);
+    }
+}
+
+#[test]
+fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
+    let clock = clock();
+    let store = Arc::new(Raced { store: MemoryStore::new(clock.clone()), first: Mutex::default() });
+    let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    // Another process: it has locks of its own.
+    let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    let name = at();
+    let interpose = |change: Box<dyn FnOnce() + Send>| *store.first.lock().unwrap() = Some(change);
+    let in_other = |change: fn(&Schedules, &ScheduleKey)| {
+        let (other, at) = (other.clone(), name.clone());
+        interpose(Box::new(move || change(&other, &at)));
+    };
+
+    one.put(&name, each_minute(), template()).unwrap();
+    in_other(|other, at| drop(other.pause(at).unwrap()));
+    let (is_new, view) = one.put(&name, Schedule::new(Plan::Every(2 * MINUTE)), template()).unwrap();
+    assert!(!is_new && view.progress.paused, "the pause of the other process is kept");
+    assert_eq!(view.schedule.plan, Plan::Every(2 * MINUTE));
+
+    in_other(|other, at| drop(other.trigger(at).unwrap()));
+    let resumed = one.resume(&name).unwrap();
+    assert_eq!((resumed.progress.paused, resumed.progress.asked), (false, 1));
+
+    in_other(|other, at| drop(other.trigger(at).unwrap()));
+    one.trigger(&name).unwrap();
+    assert_eq!(one.get(&name).unwrap().progress.asked, 3);
+    let occurrences = Filter { namespace: Some("shop".into()), ..Filter::default() };
+    let listed = pollster::block_on(store.list(occurrences, None, 100)).unwrap();
+    assert_eq!(listed.timers.len(), 3, "a trigger that begins anew makes one occurrence");
+
+    in_other(|other, at| assert!(other.remove(at).unwrap()));
+    assert!(
+        matches!(one.pause(&name), Err(ScheduleFault::NotFound)),
+        "a schedule that was removed stays removed"
+    );
+    assert!(matches!(one.get(&name), Err(ScheduleFault::NotFound)));
+
+    in_other(|other, at| drop(other.put(at, each_minute(), template()).unwrap()));
+    let (is_new, _) = one.put(&name, each_minute(), template()).unwrap();
+    assert!(!is_new, "the other process was quicker");
+}
+
+#[test]
+fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
+    let clock = clock();
+    let store = Arc::new(Raced { store: MemoryStore::new(clock.clone()), first: Mutex::default() });
+    let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+    let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    world.schedules.put(&at(), each_minute(), template()).unwrap();
+    world.settle();
+    let name = at();
+    *store.first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
+    // The decision has begun when the other process removes the schedule.
+    world.advance(1);
+    assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");
+    world.advance(5);
+    assert!(world.seen.lock().unwrap().len() <= 1, "no later instant is followed: {:?}", world.seen);
 }

@@ -85,6 +85,11 @@ impl Layout {
         format!("tb:{{{name}}}:deployment").into_bytes()
     }
 
+    /// The key of the deployment's notes.
+    pub(crate) fn notes(&self) -> Vec<u8> {
+        format!("tb:{{{}}}:notes", self.name).into_bytes()
+    }
+
     /// The key of the nodes by the moments of their last signs of life.
     pub(crate) fn signs(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:nodes").into_bytes()

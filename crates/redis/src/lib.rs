@@ -11,6 +11,7 @@ mod examine;
 mod layout;
 mod lists;
 mod nodes;
+mod notes;
 mod outside;
 mod script;
 mod scripts;
@@ -26,4 +27,5 @@ mod values;
 
 pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};
+pub use notes::Note;
 pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

@@ -95,6 +95,12 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
 impl RedisBuilder {
     /// The number of shards of a deployment that is created: a power of two of at most 1,024, [`SHARDS`] by default. It
     /// stays as it is for good. A deployment that has another number is not opened.
@@ -423,5 +429,9 @@ impl TimerStore for RedisStore {
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.core.add_waker(wake);
+    }
+
+    fn is_transactional(&self) -> bool {
+        false
     }
 }

@@ -23,4 +23,4 @@ pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server, Tls, TlsError};
 pub use service::{OpenError, Principal, Service};
-pub use settings::{Settings, TelemetrySettings};
+pub use settings::{RedisSettings, Settings, TelemetrySettings};

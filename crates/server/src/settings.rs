@@ -4,6 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::{CallerSettings, Rules};
+use tourbillon_redis::Connect;
 
 /// The settings of a service.
 #[derive(Clone, Debug)]
@@ -29,12 +30,36 @@ pub struct Settings {
     pub max_delay: Duration,
     /// The rate at which timers are delivered that are late, after a downtime for example. 10,000 a second by default.
     pub catch_up_rate: Option<u32>,
+    /// The Redis that has the timers, which other nodes share. By default the timers are in a file in the folder.
+    pub redis: Option<RedisSettings>,
     /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS only.
     pub over_tls: bool,
     /// The spans of creations and deliveries. None are sent by default.
     pub telemetry: TelemetrySettings,
+}
+
+/// The Redis that has a service's timers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RedisSettings {
+    /// The servers.
+    pub connect: Connect,
+    /// The name of the deployment. The services that name the same one share its timers.
+    pub deployment: String,
+    /// The number of shards of a deployment that is made. `None` by default: a deployment is taken as it is, and made with
+    /// 64.
+    pub shards: Option<u16>,
+    /// The name of this node, for people.
+    pub node: String,
+}
+
+impl RedisSettings {
+    /// A deployment on these servers.
+    pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
+        Self { connect, deployment: deployment.into(), shards: None, node: "node".to_owned() }
+    }
 }
 
 /// The spans of OpenTelemetry that a service sends to a collector, by OTLP over HTTP with protobuf.
@@ -83,6 +108,7 @@ impl Settings {
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
+            redis: None,
             cache: 64 << 20,
             over_tls: false,
             telemetry: TelemetrySettings::default(),

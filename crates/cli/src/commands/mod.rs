@@ -4,6 +4,7 @@ pub(crate) mod backup;
 pub(crate) mod endpoints;
 pub(crate) mod list;
 pub(crate) mod manage;
+pub(crate) mod nodes;
 pub(crate) mod place;
 pub(crate) mod pull;
 pub(crate) mod schedule;

@@ -125,6 +125,21 @@ async fn each_command_sends_its_request() {
         "running": 1, "failures_in_a_row": 3, "parked": 2, "deliveries": 30, "errors": 4,
         "recent": 8, "recent_errors": 2, "p50_ms": 40, "p99_ms": 1_200, "last_error": "status 500"
     }]);
+    let nodes = json!({
+        "now": "2026-11-22T16:00:10.000Z", "shared": true,
+        "nodes": [
+            { "incarnation": "00000000000000a1", "name": "one", "version": "0.1.0", "since": "2026-11-22T15:00:00.000Z",
+              "seen": "2026-11-22T16:00:08.000Z", "live": true, "this": true, "shards": 1 },
+            { "incarnation": "00000000000000b2", "name": "two", "version": "0.1.0", "since": "2026-11-22T15:00:00.000Z",
+              "seen": "2026-11-22T15:59:10.000Z", "live": false, "this": false, "shards": 0 }
+        ],
+        "shards": [
+            { "number": 0, "owner": "00000000000000a1", "polled_ms_ago": 250, "overdue_ms": 1_500, "epoch": 3,
+              "takeovers": 1, "taken_over": "2026-11-22T15:59:30.000Z" },
+            { "number": 1, "overdue_ms": 0, "epoch": 0, "takeovers": 0 }
+        ]
+    });
+    let alone = json!({ "now": "2026-11-22T16:00:10.000Z", "shared": false, "nodes": [], "shards": [] });
     let base = "/v1/namespaces/default";
     for (arguments, answer, requests, body, out) in [
         (
@@ -259,6 +274,29 @@ async fn each_command_sends_its_request() {
             vec!["GET /v1/endpoints".to_owned()],
             json!(null),
             "shop.example:443  open for 5s  1        2       30    4       25 %           40ms  1s200ms  status 500",
+        ),
+        (
+            &["nodes"],
+            &nodes,
+            vec!["GET /v1/nodes".to_owned()],
+            json!(null),
+            "one   00000000000000a1  0.1.0    live, answers  1       1s500ms",
+        ),
+        (&["nodes"], &nodes, vec!["GET /v1/nodes".to_owned()], json!(null), "gone           0       0ms"),
+        (
+            &["nodes", "--shards"],
+            &nodes,
+            vec!["GET /v1/nodes".to_owned()],
+            json!(null),
+            "0      one   00000000000000a1  1s500ms  250ms ago  3       1          2026-11-22T15:59:30.000Z",
+        ),
+        (&["nodes", "--json"], &nodes, vec!["GET /v1/nodes".to_owned()], json!(null), r#""overdue_ms":1500"#),
+        (
+            &["nodes", "--shards"],
+            &alone,
+            vec!["GET /v1/nodes".to_owned()],
+            json!(null),
+            "shares them with no node",
         ),
         (
             &["endpoints", "--json"],

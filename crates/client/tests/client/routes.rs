@@ -36,6 +36,7 @@ async fn each_request_of_the_description_has_a_call() {
         client.lateness();
         client.horizon();
         client.endpoints();
+        client.nodes();
         client.namespaces();
         client.events(None).next();
         namespace.view();

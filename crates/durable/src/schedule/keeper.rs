@@ -15,12 +15,14 @@ use crate::store::{
 };
 use crate::timer::{Address, KeyOf, Payload, Timer};
 use crate::utc::UtcMillis;
+use core::cell::Cell;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::hash::DefaultHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use uuid::Uuid;
 
 /// The names of the jitters.
@@ -29,9 +31,14 @@ const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22)
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 const LONGEST_KEY: usize = 128;
-/// The number of locks. Changes of one schedule come one after the other.
+/// The number of locks. Changes of one schedule by this process come one after the other.
 const LOCKS: usize = 64;
 const PAUSE: Duration = Duration::from_secs(1);
+/// Attempts of a change while other processes change the same schedule.
+const TURNS: usize = 64;
+/// The longest wait for the end of a decision that another process has begun, and the pause between two looks for it.
+const SETTLING: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
@@ -218,7 +225,12 @@ type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 /// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on the
 /// calling thread.
 ///
-/// Only one process at a time may have schedules of a store, as only one process at a time can open a file.
+/// # Several processes
+///
+/// In a store that several processes share, each may change and follow the same schedules. A change is stored only in the
+/// place of the timer that it was computed from, so none is lost, and none brings back a schedule that was removed. Once a
+/// removal, a pause or a change has returned, no process makes occurrences by what was before: the call waits for the end of a
+/// decision that is under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -333,8 +345,8 @@ impl Schedules {
         Ok((timer, stored))
     }
 
-    /// The operation that stores a schedule, in place of its timer before.
-    fn store(at: &ScheduleKey, stored: &Stored, wake: Option<UtcMillis>) -> Op {
+    /// The operation that stores a schedule, in place of the timer that `mode` permits.
+    fn store(at: &ScheduleKey, stored: &Stored, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
         let Progress { paused, fault, .. } = &stored.progress;
         let state = match (fault, wake) {
             (Some(fault), _) => State::Parked(parked(fault)),
@@ -356,7 +368,50 @@ impl Schedules {
             state,
             ..Timer::new(TimerId::fresh(), Self::KIND, wake.unwrap_or(UtcMillis::ZERO))
         };
-        Op::Place(Box::new(timer), IfPresent::Replace)
+        Op::Place(Box::new(timer), mode)
+    }
+
+    /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller has no
+    /// lock: the delivery may be this process's own.
+    fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        while block_on(self.0.store.get(former.into()))?.is_some() {
+            if begun.elapsed() > SETTLING {
+                let message = "another process has begun a decision of the schedule, and has not ended it";
+                return Err(StoreError::new(StoreErrorKind::Unknown, message));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Stores what `change` computes, with the moment of the next decision. Computes it again while other processes change
+    /// the schedule.
+    fn change(
+        &self,
+        at: &ScheduleKey,
+        change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
+    ) -> Result<ScheduleView, ScheduleFault> {
+        let lock = self.lock(at);
+        for _ in 0..TURNS {
+            let now = self.0.store.now();
+            let (stored, mode) = change(now)?;
+            let wake = wake(at, &stored, now);
+            let outcomes = self.apply(vec![Self::store(at, &stored, wake, mode)], Durability::PowerLoss)?;
+            let former = match outcomes.first() {
+                Some(Outcome::Created(_)) => None,
+                Some(Outcome::Replaced { old, was, .. }) => Some((*old, *was)),
+                _ => continue,
+            };
+            drop(lock);
+            if let Some((former, Phase::Leased)) = former
+                && !self.0.store.is_transactional()
+            {
+                self.await_end(former)?;
+            }
+            return Ok(view(at.clone(), stored, wake, now));
+        }
+        Err(contended().into())
     }
 
     /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. The numbers
@@ -375,7 +430,7 @@ impl Schedules {
     }
 
     /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent calls
-    /// with the same `most` do not exceed it together.
+    /// with the same `most` do not exceed it together, unless they are of several processes.
     ///
     /// # Errors
     ///
@@ -394,24 +449,30 @@ impl Schedules {
             return Err(ScheduleFault::EndBeforeStart);
         }
         let _room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
-        let _lock = self.lock(at);
-        let now = self.0.store.now();
-        let (is_new, progress) = match self.load(at) {
-            Ok((_, before)) => (false, before.progress.changed(&before.schedule, &schedule, now)?),
-            Err(ScheduleFault::NotFound) => {
-                if most < u64::MAX && self.number_in(&at.namespace)? >= most {
-                    return Err(ScheduleFault::Full(most));
+        let is_new = Cell::new(false);
+        let view = self.change(at, |now| {
+            let (progress, mode) = match self.load(at) {
+                Ok((timer, before)) => {
+                    let progress = before.progress.changed(&before.schedule, &schedule, now)?;
+                    (progress, IfPresent::ReplaceOnly(timer.id))
                 }
-                (true, Progress::new(TimerId::fresh(), &schedule, now)?)
-            }
-            // A record that cannot be read is replaced.
-            Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
-                (false, Progress::new(TimerId::fresh(), &schedule, now)?)
-            }
-            Err(fault) => return Err(fault),
-        };
-        let view = self.keep(at, Stored { schedule, template, progress }, now)?;
-        Ok((is_new, view))
+                Err(ScheduleFault::NotFound) => {
+                    if most < u64::MAX && self.number_in(&at.namespace)? >= most {
+                        return Err(ScheduleFault::Full(most));
+                    }
+                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Reject)
+                }
+                // A record that cannot be read is replaced.
+                Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
+                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Replace)
+                }
+                Err(fault) => return Err(fault),
+            };
+            is_new.set(mode == IfPresent::Reject);
+            let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress };
+            Ok((stored, mode))
+        })?;
+        Ok((is_new.get(), view))
     }
 
     /// The number of schedules of a namespace, by the store's counts.
@@ -424,13 +485,6 @@ impl Schedules {
         let of = Self::namespace_of(namespace);
         let count = |phase| counts.by_namespace.get(&(of.clone(), phase)).copied().unwrap_or(0);
         Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
-    }
-
-    /// Stores a schedule with the moment of its next decision. The caller has the lock.
-    fn keep(&self, at: &ScheduleKey, stored: Stored, now: UtcMillis) -> Result<ScheduleView, ScheduleFault> {
-        let wake = wake(at, &stored, now);
-        self.apply(vec![Self::store(at, &stored, wake)], Durability::PowerLoss)?;
-        Ok(view(at.clone(), stored, wake, now))
     }
 
     /// A schedule.
@@ -476,8 +530,15 @@ impl Schedules {
     /// Fails if the store fails.
     pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         at.admit()?;
-        let _lock = self.lock(at);
-        let outcomes = self.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?;
+        let outcomes = {
+            let _lock = self.lock(at);
+            self.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?
+        };
+        if let Some(Outcome::InFlight(former)) = outcomes.first()
+            && !self.0.store.is_transactional()
+        {
+            self.await_end(*former)?;
+        }
         Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
     }
 
@@ -488,10 +549,11 @@ impl Schedules {
     ///
     /// Fails if there is no such schedule, or if the store fails.
     pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
-        let _lock = self.lock(at);
-        let (_, mut stored) = self.load(at)?;
-        stored.progress.paused = true;
-        self.keep(at, stored, self.0.store.now())
+        self.change(at, |_| {
+            let (timer, mut stored) = self.load(at)?;
+            stored.progress.paused = true;
+            Ok((stored, IfPresent::ReplaceOnly(timer.id)))
+        })
     }
 
     /// Ends a pause, or tries a plan again that could not be followed.
@@ -500,11 +562,11 @@ impl Schedules {
     ///
     /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
-        let _lock = self.lock(at);
-        let (_, stored) = self.load(at)?;
-        let now = self.0.store.now();
-        let progress = stored.progress.resumed(&stored.schedule, now)?;
-        self.keep(at, Stored { progress, ..stored }, now)
+        self.change(at, |now| {
+            let (timer, stored) = self.load(at)?;
+            let progress = stored.progress.resumed(&stored.schedule, now)?;
+            Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
+        })
     }
 
     /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is under
@@ -515,17 +577,24 @@ impl Schedules {
     /// Fails if there is no such schedule, or if the store fails.
     pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
         let _lock = self.lock(at);
-        let (timer, mut stored) = self.load(at)?;
-        let now = self.0.store.now();
         let id = TimerId::fresh();
-        let occurrence = Timer { id, ..occurrence(at, &stored, now, now) };
-        stored.progress.asked += 1;
-        stored.progress.last_fired = Some(now);
-        let ops =
-            vec![Op::Place(Box::new(occurrence), IfPresent::Reject), Self::store(at, &stored, due(&timer))];
-        self.apply(ops, Durability::PowerLoss)?;
-        self.tell(at, &ScheduleEvent::Fired { id, instant: now });
-        Ok(id)
+        for _ in 0..TURNS {
+            let (timer, mut stored) = self.load(at)?;
+            let now = self.0.store.now();
+            // At each turn under the same id, so it is made once.
+            let occurrence = Timer { id, ..occurrence(at, &stored, now, now) };
+            stored.progress.asked += 1;
+            stored.progress.last_fired = Some(now);
+            let mode = IfPresent::ReplaceOnly(timer.id);
+            let place = Op::Place(Box::new(occurrence), IfPresent::Reject);
+            let ops = vec![place, Self::store(at, &stored, due(&timer), mode)];
+            let outcomes = self.apply(ops, Durability::PowerLoss)?;
+            if has_replaced(&outcomes) {
+                self.tell(at, &ScheduleEvent::Fired { id, instant: now });
+                return Ok(id);
+            }
+        }
+        Err(contended().into())
     }
 
     /// The number of instants after `after` and up to `until`, but not more than `limit`.
@@ -560,7 +629,7 @@ impl Schedules {
         limit: usize,
     ) -> Result<BackfillStep, ScheduleFault> {
         let _lock = self.lock(at);
-        let (timer, mut stored) = self.load(at)?;
+        let (mut timer, mut stored) = self.load(at)?;
         let now = self.0.store.now();
         let instants = stored.progress.instants(&stored.schedule, after, until.min(now), limit)?;
         let reached = instants.last().copied().filter(|_| instants.len() == limit.max(1));
@@ -581,10 +650,23 @@ impl Schedules {
                 _ => step.repeated += 1,
             }
         }
-        if step.stored > 0 {
+        for _ in 0..TURNS {
+            if step.stored == 0 {
+                break;
+            }
             stored.progress.asked += step.stored;
             stored.progress.last_fired = Some(now);
-            self.apply(vec![Self::store(at, &stored, due(&timer))], Durability::ProcessCrash)?;
+            let mode = IfPresent::ReplaceOnly(timer.id);
+            let outcomes =
+                self.apply(vec![Self::store(at, &stored, due(&timer), mode)], Durability::ProcessCrash)?;
+            if has_replaced(&outcomes) {
+                break;
+            }
+            (timer, stored) = match self.load(at) {
+                // The occurrences are stored, and there is nothing left to count them in.
+                Err(ScheduleFault::NotFound) => break,
+                loaded => loaded?,
+            };
         }
         Ok(step)
     }
@@ -597,15 +679,21 @@ impl Schedules {
         let _lock = self.lock(&at);
         match self.load(&at) {
             // A schedule that was changed in the meantime has another timer.
-            Ok((timer, stored)) if timer.id == delivery.id => self.act(&at, stored).unwrap_or_else(|error| {
-                Verdict::Retry { error: error.to_string().into(), after: Some(PAUSE) }
-            }),
+            Ok((timer, stored)) if timer.id == delivery.id => {
+                self.act(&at, timer.id, stored).unwrap_or_else(|error| Verdict::Retry {
+                    error: error.to_string().into(),
+                    after: Some(PAUSE),
+                })
+            }
             Ok(_) | Err(ScheduleFault::NotFound) => Verdict::Done,
             Err(error) => Verdict::Retry { error: error.to_string().into(), after: Some(PAUSE) },
         }
     }
 
-    fn act(&self, at: &ScheduleKey, stored: Stored) -> Result<Verdict, StoreError> {
+    /// Decides for a schedule whose timer is being delivered. Changes nothing if another process has changed the schedule
+    /// meanwhile: the change has given it another timer.
+    fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
+        let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
         let is_under_way = match stored.progress.last_occurrence {
             Some(id) => {
@@ -621,8 +709,11 @@ impl Schedules {
                 let reason: Box<str> = error.to_string().into();
                 let fault = Some(reason.clone());
                 let stored = Stored { progress: Progress { fault, ..stored.progress }, ..stored };
-                self.apply(vec![Self::store(at, &stored, None)], Durability::PowerLoss)?;
-                self.tell(at, &ScheduleEvent::Parked(reason));
+                if has_replaced(
+                    &self.apply(vec![Self::store(at, &stored, None, mode)], Durability::PowerLoss)?,
+                ) {
+                    self.tell(at, &ScheduleEvent::Parked(reason));
+                }
                 return Ok(Verdict::Done);
             }
         };
@@ -630,7 +721,7 @@ impl Schedules {
             // The queued instant still waits.
             return Ok(Verdict::Snooze(wake));
         }
-        let mut ops: Vec<_> = decision
+        let occurrences: Vec<_> = decision
             .fire
             .iter()
             .map(|instant| {
@@ -643,9 +734,12 @@ impl Schedules {
             Guarantee::AtLeastOnce => Durability::ProcessCrash,
             Guarantee::AtMostOnce => Durability::PowerLoss,
         };
+        let guarantee = stored.template.policy.guarantee;
         let stored = Stored { progress: decision.progress, ..stored };
-        ops.push(Self::store(at, &stored, decision.wake));
-        self.apply(ops, durability)?;
+        let keep = Self::store(at, &stored, decision.wake, mode);
+        if !self.follow(occurrences, keep, durability, guarantee)? {
+            return Ok(Verdict::Done);
+        }
         for instant in decision.fire {
             let id = TimerId::of_occurrence(stored.progress.id, instant);
             self.tell(at, &ScheduleEvent::Fired { id, instant });
@@ -661,6 +755,47 @@ impl Schedules {
         }
         Ok(Verdict::Done)
     }
+
+    /// Stores the occurrences of a decision, and the schedule after it. Returns whether the schedule was stored: otherwise
+    /// another process has changed it.
+    ///
+    /// In a store whose batches are no transactions, a process may end between the two. Occurrences at least once come first:
+    /// a repeated decision finds them by their ids. Those at most once come last.
+    fn follow(
+        &self,
+        occurrences: Vec<Op>,
+        keep: Op,
+        durability: Durability,
+        guarantee: Guarantee,
+    ) -> Result<bool, StoreError> {
+        if occurrences.is_empty() || self.0.store.is_transactional() {
+            let ops = occurrences.into_iter().chain([keep]).collect();
+            return Ok(has_replaced(&self.apply(ops, durability)?));
+        }
+        match guarantee {
+            Guarantee::AtLeastOnce => {
+                self.apply(occurrences, durability)?;
+                Ok(has_replaced(&self.apply(vec![keep], durability)?))
+            }
+            Guarantee::AtMostOnce => {
+                let is_kept = has_replaced(&self.apply(vec![keep], durability)?);
+                if is_kept {
+                    self.apply(occurrences, durability)?;
+                }
+                Ok(is_kept)
+            }
+        }
+    }
+}
+
+/// The error of a change that others were always quicker with.
+fn contended() -> StoreError {
+    StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
+}
+
+/// Whether the last operation has stored its schedule.
+fn has_replaced(outcomes: &[Outcome]) -> bool {
+    matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }
 
 /// The reason for which a schedule with this fault is parked.

@@ -73,6 +73,9 @@ pub enum IfPresent {
     Replace,
     /// The new timer takes the place of the old one and keeps the old one's due moment.
     ReplaceKeepDue,
+    /// The new timer takes the place of the old one if that has this id. Otherwise the new timer is refused, with
+    /// [`Outcome::NotFound`] if no timer has the key.
+    ReplaceOnly(TimerId),
 }
 
 /// A change of a store.
@@ -356,6 +359,12 @@ pub trait TimerStore: Send + Sync + 'static {
     /// wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each of them is a transaction of its
+    /// own, and after an error any of them may have had its effect.
+    fn is_transactional(&self) -> bool {
+        true
     }
 
     /// The processes that share the store; `None` if it is a store of one process.

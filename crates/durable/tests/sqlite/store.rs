@@ -252,15 +252,19 @@ impl Act<'_> {
         };
         let new = timer.id;
         match (old, if_present) {
+            (None, IfPresent::ReplaceOnly(_)) => Ok(Outcome::NotFound),
             (None, _) => {
                 self.store(&timer)?;
                 Ok(Outcome::Created(new))
+            }
+            (Some(old), IfPresent::ReplaceOnly(only)) if only != old.id => {
+                Ok(Outcome::KeyExists { holder: old.id, refused: Box::new(timer) })
             }
             (Some(old), IfPresent::Reject) => {
                 Ok(Outcome::KeyExists { holder: old.id, refused: Box::new(timer) })
             }
             (Some(old), IfPresent::Keep) => Ok(Outcome::Kept(old.id)),
-            (Some(old), IfPresent::Replace | IfPresent::ReplaceKeepDue) => {
+            (Some(old), _) => {
                 if if_present == IfPresent::ReplaceKeepDue {
                     (timer.due, timer.scheduled) = (old.due, old.scheduled);
                 }

@@ -50,7 +50,7 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {
-        report.add("", Grade::Refusal, format!("the servers do not answer: {error}"));
+        report.note_silence(format!("the servers do not answer: {error}"));
     }
     if let Some((found, own)) = plan.layout {
         judge_layout(found, own, &mut report);

@@ -6,6 +6,7 @@ use core::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     lines: Vec<Line>,
+    is_unanswered: bool,
 }
 
 /// A line of a [`Report`].
@@ -38,6 +39,17 @@ impl Report {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
+    }
+
+    /// Whether the servers do not answer, which may be otherwise a moment later.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.is_unanswered
+    }
+
+    pub(crate) fn note_silence(&mut self, text: impl Into<Box<str>>) {
+        self.is_unanswered = true;
+        self.add("", Grade::Refusal, text);
     }
 
     pub(crate) fn add(&mut self, server: &str, grade: Grade, text: impl Into<Box<str>>) {

@@ -7,5 +7,6 @@ mod figures;
 mod keys;
 mod life;
 mod nodes;
+mod notes;
 mod pairs;
 mod plain;

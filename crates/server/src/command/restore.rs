@@ -17,7 +17,7 @@ pub(super) fn command(json: &Arg) -> Command {
         .about("Stores the timers of a backup in the empty store of a service that does not run")
         .long_about(
             "Stores the timers, schedules and namespaces of a backup, as `tourbillon backup` writes it, in the data folder \
-             of a service that does not run and has no timers. The backup is verified before anything is stored. Timers \
+             of a service that does not run and has no timers, or in a deployment in Redis without nodes and timers. The backup is verified before anything is stored. Timers \
              that were delivered after the backup was made are delivered again, with the same ids.",
         )
         .arg(
@@ -75,9 +75,17 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         Restore { due_floor, rate }
     };
-    let restored = service::restore(&config.data, config.cache.0, file, how)?;
+    let (restored, place) = match config.redis()? {
+        Some(redis) => {
+            let place = format!("the deployment {}", redis.deployment);
+            (service::restore_shared(&redis, file, how)?, place)
+        }
+        None => {
+            (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
+        }
+    };
     for name in &restored.kept {
-        log(format_args!("the namespace {name:?} stays as it is in the folder, with its limits and secrets"));
+        log(format_args!("the namespace {name:?} stays as it is, with its limits and secrets"));
     }
     for name in &restored.bare {
         log(format_args!("the namespace {name:?} is not in the backup: it has no limits and no secrets"));
@@ -89,11 +97,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         print(format_args!("{json:#}\n"))?;
     } else {
-        print(format_args!(
-            "{}: {} timers restored, as they were at {at}\n",
-            config.data.display(),
-            restored.timers
-        ))?;
+        print(format_args!("{}: {} timers restored, as they were at {at}\n", place, restored.timers))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -154,7 +154,17 @@ async fn serve(config: &Config) -> Outcome {
             |variable| format!("{variable} is not a list of names and values as api-key=secret,other=value");
         settings.telemetry.headers = config::headers(&environment).map_err(fault)?;
     }
-    let service = Service::open(settings)?;
+    let service = match Service::open(settings) {
+        Ok(service) => service,
+        Err(error) if error.is_of_configuration() => {
+            log(error);
+            return Ok(ExitCode::from(2));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for notice in service.notices() {
+        log(notice);
+    }
     let interface = crate::http::interface(service.clone());
     let server = Server::start(listeners, &interface, tls.as_ref(), config.connection_limits())?;
     let scheme = if tls.is_some() { "https" } else { "http" };

@@ -5,6 +5,7 @@
 //! paths of these.
 
 mod file;
+mod redis;
 mod show;
 mod standard;
 mod table;
@@ -204,6 +205,7 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key}: at least 1"));
         }
+        self.check_redis()?;
         if let Some(endpoint) = &self.telemetry_endpoint
             && !cfg!(feature = "otel")
         {
@@ -261,6 +263,7 @@ impl Config {
         settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;
+        settings.redis = self.redis()?;
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

@@ -1,6 +1,6 @@
 //! The table of settings. The keys of the file, the variables, the flags and the help come from it.
 
-use super::value::{Endpoint, Form, Share, Size, Value};
+use super::value::{Endpoint, Form, ServerUrl, Share, Size, Sync, Value};
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -147,6 +147,42 @@ settings! {
 
     /// The memory for cached pages of the store.
     cache: Size, "store.cache" = "48MiB";
+
+    /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a store in the
+    /// data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or Sentinels (`redis.sentinel`).
+    redis_servers: Vec<ServerUrl>, "redis.servers" = "";
+    /// The name by which the Sentinels in `redis.servers` know the primary.
+    redis_sentinel: Option<String>, "redis.sentinel" = "";
+    /// Whether the servers are nodes of a cluster.
+    redis_cluster: bool, "redis.cluster" = "false";
+    /// The name of the deployment: the nodes that name the same one share its timers.
+    redis_deployment: String, "redis.deployment" = "tourbillon";
+    /// The number of shards of a deployment that is made: a power of two up to 1024. Zero takes a deployment as it is, and
+    /// makes one with 64.
+    redis_shards: u32, "redis.shards" = "0";
+    /// The user of the servers' access control list.
+    redis_username: Option<String>, "redis.username" = "";
+    /// The file of the user's password.
+    redis_password_file: Option<PathBuf>, "redis.password_file" = "";
+    /// The file of the Sentinels' password. A name for it stands in their URLs.
+    redis_sentinel_password_file: Option<PathBuf>, "redis.sentinel_password_file" = "";
+    /// A file of certificates, in PEM, that vouch for the servers' ones, instead of the system's.
+    redis_certificates: Option<PathBuf>, "redis.certificates" = "";
+    /// The file of the certificate that the servers ask for, in PEM.
+    redis_client_certificate: Option<PathBuf>, "redis.client_certificate" = "";
+    /// The file of that certificate's key, in PEM.
+    redis_client_key: Option<PathBuf>, "redis.client_key" = "";
+    /// What a change waits for: `none`, `wait:REPLICAS:TIME` for replicas that have it, or `waitaof:REPLICAS:TIME` for
+    /// append-only files on disks.
+    redis_sync: Sync, "redis.sync" = "none";
+    /// The name of this node for people; the host's name if it is empty.
+    redis_node: Option<String>, "redis.node" = "";
+    /// The time for a connection to a server.
+    redis_connect_timeout: Duration, "redis.connect_timeout" = "2s";
+    /// The time for a server's answer. After it the outcome of a change is not known.
+    redis_response_timeout: Duration, "redis.response_timeout" = "5s";
+    /// The time for which an operation waits for a connection, or for a server that cannot answer now.
+    redis_patience: Duration, "redis.patience" = "5s";
 
     /// The URL of a collector to which spans of OpenTelemetry are sent, by OTLP over HTTP; `/v1/traces` is its path if it has
     /// none. The program needs the feature `otel` for it.

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::guard::Range;
+use tourbillon_redis::SyncPolicy;
 use url::Url;
 
 /// What a value is in a file.
@@ -208,6 +209,77 @@ impl Value for Endpoint {
     }
 }
 
+/// The URL of a Redis server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerUrl(pub(crate) Url);
+
+impl Value for ServerUrl {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "URL";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        // A URL may have a password: the text is not repeated in the message.
+        let has_place = |url: &Url| match url.scheme() {
+            "redis" | "rediss" => url.host_str().is_some_and(|host| !host.is_empty()),
+            "unix" => !url.path().is_empty(),
+            _ => false,
+        };
+        let url = Url::parse(text).ok().filter(has_place);
+        let url = url.ok_or_else(|| "the URL is not one as redis://127.0.0.1:6379".to_owned())?;
+        if url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass") {
+            return Err(
+                "the URL must not have a password: redis.password_file names a file with it".to_owned()
+            );
+        }
+        Ok(Self(url))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// What a change in Redis waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sync(pub(crate) SyncPolicy);
+
+impl Value for Sync {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "SYNC";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let fault = || {
+            format!("{text:?} is none of none, wait:REPLICAS:TIME as wait:1:500ms, and waitaof:REPLICAS:TIME")
+        };
+        if text == "none" {
+            return Ok(Self(SyncPolicy::None));
+        }
+        let mut parts = text.splitn(3, ':');
+        let (Some(kind), Some(replicas), Some(time)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(fault());
+        };
+        let replicas: u32 = replicas.parse().map_err(|_| fault())?;
+        let timeout = Duration::parse(time).map_err(|_| fault())?;
+        if timeout.is_zero() {
+            return Err(format!("{text:?}: more than no time"));
+        }
+        match kind {
+            "wait" if replicas == 0 => Err(format!("{text:?}: at least one replica")),
+            "wait" => Ok(Self(SyncPolicy::Wait { replicas, timeout })),
+            "waitaof" => Ok(Self(SyncPolicy::WaitAof { replicas, timeout })),
+            _ => Err(fault()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self.0 {
+            SyncPolicy::Wait { replicas, timeout } => format!("wait:{replicas}:{}", timeout.show()),
+            SyncPolicy::WaitAof { replicas, timeout } => format!("waitaof:{replicas}:{}", timeout.show()),
+            _ => "none".to_owned(),
+        }
+    }
+}
+
 /// The empty text stands for none.
 impl<T: Value> Value for Option<T> {
     const FORM: Form = T::FORM;
@@ -298,6 +370,12 @@ mod tests {
         survives::<Option<Endpoint>>("https://collector.example/v1/traces");
         let Ok(Endpoint(url)) = Endpoint::parse("http://127.0.0.1:4318") else { panic!() };
         assert_eq!(url, "http://127.0.0.1:4318/v1/traces");
+        survives::<Vec<ServerUrl>>(
+            "redis://10.0.0.1:6379,rediss://name@redis.example:6380/2,unix:///run/redis.sock",
+        );
+        for text in ["none", "wait:1:500ms", "waitaof:0:1s", "waitaof:2:1s"] {
+            survives::<Sync>(text);
+        }
     }
 
     #[test]
@@ -324,6 +402,31 @@ mod tests {
         {
             let fault = Endpoint::parse(text).unwrap_err();
             assert!(!fault.contains("hunter2"), "{fault}");
+        }
+        for text in [
+            "127.0.0.1:6379",
+            "http://127.0.0.1",
+            "redis://",
+            "redis:///0",
+            "redis://u:hunter2@redis.example",
+            "redis://:hunter2@redis.example",
+            "unix:///run/redis.sock?pass=hunter2",
+        ] {
+            let fault = ServerUrl::parse(text).unwrap_err();
+            assert!(!fault.contains("hunter2"), "{fault}");
+        }
+        for text in [
+            "",
+            "wait",
+            "wait:1",
+            "wait:0:1s",
+            "wait:1:0s",
+            "wait:-1:1s",
+            "wait:1:1",
+            "sync:1:1s",
+            "waitaof::1s",
+        ] {
+            assert!(Sync::parse(text).is_err(), "{text:?}");
         }
     }
 }

@@ -50,6 +50,14 @@ impl Board {
         self.changed.notify_one();
     }
 
+    /// Notes that a timer was found which another process may have parked for this reason.
+    pub(crate) fn found(&self, reason: Reason) {
+        let is_known = self.lock().parked.contains_key(&reason);
+        if !is_known {
+            self.parked(reason);
+        }
+    }
+
     /// Makes the usher look at a reason: there may be room.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();

@@ -120,6 +120,11 @@ impl Gates {
 
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
+        if self.namespaces.is_shared() && !rates.contains_key(name) {
+            // What is put back may arrive at another node, and be parked there again: not more often than the rate permits.
+            let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
+            rates.insert(name.into(), paced);
+        }
         let Some(paced) = rates.get_mut(name) else { return Wanted::Now(1) };
         paced.rate.set(per_second);
         if now >= paced.coming_until {

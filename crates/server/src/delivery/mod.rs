@@ -12,6 +12,7 @@ mod board;
 mod callback;
 mod desk;
 mod doubt;
+mod elsewhere;
 mod gates;
 mod places;
 mod pull;
@@ -27,16 +28,17 @@ pub(crate) use places::MOST_WAITING;
 pub(crate) use reason::Reason;
 
 use crate::record::{Endpoints, Flights};
-use crate::service::{Counters, Events, Namespaces};
+use crate::service::{Counters, Events, Namespaces, event};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
-use tourbillon_durable::Builder;
 use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::{Builder, Verdict};
 
 /// The deliveries of a service.
 pub(crate) struct Deliveries {
@@ -47,6 +49,7 @@ pub(crate) struct Deliveries {
     events: Events,
     board: Arc<board::Board>,
     desk: Arc<Desk>,
+    elsewhere: Option<elsewhere::Elsewhere>,
     usher: Arc<usher::Usher>,
 }
 
@@ -77,11 +80,12 @@ impl Deliveries {
             (Arc::clone(&watch), Arc::clone(flights), Arc::clone(endpoints)),
             (settings.rules, telemetry.clone()),
         );
-        let pulls =
-            pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch), telemetry.clone());
+        let elsewhere = namespaces.shared().map(elsewhere::Elsewhere::new);
+        let seen = (Arc::clone(&watch), telemetry.clone());
+        let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), seen, elsewhere.clone());
         let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
         let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
-        Self { callbacks, pulls, watch, doubts, events, board, desk, usher }
+        Self { callbacks, pulls, watch, doubts, events, board, desk, elsewhere, usher }
     }
 
     /// Adds the handlers of all kinds, and the observer.
@@ -105,7 +109,7 @@ impl Deliveries {
         let (doubts, board, usher) = (&self.doubts, Arc::clone(&self.board), Arc::clone(&self.usher));
         let (doubts, events) = (Arc::clone(doubts), self.events.clone());
         drop(tokio::spawn(doubts.run(Arc::clone(&store), board, usher, events)));
-        drop(tokio::spawn(Arc::clone(&self.usher).run(store)));
+        drop(tokio::spawn(Arc::clone(&self.usher).run(store, self.elsewhere.is_some())));
     }
 
     /// Looks at all parked timers again, after a change of a namespace.
@@ -121,6 +125,50 @@ impl Deliveries {
     /// The desk at which receivers fetch timers.
     pub(crate) fn desk(&self) -> &Desk {
         &self.desk
+    }
+
+    /// Ends the delivery of a claim, on whatever node it is open.
+    pub(crate) async fn end_claim(
+        &self,
+        namespace: &str,
+        claim: &str,
+        verdict: Verdict,
+    ) -> Result<(), Problem> {
+        let Some(elsewhere) = &self.elsewhere else { return self.desk.end(namespace, claim, verdict).await };
+        match self.desk.end(namespace, claim, verdict.clone()).await {
+            Err(problem) if problem.kind == ProblemKind::ClaimEnded => {}
+            ended => return ended,
+        }
+        let timer = elsewhere.end(namespace, claim, &verdict).await?;
+        let (kind, detail) = match &verdict {
+            Verdict::Retry { error, .. } | Verdict::Dead(error) => {
+                (EventKind::Failed, Some(error.to_string()))
+            }
+            _ => (EventKind::Delivered, None),
+        };
+        self.events.show(|| api::Event {
+            id: Some(timer.id.to_string()),
+            key: timer.key.as_deref().map(str::to_owned),
+            attempt: Some(timer.failures.saturating_add(1)),
+            detail,
+            ..event(kind, namespace)
+        });
+        Ok(())
+    }
+
+    /// Prolongs a claim, on whatever node it is open. Returns the moment at which its time is over.
+    pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        match (self.desk.renew(namespace, claim).await, &self.elsewhere) {
+            (Err(problem), Some(elsewhere)) if problem.kind == ProblemKind::ClaimEnded => {
+                elsewhere.renew(namespace, claim).await
+            }
+            (renewed, _) => renewed,
+        }
+    }
+
+    /// Whether other nodes hand timers over too.
+    pub(crate) fn has_others(&self) -> bool {
+        self.elsewhere.is_some()
     }
 
     /// Sends receivers away, gives back what they had, and puts no more timers back.

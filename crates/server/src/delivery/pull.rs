@@ -1,6 +1,7 @@
 //! A timer that is due and that a receiver fetches.
 
 use super::desk::{Desk, OpenClaim, Order};
+use super::elsewhere::Elsewhere;
 use super::gates::Gates;
 use super::reason::Reason;
 use super::watch::Watch;
@@ -21,11 +22,18 @@ pub(crate) struct Pulls {
     desk: Arc<Desk>,
     watch: Arc<Watch>,
     telemetry: Telemetry,
+    /// The claims of all nodes, if there are others.
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Pulls {
-    pub(crate) fn new(gates: Arc<Gates>, desk: Arc<Desk>, watch: Arc<Watch>, telemetry: Telemetry) -> Self {
-        Self { gates, desk, watch, telemetry }
+    pub(crate) fn new(
+        gates: Arc<Gates>,
+        desk: Arc<Desk>,
+        (watch, telemetry): (Arc<Watch>, Telemetry),
+        elsewhere: Option<Elsewhere>,
+    ) -> Self {
+        Self { gates, desk, watch, telemetry, elsewhere }
     }
 
     /// Hands the timer to a receiver that waits, and waits for the end of its claim.
@@ -49,7 +57,7 @@ impl Pulls {
         };
         let timeout = Duration::from_millis(timeout_ms.into());
         let mut span = self.telemetry.claim(delivery, &queue);
-        let Some(claim) = claim(delivery, &span, body, timeout) else {
+        let Some(claim) = claim(delivery, &span, body, timeout, self.elsewhere.as_ref()) else {
             span.discard();
             return Verdict::Retry { error: "the system gave no random number".into(), after: None };
         };
@@ -58,7 +66,7 @@ impl Pulls {
             return park(&reason);
         };
         self.watch.started(delivery);
-        let verdict = attend(open, timeout).await;
+        let verdict = attend(open, timeout, self.elsewhere.as_ref().map(|all| (all, &*claim.claim))).await;
         span.ended(verdict.as_ref());
         drop(span);
         verdict.unwrap_or_else(|| park(&reason))
@@ -66,12 +74,24 @@ impl Pulls {
 }
 
 /// Waits for the end of a claim. Returns `None` if the timer is to be given back.
-async fn attend(mut open: OpenClaim, timeout: Duration) -> Option<Verdict> {
+async fn attend(
+    mut open: OpenClaim,
+    timeout: Duration,
+    elsewhere: Option<(&Elsewhere, &str)>,
+) -> Option<Verdict> {
     let begin = Instant::now();
     let mut until = begin + timeout;
     loop {
         match tokio::time::timeout_at(until, open.order()).await {
             Err(_) => {
+                let rest = match elsewhere {
+                    Some((all, claim)) if until < begin + LONGEST_CLAIM => all.rest(claim).await,
+                    _ => None,
+                };
+                if let Some(rest) = rest {
+                    until = (Instant::now() + rest).min(begin + LONGEST_CLAIM);
+                    continue;
+                }
                 let error = "the receiver did not end its claim in time".into();
                 return Some(Verdict::Retry { error, after: None });
             }
@@ -89,12 +109,20 @@ async fn attend(mut open: OpenClaim, timeout: Duration) -> Option<Verdict> {
     }
 }
 
-fn claim(delivery: &Delivery, span: &Span, body: Vec<u8>, timeout: Duration) -> Option<Claim> {
+fn claim(
+    delivery: &Delivery,
+    span: &Span,
+    body: Vec<u8>,
+    timeout: Duration,
+    elsewhere: Option<&Elsewhere>,
+) -> Option<Claim> {
     let mut name = [0; 16];
     getrandom::fill(&mut name).ok()?;
+    let name = u128::from_ne_bytes(name);
+    let long = elsewhere.and_then(|all| all.name(name, delivery));
     let (body, body_base64) = shown_body(body);
     Some(Claim {
-        claim: format!("{:032x}", u128::from_ne_bytes(name)),
+        claim: long.unwrap_or_else(|| format!("{name:032x}")),
         id: delivery.id.to_string(),
         key: delivery.key.as_deref().map(str::to_owned),
         labels: delivery.labels.iter().map(|label| label.to_string()).collect(),

@@ -5,7 +5,7 @@
 //! no timer depends on a wake-up.
 //!
 //! At its start it reads the timers that are parked, page by page, since a reason that held when the process ended may
-//! hold no more.
+//! hold no more. Beside other nodes it goes on with that: what a node has parked that is gone by now, the others find.
 
 use super::board::Board;
 use super::desk::Desk;
@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const BATCH: usize = 500;
 /// The number of parked timers that are read at once at the start.
 const PAGE: u32 = 100;
+/// The pause between two pages later on.
+const REST: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) struct Usher {
@@ -41,8 +43,8 @@ impl Usher {
     }
 
     /// Works until the board is closed.
-    pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn TimerStore>) {
-        drop(tokio::spawn(Arc::clone(&self).find_parked(Arc::clone(&store))));
+    pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
+        drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
         let mut alarms = Alarms::default();
         let mut round = present() + ROUND;
         while !self.board.is_closed() {
@@ -91,6 +93,30 @@ impl Usher {
         if found.is_err() && !self.board.is_closed() {
             tokio::time::sleep(PAUSE).await;
             self.board.look_at(&reason);
+        }
+    }
+
+    /// Notes all timers that are parked, and then, beside other nodes, again and again for what they are parked.
+    async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
+        Arc::clone(&self).find_parked(Arc::clone(&store)).await;
+        while has_others && !self.board.is_closed() {
+            tokio::time::sleep(ROUND).await;
+            let mut cursor = None;
+            while !self.board.is_closed() {
+                let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
+                let Ok(page) = store.list(filter, cursor, PAGE).await else { break };
+                let reasons = page.timers.iter().filter_map(|timer| match &timer.state {
+                    State::Parked(reason) => Reason::parse(reason),
+                    _ => None,
+                });
+                reasons.for_each(|reason| self.board.found(reason));
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+                // There may be many, and this is in no hurry.
+                tokio::time::sleep(REST).await;
+            }
         }
     }
 

@@ -7,8 +7,10 @@ use crate::convert::is_name;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use core::time::Duration;
-use http::StatusCode;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode, Version};
 use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed, Role};
 use tourbillon_durable::Verdict;
 use utoipa_axum::router::OpenApiRouter;
@@ -26,10 +28,13 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 const MOST_CLAIMS: u32 = 100;
 /// The longest wait, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
+/// The longest wait where other nodes have timers too.
+const SHARED_WAIT_MS: u64 = 1_000;
 /// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
-/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`.
+/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`. Where nodes share the timers, each
+/// hands over its own, and waits for a second at most: the next request may reach another one.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })), params(("namespace" = String, Path, description = "The namespace."), ("queue" = String, Path, description = "The queue.")),
@@ -41,9 +46,10 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 async fn claim(
     State(service): State<Service>,
     right: Right,
+    version: Version,
     Path((namespace, queue)): Path<(String, String)>,
     Body(request): Body<ClaimRequest>,
-) -> Answer<Json<Claims>> {
+) -> Answer<Response> {
     right.require(Role::Writer, Some(&namespace))?;
     service.namespace(&namespace)?;
     if !is_name(&queue) {
@@ -57,9 +63,15 @@ async fn claim(
     if wait > LONGEST_WAIT_MS {
         return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
     }
-    let claims =
-        service.deliveries().desk().fetch(&namespace, &queue, max as usize, Duration::from_millis(wait));
-    Ok(Json(Claims { claims: claims.await? }))
+    let has_others = service.deliveries().has_others();
+    let wait = Duration::from_millis(if has_others { wait.min(SHARED_WAIT_MS) } else { wait });
+    let claims = service.deliveries().desk().fetch(&namespace, &queue, max as usize, wait).await?;
+    let mut response = Json(Claims { claims }).into_response();
+    if has_others && version < Version::HTTP_2 {
+        // The next request may reach another node.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }
 
 /// Acknowledges a claim: the timer is done.
@@ -77,7 +89,7 @@ async fn ack(
     Path((namespace, claim)): Path<(String, String)>,
 ) -> Answer<StatusCode> {
     right.require(Role::Writer, Some(&namespace))?;
-    service.deliveries().desk().end(&namespace, &claim, Verdict::Done).await?;
+    service.deliveries().end_claim(&namespace, &claim, Verdict::Done).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -107,7 +119,7 @@ async fn nack(
     } else {
         Verdict::Retry { error, after: retry_after_ms.map(Duration::from_millis) }
     };
-    service.deliveries().desk().end(&namespace, &claim, verdict).await?;
+    service.deliveries().end_claim(&namespace, &claim, verdict).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -126,5 +138,5 @@ async fn renew(
     Path((namespace, claim)): Path<(String, String)>,
 ) -> Answer<Json<Renewed>> {
     right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(Renewed { until: service.deliveries().desk().renew(&namespace, &claim).await? }))
+    Ok(Json(Renewed { until: service.deliveries().renew_claim(&namespace, &claim).await? }))
 }

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use tourbillon_api::{
-    Endpoint, History, Horizon, LatenessBySecond, Moment, Past, Problem, ProblemKind, Role,
+    Endpoint, History, Horizon, LatenessBySecond, Moment, Nodes, Past, Problem, ProblemKind, Role,
 };
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,6 +21,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(past_of_key))
         .routes(routes!(endpoints))
         .routes(routes!(horizon))
+        .routes(routes!(nodes))
 }
 
 /// The greatest number of intervals of an answer.
@@ -132,4 +133,14 @@ async fn endpoints(State(service): State<Service>, right: Right) -> Answer<Json<
 async fn horizon(State(service): State<Service>, right: Right) -> Answer<Json<Horizon>> {
     right.require(Role::Reader, None)?;
     Ok(Json(service.horizon().await?))
+}
+
+/// Shows the nodes that share the timers, and the shards that each of them delivers.
+#[utoipa::path(
+    get, path = "/v1/nodes", tag = "service",
+    responses((status = 200, description = "The nodes.", body = Nodes))
+)]
+async fn nodes(State(service): State<Service>, right: Right) -> Answer<Json<Nodes>> {
+    right.require(Role::Reader, None)?;
+    Ok(Json(service.nodes().await?))
 }

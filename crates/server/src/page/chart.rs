@@ -4,7 +4,7 @@
 use super::text::{number, per_hour, plain, rate, short, span};
 use askama::Template;
 use core::fmt;
-use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond};
+use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond, Node, Nodes, Shard};
 
 /// The width of a drawing. Places and widths are hundredths of a percent, and heights are pixels: a drawing is as wide as the
 /// window permits, and its texts keep their size.
@@ -200,6 +200,69 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
+/// The shards of each node that has some, or lives: a row for a node, a mark for a shard, by how late its first timer is. None
+/// if there are no shards.
+pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
+    const ROW: u64 = 44;
+    const CELL: u64 = 24;
+    let step = WIDTH / u64::try_from(nodes.shards.len()).ok().filter(|count| *count > 0)?;
+    let has_some = |node: &&Node| node.live || node.shards > 0;
+    let mut owners: Vec<(Option<&str>, &str)> = nodes
+        .nodes
+        .iter()
+        .filter(has_some)
+        .take(most)
+        .map(|node| (Some(&*node.incarnation), &*node.name))
+        .collect();
+    let is_listed = |shard: &Shard| owners.iter().any(|(owner, _)| *owner == shard.owner.as_deref());
+    if !nodes.shards.iter().all(is_listed) {
+        owners.push((None, "no node, or one that is not listed"));
+    }
+    let (mut rects, mut labels) = (Vec::new(), Vec::new());
+    for (at, (owner, name)) in (0..).zip(&owners) {
+        let top = at * ROW;
+        let is_own = |shard: &&Shard| match owner {
+            Some(owner) => shard.owner.as_deref() == Some(owner),
+            None => !owners.iter().any(|(other, _)| other.is_some() && *other == shard.owner.as_deref()),
+        };
+        let own = nodes.shards.iter().filter(is_own);
+        labels.push(Label {
+            x: Part(0),
+            y: top + BASE,
+            text: format!("{name}: {} shards", own.clone().count()),
+            class: "count",
+        });
+        for shard in own {
+            let heat = heat(shard.overdue_ms);
+            // On time, a third of the row; the latest, all of it.
+            let height = 6 + 2 * u64::from(heat);
+            let lateness = match shard.overdue_ms {
+                0 => "nothing is due".to_owned(),
+                late => format!("the first timer is due for {}", span(late)),
+            };
+            let looked = shard.polled_ms_ago;
+            let looked = looked.map_or_else(String::new, |age| format!(", looked at {} ago", span(age)));
+            rects.push(Rect {
+                x: Part(u64::from(shard.number) * step),
+                y: top + BELOW + CELL - height,
+                width: Part((step - step / 8).max(1)),
+                height,
+                class: format!("h{heat}"),
+                title: format!("shard {} of {name}: {lateness}{looked}", shard.number),
+            });
+        }
+    }
+    let rows = u64::try_from(owners.len()).unwrap_or_default();
+    let lines = (0..rows).map(|row| Line { y: row * ROW + BELOW + CELL, text: String::new() });
+    Some(Chart {
+        name: "Shards by node and lateness",
+        height: rows * ROW,
+        rects,
+        lines: lines.collect(),
+        labels,
+    })
+}
+
 /// What the values of a series are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -345,6 +408,46 @@ mod tests {
         };
         let text = horizon(&some).unwrap().render().unwrap();
         assert!(text.contains("7 due in more than 1 s") && text.contains("1 overdue"), "{text}");
+
+        let node = |incarnation: &str, live, shards| Node {
+            incarnation: incarnation.to_owned(),
+            name: format!("node <{incarnation}>"),
+            version: "1".to_owned(),
+            since: now,
+            seen: now,
+            live,
+            this: false,
+            shards,
+        };
+        let shard = |number, owner: Option<&str>, overdue_ms| Shard {
+            number,
+            owner: owner.map(str::to_owned),
+            polled_ms_ago: Some(70),
+            overdue_ms,
+            first_due: None,
+            epoch: 1,
+            takeovers: 0,
+            taken_over: None,
+        };
+        let mut nodes = Nodes { now, shared: true, nodes: Vec::new(), shards: Vec::new() };
+        assert!(shards(&nodes, 9).is_none());
+        nodes.nodes = vec![node("a", true, 1), node("b", true, 1), node("gone", false, 0)];
+        nodes.shards = vec![shard(0, Some("a"), 0), shard(1, Some("b"), 60_000), shard(2, None, 3)];
+        let chart = shards(&nodes, 9).unwrap();
+        let heights: Vec<_> = chart.rects.iter().map(|rect| rect.height).collect();
+        assert_eq!(heights, [8, 24, 10], "the lateness can be read without colours");
+        assert_eq!(chart.labels.len(), 3, "a node that is gone and has no shards has no row");
+        let text = chart.render().unwrap();
+        for part in [
+            r#"class="h9""#,
+            "shard 1 of node &#60;b&#62;: the first timer is due for 1 min, looked at 70 ms ago",
+            "shard 0 of node &#60;a&#62;: nothing is due",
+            "shard 2 of no node",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let cut = shards(&nodes, 1).unwrap();
+        assert_eq!((cut.labels.len(), cut.rects.len()), (2, 3), "all shards are shown, if not all nodes");
 
         let mut seconds = vec![SecondLateness::default(); 60];
         assert!(lateness(&LatenessBySecond { seconds: seconds.clone() }).is_none());

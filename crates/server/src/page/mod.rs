@@ -14,6 +14,7 @@ mod endpoints;
 mod fault;
 mod live;
 mod many;
+mod nodes;
 mod overview;
 mod posted;
 mod schedules;
@@ -50,6 +51,7 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/schedules/{namespace}/{key}", get(schedules::show_schedule))
         .route("/ui/schedules/{namespace}/{key}/{verb}", post(schedules::change))
         .route("/ui/endpoints", get(endpoints::show_endpoints))
+        .route("/ui/nodes", get(nodes::show_nodes))
         .route("/ui/access", get(access::show_access))
         .route("/ui/access/namespaces/{verb}", post(access::change_namespace))
         .route("/ui/access/tokens/{verb}", post(access::change_token))

@@ -20,6 +20,8 @@ pub(super) struct Visitor {
     pub(super) mark: Box<str>,
     /// Whether the service has no tokens, and nobody signs in.
     pub(super) is_open: bool,
+    /// Whether nodes share the timers.
+    pub(super) has_nodes: bool,
 }
 
 impl Visitor {
@@ -78,12 +80,13 @@ pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
 /// The visitor of a request, none if it has not signed in.
 fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     let sessions = sessions(parts)?;
+    let has_nodes = service.namespaces().is_shared();
     if service.tokens().is_open() {
-        return Some(Visitor { principal: Principal::ALL, mark: sessions.mark(), is_open: true });
+        return Some(Visitor { principal: Principal::ALL, mark: sessions.mark(), is_open: true, has_nodes });
     }
     let session = sessions.find(cookie(&parts.headers, service.settings().over_tls)?)?;
     let principal = service.tokens().principal_of(&session.token).ok()?;
-    Some(Visitor { principal, mark: session.mark, is_open: false })
+    Some(Visitor { principal, mark: session.mark, is_open: false, has_nodes })
 }
 
 impl FromRequestParts<Service> for Visitor {

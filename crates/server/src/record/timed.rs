@@ -141,6 +141,10 @@ impl TimerStore for Timed {
         self.store.leave()
     }
 
+    fn is_transactional(&self) -> bool {
+        self.store.is_transactional()
+    }
+
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {
         self.store.nodes()
     }

@@ -4,13 +4,16 @@
 //! label that callers choose: a host or a namespace is in the answers of the HTTP interface.
 
 use super::Service;
+use super::nodes::poll_age;
 use crate::record::{BOUNDS, Histogram};
 use core::fmt::{self, Write as _};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::Counts;
+use tourbillon_durable::store::{Counts, Nodes, StoreError, StoreErrorKind};
 
+/// The time for which the store may take for a small read.
+const SLOW: Duration = Duration::from_secs(3);
 /// The words of the reasons for which the service parks timers.
 const PARKED_FOR: [&str; 6] = ["paused", "busy", "concurrency", "rate", "host", "queue"];
 
@@ -24,17 +27,24 @@ impl Service {
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
         let now = self.timers().timer_store().now();
-        let overdue = self.overdue(now).await;
-        let poll_age = self.poll_age(*overdue.as_ref().unwrap_or(&Duration::ZERO));
-        let help = "Time for which timers are due, or the store fails, and the loop has not polled.";
+        // A store that does not answer must not keep the numbers from those who look for the reason.
+        let (overdue, counts, nodes) =
+            tokio::join!(in_time(self.overdue(now)), in_time(self.counts()), in_time(self.stored_nodes()));
+        let of_shards = nodes.as_ref().ok().and_then(Option::as_ref).map_or(Duration::ZERO, poll_age);
+        let poll_age = self.poll_age(*overdue.as_ref().unwrap_or(&Duration::ZERO)).max(of_shards);
+        let help = "Time for which timers are due, or the store fails, and the loop has not polled; in a shared store, also \
+                    the time since the last look at the own shard that was left longest.";
         page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
-        if let Ok(counts) = self.counts().await {
+        if let Ok(counts) = counts {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
         }
         if let Ok(overdue) = overdue {
             let help = "Time for which the oldest pending timer is due.";
             page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());
+        }
+        if let Ok(nodes) = &nodes {
+            page.nodes(nodes.as_ref());
         }
         let last_fire = self.flights().last_fire().map_or(self.up(), |last| now - last);
         let help = "Time since the last delivery started, or since the start of the service.";
@@ -141,6 +151,12 @@ impl Service {
     }
 }
 
+/// The answer to a read of the store, or an error if it takes long.
+async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
+    tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
+}
+
 /// A page in Prometheus' text format. All names begin with `tourbillon_`.
 struct Page(String);
 
@@ -170,6 +186,19 @@ impl Page {
         }
         self.value(&format!("{name}_sum"), &[label], &sum);
         self.value(&format!("{name}_count"), &[label], &counts[BOUNDS.len()]);
+    }
+
+    /// The nodes that share the store; `None` in a store of one process.
+    fn nodes(&mut self, nodes: Option<&Nodes>) {
+        let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
+        self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
+        let shards = || nodes.iter().flat_map(|nodes| &nodes.shards);
+        let free = shards().filter(|shard| shard.owner.is_none()).count();
+        let help = "Shards of the timers that no node delivers at the moment.";
+        self.single("shards_without_node", "gauge", help, &free);
+        let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
+        let help = "How often a shard was taken from a node that had not given it back, by any node.";
+        self.single("takeovers_total", "counter", help, &takeovers);
     }
 
     fn counts(&mut self, counts: &Counts) {

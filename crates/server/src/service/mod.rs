@@ -11,12 +11,15 @@ mod idempotency;
 mod limits;
 mod metrics;
 mod namespaces;
+mod nodes;
 mod operations;
 mod place;
+mod redis;
 mod report;
 mod restore;
 mod sampling;
 mod schedules;
+mod shelf;
 mod stop;
 mod tenancy;
 mod tokens;
@@ -32,7 +35,9 @@ pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
 pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
-pub(crate) use restore::{is_half_restored, restore};
+pub(crate) use redis::{checked, open_store};
+pub(crate) use restore::{is_half_restored, restore, restore_shared};
+pub(crate) use shelf::block_on;
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
 pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
@@ -45,6 +50,8 @@ use crate::telemetry::Telemetry;
 use crate::work;
 use core::fmt;
 use core::time::Duration;
+use shelf::Shelf;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,8 +59,9 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tourbillon_callback::{Caller, CertificateError};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
+use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
+use tourbillon_redis::{Grade, Report};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
@@ -81,8 +89,19 @@ struct Inner {
     operations: Operations,
     backups: Arc<Semaphore>,
     stop: Stop,
+    /// What an administrator is to know of the start.
+    notices: Vec<Box<str>>,
+    /// Keeps the folder for this process, if no store in it does.
+    _folder: Option<File>,
     polls: Mutex<alive::Polls>,
     begun: Instant,
+}
+
+/// What a start has found, beside the store.
+#[derive(Default)]
+struct Start {
+    notices: Vec<Box<str>>,
+    folder: Option<File>,
 }
 
 /// The reason why a service was not opened.
@@ -98,6 +117,14 @@ pub enum OpenError {
     },
     /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
     HalfRestored(PathBuf),
+    /// A restore into this deployment has begun and not ended. The timers that it has are not all of the backup.
+    HalfRestoredDeployment(Box<str>),
+    /// Another service uses the folder.
+    InUse(PathBuf),
+    /// The Redis servers are refused by the checks.
+    Servers(Report),
+    /// The Redis servers cannot be reached.
+    NoServers(Report),
     /// The store cannot be opened.
     Store(StoreError),
     /// A certificate cannot be read.
@@ -116,6 +143,21 @@ impl fmt::Display for OpenError {
                 let path = path.display();
                 write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")
             }
+            Self::HalfRestoredDeployment(name) => {
+                write!(
+                    f,
+                    "a restore into the deployment {name} has not ended: run `tourbillond restore` again"
+                )
+            }
+            Self::InUse(path) => write!(f, "{}: another service uses this folder", path.display()),
+            Self::Servers(report) => {
+                f.write_str("the Redis servers are refused:")?;
+                let refused = report.lines().iter().filter(|line| line.grade() == Grade::Refusal);
+                refused.into_iter().try_for_each(|line| write!(f, " {} {};", line.server(), line.text()))
+            }
+            Self::NoServers(report) => {
+                report.lines().iter().try_for_each(|line| write!(f, "Redis: {}; ", line.text()))
+            }
             Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
@@ -125,6 +167,19 @@ impl fmt::Display for OpenError {
 }
 
 impl core::error::Error for OpenError {}
+
+impl OpenError {
+    /// Whether another start with the same settings and servers fails too.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Servers(_) => true,
+            // A deployment with another number of shards, for example.
+            Self::Store(error) => error.kind() == StoreErrorKind::Limit,
+            _ => false,
+        }
+    }
+}
 
 /// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory. Each of
 /// the three has its own limit, so none takes the room of the others.
@@ -140,7 +195,7 @@ fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
 
 impl Service {
     /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
-    /// runtime.
+    /// runtime. With settings of Redis, the timers and namespaces are there; the call waits for the servers' answers.
     ///
     /// # Errors
     ///
@@ -152,6 +207,9 @@ impl Service {
     /// Panics outside of a tokio runtime.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         files::make_folder(&settings.data).map_err(of(&settings.data))?;
+        if let Some(redis) = settings.redis.clone() {
+            return Self::open_shared(settings, &redis);
+        }
         let check = || match is_half_restored(&settings.data) {
             true => Err(OpenError::HalfRestored(settings.data.clone())),
             false => Ok(()),
@@ -176,7 +234,18 @@ impl Service {
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
         files::make_folder(&settings.data).map_err(of(&settings.data))?;
         let path = settings.data.join("namespaces.json");
-        let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
+        let namespaces = Namespaces::open(Shelf::File(path.clone())).map_err(of(&path))?;
+        Self::begin_on(settings, store, namespaces, Start::default())
+    }
+
+    /// Begins to deliver the timers of a store.
+    fn begin_on(
+        settings: Settings,
+        store: Arc<dyn TimerStore>,
+        namespaces: Namespaces,
+        start: Start,
+    ) -> Result<Self, OpenError> {
+        let namespaces = Arc::new(namespaces);
         let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
         let tokens = Tokens::open(&path).map_err(of(&path))?;
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
@@ -229,6 +298,8 @@ impl Service {
             operations,
             backups: Arc::new(Semaphore::new(backup::MOST_BACKUPS)),
             stop: Stop::new(),
+            notices: start.notices,
+            _folder: start.folder,
             polls: Mutex::new(alive::Polls::new()),
             begun: Instant::now(),
         }));
@@ -237,6 +308,7 @@ impl Service {
         }
         service.resume_operations();
         service.begin_sampling();
+        service.begin_renewing();
         Ok(service)
     }
 
@@ -269,6 +341,12 @@ impl Service {
     /// Fails if the file cannot be read.
     pub fn reload_tokens(&self, always: bool) -> io::Result<bool> {
         self.0.tokens.reload(always)
+    }
+
+    /// What an administrator is to know of the start, a line each: warnings of the checks, and files that are not used.
+    #[must_use]
+    pub fn notices(&self) -> &[Box<str>] {
+        &self.0.notices
     }
 
     /// Whether the service has no tokens and permits everything. Such a service must be reachable from this machine

@@ -1,21 +1,22 @@
 //! Namespaces: their limits and their signing secrets.
 
-use super::files;
+use super::shelf::{Shelf, block_on};
+use core::fmt;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
+use tourbillon_redis::RedisStore;
 use url::Host;
 
 /// The namespace that is always there.
 pub(crate) const DEFAULT: &str = "default";
 
 /// A namespace.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     pub(crate) limits: NamespaceLimits,
     /// The signing secrets, the newest first.
@@ -24,7 +25,7 @@ pub(crate) struct Namespace {
 }
 
 /// A signing secret.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
     pub(crate) made: Moment,
@@ -92,25 +93,57 @@ pub(super) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// The namespaces of a service.
-#[derive(Debug)]
+/// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long for
+/// the other nodes.
+pub(super) const VIEW: Duration = Duration::from_secs(5);
+/// Attempts of a change while other nodes change namespaces too.
+const TURNS: usize = 64;
+
+/// The namespaces of a service. They are in memory as they were read last: what another node changes is known here once it is
+/// read again.
 pub(crate) struct Namespaces {
-    path: PathBuf,
+    shelf: Shelf,
     /// Held by the one change that is written.
     writing: Mutex<()>,
-    map: RwLock<Arc<Map>>,
+    known: RwLock<Known>,
+}
+
+/// The namespaces as they were read.
+#[derive(Clone)]
+struct Known {
+    map: Arc<Map>,
+    version: u64,
+    /// The moment before the read.
+    at: Instant,
+}
+
+impl fmt::Debug for Namespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namespaces").field("is_shared", &self.shelf.is_shared()).finish_non_exhaustive()
+    }
+}
+
+fn completed(mut map: Map) -> Arc<Map> {
+    map.entry(DEFAULT.into()).or_default();
+    Arc::new(map)
 }
 
 impl Namespaces {
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let mut map: Map = files::read(path)?.unwrap_or_default();
-        map.entry(DEFAULT.into()).or_default();
-        Ok(Self { path: path.to_owned(), writing: Mutex::new(()), map: RwLock::new(Arc::new(map)) })
+    /// Reads the namespaces. Blocks.
+    pub(crate) fn open(shelf: Shelf) -> io::Result<Self> {
+        let at = Instant::now();
+        let (version, map) = block_on(shelf.read())?;
+        let known = RwLock::new(Known { map: completed(map), version, at });
+        Ok(Self { shelf, writing: Mutex::new(()), known })
     }
 
-    /// All namespaces as they are now.
+    fn known(&self) -> Known {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All namespaces as they are known here.
     pub(crate) fn all(&self) -> Arc<Map> {
-        Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
     /// A namespace, if there is one with this name.
@@ -118,15 +151,76 @@ impl Namespaces {
         self.all().get(name).cloned()
     }
 
-    /// Changes the namespaces and returns once the change is on the disk. Blocks.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> io::Result<T> {
+    /// Whether other nodes change the namespaces.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shelf.is_shared()
+    }
+
+    /// The deployment, if other nodes share it.
+    pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
+        match &self.shelf {
+            Shelf::File(_) => None,
+            Shelf::Shared(store) => Some(Arc::clone(store)),
+        }
+    }
+
+    /// Reads what other nodes have changed. Returns whether they have.
+    pub(crate) async fn renew(&self) -> io::Result<bool> {
+        let at = Instant::now();
+        let (version, map) = self.shelf.read().await?;
+        Ok(self.take(version, map, at))
+    }
+
+    /// Reads the namespaces again if they were last read long ago.
+    pub(crate) async fn freshen(&self) -> io::Result<()> {
+        if self.is_shared() && self.known().at.elapsed() > VIEW {
+            self.renew().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes what was read, unless something later was read meanwhile.
+    fn take(&self, version: u64, map: Map, at: Instant) -> bool {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if at < known.at {
+            return false;
+        }
+        known.at = at;
+        // Each namespace that is the same stays the same value: removals count who holds it.
+        if version == known.version {
+            return false;
+        }
+        let mut map = completed(map);
+        for (name, namespace) in Arc::make_mut(&mut map) {
+            if let Some(before) = known.map.get(name).filter(|before| **before == *namespace) {
+                *namespace = Arc::clone(before);
+            }
+        }
+        (known.map, known.version) = (map, version);
+        true
+    }
+
+    /// Changes the namespaces and returns once the change is stored. `change` is called again if another node was quicker.
+    /// Blocks.
+    pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut map = Map::clone(&self.all());
-        let answer = change(&mut map);
-        map.entry(DEFAULT.into()).or_default();
-        files::replace(&self.path, &map)?;
-        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
-        Ok(answer)
+        for _ in 0..TURNS {
+            let Known { map, version, .. } = self.known();
+            let mut map = Map::clone(&map);
+            let answer = change(&mut map);
+            map.entry(DEFAULT.into()).or_default();
+            if block_on(self.shelf.replace(version, &map))? {
+                if self.is_shared() {
+                    // If the store does not answer, the change is read here within a second after it answers again.
+                    let _is_known = block_on(self.renew());
+                } else {
+                    self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);
+                }
+                return Ok(answer);
+            }
+            block_on(self.renew())?;
+        }
+        Err(io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts")))
     }
 }
 

@@ -53,6 +53,15 @@ impl Service {
             .ok_or_else(|| Problem::new(ProblemKind::NotFound, format!("there is no namespace {name:?}")))
     }
 
+    /// A namespace as it is known here, but not from long ago: something is to be stored in it.
+    pub(super) async fn namespace_to_fill(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
+        if let Err(error) = self.namespaces().freshen().await {
+            let detail = format!("the namespaces cannot be read: {error}");
+            return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+        }
+        self.namespace(name)
+    }
+
     /// Looks at a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead` the
     /// number of creations that the store is asked for in the same transaction before this one.
     pub(super) async fn ready(
@@ -63,7 +72,7 @@ impl Service {
         pointer: &str,
         ahead: u64,
     ) -> Result<Ready, Problem> {
-        let of = self.namespace(namespace)?;
+        let of = self.namespace_to_fill(namespace).await?;
         let entered = match naming.idempotency_key {
             Some(key) if key.is_empty() || key.len() > LONGEST_IDEMPOTENCY_KEY => {
                 let detail = format!("an idempotency key has 1 to {LONGEST_IDEMPOTENCY_KEY} bytes");

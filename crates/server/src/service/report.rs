@@ -15,6 +15,8 @@ use tourbillon_durable::{Health, UtcMillis};
 
 /// The time for which the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(2);
+/// The time for which a shared store may fail before the node counts as cut off from it.
+const OUT: Duration = Duration::from_secs(2);
 /// The greatest number of hosts that are shown.
 const MOST_HOSTS: usize = 100;
 
@@ -29,6 +31,22 @@ impl Service {
         let (health, stats) = (self.timers().health(), self.timers().stats());
         let running = (stats.claims, stats.running);
         self.polls().judge(&health, running, capacity(self.settings()), Instant::now())
+    }
+
+    /// Whether the service does its work: [`alive`](Self::alive), and where nodes share a store, whether this one reaches it.
+    /// The service goes on by itself once the store answers again.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason for a person.
+    pub fn healthy(&self) -> Result<(), Box<str>> {
+        self.alive()?;
+        match self.timers().health() {
+            Health::StoreFails { since, error } if self.namespaces().is_shared() && since > OUT => {
+                Err(format!("the store has failed for {} s: {error}", since.as_secs()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The time for which the loop has not polled although the oldest due timer waits for so long, or the store fails.

@@ -1,24 +1,36 @@
-//! Restores of backups into the folder of a service that does not run.
+//! Restores of backups into the folder of a service that does not run, or into a deployment in Redis without nodes.
 //!
 //! # A restore that is killed
 //! A restore notes itself in the file `restoring` before it stores the first timer, while it has the store open, and removes
 //! the file after all is on the disk. No service opens a folder with that file. So the timers beside it are those of a
 //! restore that did not end, and the next restore may drop them.
+//!
+//! In Redis a note of the deployment has the place of the file. A restore writes it again every few seconds: a note that is old
+//! is that of a restore that was killed.
 
 use super::backup::Attached;
 use super::files;
 use super::namespaces::{Map, Namespaces};
+use super::redis::{RESTORING, open_store};
+use super::shelf::{Shelf, block_on};
 use crate::convert::is_name;
+use crate::settings::RedisSettings;
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::backup::{self, BackupError, Restore};
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{Counts, RedbStore, TimerStore};
+use tourbillon_durable::store::{
+    Counts, Durability, Filter, Op, RedbStore, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_redis::RedisStore;
 
 const STORE: &str = "timers.redb";
 const NAMESPACES: &str = "namespaces.json";
@@ -35,6 +47,12 @@ pub(crate) enum RestoreError {
     File(PathBuf, io::Error),
     /// Another process restores into the folder.
     UnderWay(PathBuf),
+    /// The deployment of this name has timers, or cannot be read or written.
+    Deployment(Box<str>, BackupError),
+    /// Another process restores into the deployment, or did so a moment ago.
+    DeploymentUnderWay(Box<str>),
+    /// These nodes run on the deployment.
+    Nodes(Box<str>, Names),
 }
 
 impl fmt::Display for RestoreError {
@@ -46,6 +64,20 @@ impl fmt::Display for RestoreError {
             }
             Self::Store(path, error) => write!(f, "{}: {error}", path.display()),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Deployment(name, BackupError::NotEmpty) => {
+                write!(f, "the deployment {name} has timers; a restore needs an empty one")
+            }
+            Self::Deployment(name, error) => write!(f, "the deployment {name}: {error}"),
+            Self::DeploymentUnderWay(name) => {
+                let seconds = DEAD.as_secs();
+                write!(
+                    f,
+                    "the deployment {name}: another restore is under way, or was killed less than {seconds} s ago"
+                )
+            }
+            Self::Nodes(name, nodes) => {
+                write!(f, "the deployment {name}: stop its nodes first: {}", nodes.join(", "))
+            }
             Self::UnderWay(path) => write!(f, "{}: another restore is under way", path.display()),
         }
     }
@@ -157,11 +189,7 @@ pub(crate) fn restore(
 ) -> Result<Restored, RestoreError> {
     let open = || File::open(from).map(BufReader::new);
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
-    let contents = backup::read(open().map_err(of(from))?).map_err(of_backup)?;
-    let attached =
-        contents.attached.as_deref().map_or(Ok(Attached { namespaces: Map::new() }), |attached| {
-            serde_json::from_str(attached).map_err(|error| of_backup(BackupError::Io(error.into())))
-        })?;
+    let (at, attached) = verified(from)?;
     files::make_folder(data).map_err(of(data))?;
     let left_behind = Mark::left_behind(data)?;
     if left_behind.is_some() {
@@ -186,8 +214,10 @@ pub(crate) fn restore(
     });
     let restored = stored.and_then(|timers| {
         let counted = counts(&store).map_err(of_store)?;
-        let (kept, bare) = add_namespaces(data, &attached, &counted)?;
-        Ok(Restored { at: contents.at, timers, kept, bare })
+        let path = data.join(NAMESPACES);
+        let added = add_namespaces(Shelf::File(path.clone()), &attached, &counted);
+        let (kept, bare) = added.map_err(of(&path))?;
+        Ok(Restored { at, timers, kept, bare })
     });
     let closed = store.close().map_err(|error| of_store(error.into()));
     let restored = restored.and_then(|restored| closed.map(|()| restored));
@@ -198,11 +228,155 @@ pub(crate) fn restore(
     restored
 }
 
+/// Reads a backup to its end. Returns its moment, and what the service has added to the timers.
+fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
+    let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
+    let file = File::open(from).map(BufReader::new).map_err(of(from))?;
+    let contents = backup::read(file).map_err(of_backup)?;
+    let attached =
+        contents.attached.as_deref().map_or(Ok(Attached { namespaces: Map::new() }), |attached| {
+            serde_json::from_str(attached).map_err(|error| of_backup(BackupError::Io(error.into())))
+        })?;
+    Ok((contents.at, attached))
+}
+
+/// The time after which the note of a restore is that of one that was killed, and the time between two writes of it.
+const DEAD: Duration = Duration::from_secs(15);
+const WRITTEN: Duration = Duration::from_secs(3);
+
+/// The note of a restore into a deployment, which a thread writes again and again for as long as the value lives.
+struct Hold {
+    end: Sender<()>,
+    thread: JoinHandle<Result<u64, StoreError>>,
+}
+
+/// Writes the note in the place of the one with this version. Returns the new version; `None` if another process was quicker.
+async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
+    let until = (store.now() + DEAD).as_millis().to_string();
+    if !store.replace_note(RESTORING, version, Some(until.as_bytes())).await? {
+        return Ok(None);
+    }
+    let note = store.note(RESTORING).await?;
+    Ok(note.filter(|note| note.value == until.as_bytes()).map(|note| note.version))
+}
+
+impl Hold {
+    /// Notes a restore. Returns whether the note of one that was killed was there; `None` if one is under way.
+    fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
+        let note = block_on(store.note(RESTORING))?;
+        let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
+        if until.is_some_and(|until| store.now() < UtcMillis::from_millis(until)) {
+            return Ok(None);
+        }
+        let before = note.as_ref().map_or(0, |note| note.version);
+        let Some(mut version) = block_on(write_note(store, before))? else { return Ok(None) };
+        let (end, ended) = channel();
+        let store = Arc::clone(store);
+        let thread = thread::Builder::new().name("tourbillond-restore".to_owned()).spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(WRITTEN) {
+                let message = "another process restores into the deployment";
+                let lost = || StoreError::new(StoreErrorKind::Closed, message);
+                version = block_on(write_note(&store, version))?.ok_or_else(lost)?;
+            }
+            Ok(version)
+        })?;
+        Ok(Some((Self { end, thread }, note.is_some())))
+    }
+
+    /// Ends the writing of the note. Returns its version, by which it can be removed.
+    fn stop(self) -> Result<u64, StoreError> {
+        drop(self.end);
+        let panicked =
+            |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
+        self.thread.join().unwrap_or_else(panicked)
+    }
+}
+
+/// Removes all timers, which no node delivers.
+fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
+    let mut cursor = None;
+    loop {
+        let page = block_on(store.list(Filter::default(), cursor, AT_ONCE))?;
+        let ops = page.timers.iter().map(|timer| Op::Cancel(timer.id.into(), None)).collect();
+        block_on(store.apply(ops, Durability::PowerLoss))?;
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// The timers that are dropped at once.
+const AT_ONCE: u32 = 200;
+
+fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
+    let counts = block_on(store.counts())?;
+    Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
+}
+
+/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the store's time. After an error
+/// the deployment has no timers, or no node starts on it before another restore has ended.
+pub(crate) fn restore_shared(
+    redis: &RedisSettings,
+    from: &Path,
+    how: impl FnOnce(UtcMillis) -> Restore,
+) -> Result<Restored, RestoreError> {
+    let name: Box<str> = redis.deployment.as_str().into();
+    let of_store = |error: StoreError| RestoreError::Deployment(name.clone(), error.into());
+    let (at, attached) = verified(from)?;
+    let store = Arc::new(open_store(redis).map_err(of_store)?);
+    let Some((hold, is_left_behind)) = Hold::take(&store).map_err(of_store)? else {
+        return Err(RestoreError::DeploymentUnderWay(name));
+    };
+    let begun = begin(&store, &name, is_left_behind);
+    let may_have_stored = begun.is_ok();
+    let restored = begun.and_then(|()| {
+        let open = || File::open(from).map(BufReader::new);
+        let stored = how(store.now()).restore(&*store, open).map_err(|error| match error {
+            BackupError::Store(_) | BackupError::NotEmpty => RestoreError::Deployment(name.clone(), error),
+            error => RestoreError::Backup(from.to_owned(), error),
+        });
+        let timers = stored?;
+        let counted = block_on(store.counts()).map_err(of_store)?;
+        let added = add_namespaces(Shelf::Shared(Arc::clone(&store)), &attached, &counted);
+        let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
+        let (kept, bare) = added.map_err(of_notes)?;
+        Ok(Restored { at, timers, kept, bare })
+    });
+    // If the note is another process's by now, so are the timers, and neither is touched.
+    let version = hold.stop().map_err(of_store)?;
+    if restored.is_err() && may_have_stored {
+        drop_timers(&store).map_err(of_store)?;
+    }
+    let is_removed = block_on(store.replace_note(RESTORING, version, None)).map_err(of_store)?;
+    if !is_removed && restored.is_ok() {
+        return Err(RestoreError::DeploymentUnderWay(name));
+    }
+    restored
+}
+
+/// Fails if there are nodes or timers. Drops the timers of a restore that was killed.
+fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
+    let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
+    let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
+    let live: Names =
+        nodes.into_iter().filter(|node| node.is_live && !node.is_this).map(|node| node.name).collect();
+    if !live.is_empty() {
+        return Err(RestoreError::Nodes(name.into(), live));
+    }
+    if is_left_behind {
+        drop_timers(store).map_err(of_store)?;
+    }
+    if !is_empty(store).map_err(of_store)? {
+        return Err(RestoreError::Deployment(name.into(), BackupError::NotEmpty));
+    }
+    Ok(())
+}
+
 /// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before, and of
 /// those that only timers name.
-fn add_namespaces(data: &Path, attached: &Attached, used: &Counts) -> Result<(Names, Names), RestoreError> {
-    let path = data.join(NAMESPACES);
-    let there: Map = files::read(&path).map_err(of(&path))?.unwrap_or_default();
+fn add_namespaces(shelf: Shelf, attached: &Attached, used: &Counts) -> io::Result<(Names, Names)> {
+    let (_, there) = block_on(shelf.read())?;
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {
         if there.contains_key(name) {
@@ -223,8 +397,7 @@ fn add_namespaces(data: &Path, attached: &Attached, used: &Counts) -> Result<(Na
         }
     }
     if !added.is_empty() {
-        let namespaces = Namespaces::open(&path).map_err(of(&path))?;
-        namespaces.change(|map| map.extend(added)).map_err(of(&path))?;
+        Namespaces::open(shelf)?.change(|map| map.extend(added.clone()))?;
     }
     Ok((kept, bare))
 }

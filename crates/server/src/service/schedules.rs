@@ -231,7 +231,7 @@ impl Service {
         new: &NewSchedule,
         sees_payloads: bool,
     ) -> Result<(bool, api::ScheduleView), Problem> {
-        let of = self.namespace(namespace)?;
+        let of = self.namespace_to_fill(namespace).await?;
         let schedule = rule(new)?;
         let template = self.template(namespace, new).await?;
         let at = ScheduleKey::new(namespace, key);
@@ -339,7 +339,7 @@ impl Service {
         namespace: &str,
         key: &str,
     ) -> Result<api::Triggered, Problem> {
-        let stays = self.namespace(namespace)?;
+        let stays = self.namespace_to_fill(namespace).await?;
         let at = ScheduleKey::new(namespace, key);
         let id = self.on_schedules(move |schedules| schedules.trigger(&at)).await?;
         self.counters().created.add(1);

@@ -1,7 +1,7 @@
 //! What administrators do to namespaces: they make, change, show and remove them, and give them secrets.
 
 use super::Service;
-use super::namespaces::{DEFAULT, Map, Namespace, SigningSecret, canonical, moment_in, now};
+use super::namespaces::{DEFAULT, Map, Namespace, SigningSecret, VIEW, canonical, moment_in, now};
 use crate::convert::{is_name, unavailable};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
@@ -30,7 +30,7 @@ impl Service {
     /// Changes the namespaces on a thread that may block.
     async fn change_namespaces<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Map) -> Result<T, Problem> + Send + 'static,
+        change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let service = self.clone();
         let changed = tokio::task::spawn_blocking(move || service.namespaces().change(change)).await;
@@ -56,7 +56,8 @@ impl Service {
             .change_namespaces(move |map| {
                 let former = map.get(&of).map(|namespace| namespace.secrets.clone());
                 let is_new = former.is_none();
-                map.insert(of, Arc::new(Namespace { limits, secrets: former.unwrap_or_default() }));
+                let secrets = former.unwrap_or_default();
+                map.insert(of.clone(), Arc::new(Namespace { limits: limits.clone(), secrets }));
                 Ok(is_new)
             })
             .await?;
@@ -76,6 +77,10 @@ impl Service {
         let of: Box<str> = name.into();
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
         let removed = self.change_namespaces(move |map| map.remove(&of).ok_or_else(there_is_none)).await?;
+        if self.namespaces().is_shared() {
+            // The other nodes create timers by what they have read.
+            tokio::time::sleep(VIEW).await;
+        }
         // From now on no timer is stored in it, but for those that were admitted before.
         let begin = Instant::now();
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
@@ -84,7 +89,7 @@ impl Service {
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
             let of: Box<str> = name.into();
             self.change_namespaces(move |map| {
-                map.entry(of).or_insert(removed);
+                map.entry(of.clone()).or_insert_with(|| Arc::clone(&removed));
                 Ok(())
             })
             .await?;
@@ -156,7 +161,7 @@ impl Service {
                 let former = namespace.active_secrets().cloned();
                 let former =
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
-                let mut secrets = vec![SigningSecret { secret: new, made: now(), until: None }];
+                let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
                 if secrets.len() > MOST_SECRETS {
                     let detail = format!("{MOST_SECRETS} secrets sign, as many as there may be");
@@ -164,7 +169,7 @@ impl Service {
                 }
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();
-                map.insert(name, Arc::new(Namespace { limits, secrets }));
+                map.insert(name.clone(), Arc::new(Namespace { limits, secrets }));
                 Ok(former_until)
             })
             .await?;

@@ -17,6 +17,8 @@ use tourbillon_durable::{Cancelled, Changed, Effect};
 
 /// The number of timers in one transaction.
 const AT_ONCE: u32 = 200;
+/// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an answer.
+const SKEW: Duration = Duration::from_millis(200);
 
 impl Service {
     /// Begins an operation. It begins even if the future is dropped.
@@ -41,6 +43,10 @@ impl Service {
             self.operations().remove(&id);
             let detail = format!("the operation could not be stored: {error}");
             return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+        }
+        if self.namespaces().is_shared() {
+            // What another node takes for the present moment may be a little earlier.
+            tokio::time::sleep(SKEW).await;
         }
         // A timer that is made after the answer is made at a later millisecond.
         for _ in 0..100 {

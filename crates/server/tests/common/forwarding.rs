@@ -32,6 +32,11 @@ pub(crate) trait Guard: Send + Sync + 'static {
         weight: u64,
         go: impl FnOnce() -> Answer<'a, T>,
     ) -> Answer<'a, T>;
+
+    /// The nodes that share the store, if there are any.
+    fn nodes(&self) -> Option<Nodes> {
+        None
+    }
 }
 
 /// The store.
@@ -113,6 +118,6 @@ impl<G: Guard> TimerStore for Forwarding<G> {
     }
 
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {
-        self.store.nodes()
+        Box::pin(async { Ok(self.guard.nodes()) })
     }
 }

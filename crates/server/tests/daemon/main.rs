@@ -13,6 +13,7 @@ mod packaging;
 mod pages;
 mod process;
 mod receiver;
+mod redis;
 mod slow;
 mod stop;
 mod tls;

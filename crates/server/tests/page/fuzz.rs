@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// The parameters of each page.
-const PARAMETERS: [(&str, &[&str]); 11] = [
+const PARAMETERS: [(&str, &[&str]); 12] = [
     ("/ui/", &["hours", "done"]),
     ("/ui/timers", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/dead", &["namespace", "q", "label", "phase", "cursor", "done"]),
@@ -15,6 +15,7 @@ const PARAMETERS: [(&str, &[&str]); 11] = [
     ("/ui/schedules/default/k", &["done"]),
     ("/ui/operations/default/x", &["done"]),
     ("/ui/endpoints", &["done"]),
+    ("/ui/nodes", &["done"]),
     ("/ui/access", &["done"]),
     ("/ui/sign-in", &["to"]),
     ("/ui/nowhere", &["to"]),

@@ -83,6 +83,7 @@ async fn an_empty_list_says_what_to_do_next() {
         ("/ui/dead", "stays until it is replayed"),
         ("/ui/dead?label=a", "Show all dead letters"),
         ("/ui/endpoints", "with its first callback"),
+        ("/ui/nodes", "a file of its own"),
     ] {
         let text = rig.get(path).await.text;
         assert!(text.contains(words), "{path} has no {words:?}: {text}");
@@ -108,6 +109,7 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
             "/ui/timers?phase=dead&q=k",
             "/ui/dead",
             "/ui/endpoints",
+            "/ui/nodes",
             "/ui/access",
         ] {
             store.guard.work();

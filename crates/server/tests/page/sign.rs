@@ -118,6 +118,7 @@ async fn a_reader_sees_no_payload_and_has_no_button_and_no_other_namespace() {
         "/ui/timers?namespace=shop",
         "/ui/dead?namespace=shop",
         "/ui/endpoints",
+        "/ui/nodes",
         "/ui/access",
         "/ui/timers/shop/x",
     ] {

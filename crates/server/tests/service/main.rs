@@ -12,6 +12,7 @@ mod fuzz;
 mod idempotency;
 mod inside;
 mod limits;
+mod nodes;
 mod operating;
 mod operations;
 mod pull;
@@ -19,6 +20,8 @@ mod receivers;
 mod report;
 mod rig;
 mod schedules;
+#[cfg(unix)]
+mod shared;
 #[cfg(feature = "otel")]
 mod spans;
 mod view;

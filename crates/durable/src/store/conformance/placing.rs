@@ -11,6 +11,7 @@ use core::time::Duration;
 pub(super) const CASES: &[Case] = &[
     ("a timer is stored as it was given", a_timer_is_stored_as_it_was_given),
     ("keys by mode and phase", keys_by_mode_and_phase),
+    ("a timer takes the place of the one that is meant", a_timer_takes_the_place_of_the_one_that_is_meant),
     ("a key belongs to its namespace", a_key_belongs_to_its_namespace),
     ("a repeated creation makes one timer", a_repeated_creation_makes_one_timer),
     ("ids are forgotten after an hour", ids_are_forgotten_after_an_hour),
@@ -114,7 +115,7 @@ fn keys_by_mode_and_phase(make: Make<'_>) {
                     assert_eq!(outcome, refused);
                 }
                 IfPresent::Keep => assert_eq!(outcome, Outcome::Kept(old.id)),
-                IfPresent::Replace | IfPresent::ReplaceKeepDue => {
+                IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_) => {
                     assert_eq!(outcome, Outcome::Replaced { new: new.id, old: old.id, was });
                     let (due, scheduled) = match mode {
                         IfPresent::ReplaceKeepDue => (old.due, old.scheduled),
@@ -384,4 +385,23 @@ fn the_last_moment(make: Make<'_>) {
     let claimed = bench.claim(9, 9_999);
     assert_eq!(claimed.leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [first.id]);
     assert_eq!(claimed.next_due, Some(UtcMillis::MAX));
+}
+
+fn a_timer_takes_the_place_of_the_one_that_is_meant(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let keyed = |due| Timer { key: Some("k".into()), ..bench.timer(due) };
+    let (first, second, third) = (keyed(1_000), keyed(2_000), keyed(3_000));
+    let over = |timer: &Timer, old: &Timer| bench.place(timer, IfPresent::ReplaceOnly(old.id));
+    assert_eq!(over(&second, &first), Outcome::NotFound, "no timer has the key");
+    bench.create(&first);
+    assert_eq!(
+        over(&second, &first),
+        Outcome::Replaced { new: second.id, old: first.id, was: Phase::Pending }
+    );
+    let refused = over(&third, &first);
+    assert!(matches!(refused, Outcome::KeyExists { holder, .. } if holder == second.id), "{refused:?}");
+    assert_eq!(bench.get("k").map(|timer| timer.id), Some(second.id));
+    assert_eq!(bench.get(third.id), None);
+    let keyless = bench.timer(0);
+    assert_eq!(over(&keyless, &second), Outcome::NotFound, "a timer without a key takes no place");
 }

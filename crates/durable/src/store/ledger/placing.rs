@@ -23,11 +23,15 @@ impl<T: Tables> Ledger<T> {
             None => None,
         };
         let Some(old) = old else {
+            if let IfPresent::ReplaceOnly(_) = if_present {
+                return Ok(Outcome::NotFound);
+            }
             self.insert(&timer)?;
             return Ok(Outcome::Created(id));
         };
         match if_present {
-            IfPresent::Reject => {
+            IfPresent::ReplaceOnly(only) if only == old.id => {}
+            IfPresent::Reject | IfPresent::ReplaceOnly(_) => {
                 return Ok(Outcome::KeyExists { holder: old.id, refused: Box::new(timer) });
             }
             IfPresent::Keep => return Ok(Outcome::Kept(old.id)),

@@ -9,6 +9,7 @@ pub(super) fn name_of(op: &Op) -> &'static str {
         Op::Place(_, IfPresent::Keep) => "place, keep",
         Op::Place(_, IfPresent::Replace) => "place, replace",
         Op::Place(_, IfPresent::ReplaceKeepDue) => "place, replace but keep due",
+        Op::Place(_, IfPresent::ReplaceOnly(_)) => "place, replace only",
         Op::Cancel(..) => "cancel",
         Op::CancelLabelled { .. } => "cancel by label",
         Op::Move(..) => "move",

@@ -1,0 +1,16 @@
+-- Reads a note: a small value that the processes of a deployment share.
+--
+-- KEYS: 1 the deployment, 2 the notes.
+-- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the name.
+-- Answers {now, version, value}: an empty version if there is no such note.
+--
+-- Changes nothing.
+
+if redis.call('HGET', KEYS[1], 'id') ~= ARGV[2] then
+  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+end
+return {
+  now,
+  redis.call('HGET', KEYS[2], 'version:' .. ARGV[3]) or '',
+  redis.call('HGET', KEYS[2], 'value:' .. ARGV[3]) or '',
+}

@@ -1,0 +1,150 @@
+//! The settings of Redis: which of them go together, and what they mean for a connection.
+
+use super::{Config, ConfigError};
+use crate::settings::RedisSettings;
+use std::io;
+use std::path::Path;
+use tourbillon_redis::{Connect, ConnectError, Tls};
+
+/// The greatest number of shards.
+const MOST_SHARDS: u32 = 1_024;
+
+/// The text of a file with a secret, without the end of its line.
+fn secret(path: &Path) -> Result<String, ConfigError> {
+    let of = |error| ConfigError::Read(path.to_owned(), error);
+    let text = std::fs::read_to_string(path).map_err(of)?;
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        return Err(of(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty")));
+    }
+    Ok(text.to_owned())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
+}
+
+/// The name of this host, as far as the system has one.
+fn host_name() -> String {
+    #[cfg(unix)]
+    let name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").ok();
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "node".to_owned())
+}
+
+impl Config {
+    /// Whether the timers are in Redis.
+    pub(crate) fn is_on_redis(&self) -> bool {
+        !self.redis_servers.is_empty()
+    }
+
+    /// Fails if settings of Redis do not go together.
+    pub(super) fn check_redis(&self) -> Result<(), String> {
+        let named = [
+            ("redis.sentinel", self.redis_sentinel.is_some()),
+            ("redis.cluster", self.redis_cluster),
+            ("redis.username", self.redis_username.is_some()),
+            ("redis.password_file", self.redis_password_file.is_some()),
+            ("redis.sentinel_password_file", self.redis_sentinel_password_file.is_some()),
+            ("redis.certificates", self.redis_certificates.is_some()),
+            ("redis.client_certificate", self.redis_client_certificate.is_some()),
+            ("redis.client_key", self.redis_client_key.is_some()),
+        ];
+        if let Some((key, _)) = named.iter().find(|(_, is_set)| *is_set && !self.is_on_redis()) {
+            return Err(format!("{key} is for timers in Redis, and redis.servers names no server"));
+        }
+        if self.redis_sentinel.is_some() && self.redis_cluster {
+            return Err("redis.sentinel and redis.cluster are not set together".to_owned());
+        }
+        if self.redis_servers.len() > 1 && self.redis_sentinel.is_none() && !self.redis_cluster {
+            return Err(
+                "redis.servers: several are Sentinels, with redis.sentinel, or nodes of a cluster, with \
+                        redis.cluster"
+                    .to_owned(),
+            );
+        }
+        if self.redis_sentinel_password_file.is_some() && self.redis_sentinel.is_none() {
+            return Err("redis.sentinel_password_file is for redis.sentinel".to_owned());
+        }
+        if self.redis_username.is_some() && self.redis_password_file.is_none() {
+            return Err("redis.username needs redis.password_file".to_owned());
+        }
+        if self.redis_client_certificate.is_some() != self.redis_client_key.is_some() {
+            return Err(
+                "redis.client_certificate and redis.client_key are set together or not at all".to_owned()
+            );
+        }
+        let is_tls = self.redis_servers.iter().any(|server| server.0.scheme() == "rediss");
+        let of_tls = [
+            ("redis.certificates", self.redis_certificates.is_some()),
+            ("redis.client_certificate", self.redis_client_certificate.is_some()),
+        ];
+        if let Some((key, _)) = of_tls.iter().find(|(_, is_set)| *is_set && !is_tls) {
+            return Err(format!("{key} is for TLS, and no URL of redis.servers begins with rediss://"));
+        }
+        let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let name = &self.redis_deployment;
+        if name.len() > 64 || !name.bytes().all(is_fit) {
+            return Err("redis.deployment: 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
+        }
+        if self.redis_shards != 0 && (!self.redis_shards.is_power_of_two() || self.redis_shards > MOST_SHARDS)
+        {
+            return Err(format!("redis.shards: a power of two up to {MOST_SHARDS}, or zero"));
+        }
+        let times = [
+            ("redis.connect_timeout", self.redis_connect_timeout),
+            ("redis.response_timeout", self.redis_response_timeout),
+            ("redis.patience", self.redis_patience),
+        ];
+        match times.iter().find(|(_, time)| time.is_zero()) {
+            Some((key, _)) => Err(format!("{key}: more than no time")),
+            None => Ok(()),
+        }
+    }
+
+    /// The Redis that has the timers, if it is not a file that has them. Reads the files of secrets and certificates.
+    pub(crate) fn redis(&self) -> Result<Option<RedisSettings>, ConfigError> {
+        if !self.is_on_redis() {
+            return Ok(None);
+        }
+        let of = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
+        let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
+        if let Some(path) = &self.redis_sentinel_password_file {
+            let password = secret(path)?;
+            for url in &mut urls {
+                url.set_password(Some(&password)).map_err(|()| {
+                    ConfigError::Together("redis.servers: a local socket takes no password".to_owned())
+                })?;
+            }
+        }
+        let connect = match (&self.redis_sentinel, self.redis_cluster) {
+            (Some(name), _) => Connect::sentinel(&urls, name),
+            (None, true) => Connect::cluster(&urls),
+            (None, false) => Connect::single(urls.first().map_or("", |url| url.as_str())),
+        };
+        let mut connect = connect
+            .map_err(of)?
+            .connection_timeout(self.redis_connect_timeout)
+            .response_timeout(self.redis_response_timeout)
+            .patience(self.redis_patience)
+            .sync(self.redis_sync.0);
+        if let Some(path) = &self.redis_password_file {
+            connect = connect.user(self.redis_username.as_deref().unwrap_or("default"), &secret(path)?);
+        }
+        let mut tls = Tls::new();
+        if let Some(path) = &self.redis_certificates {
+            tls = tls.authority(read(path)?);
+        }
+        if let (Some(certificate), Some(key)) = (&self.redis_client_certificate, &self.redis_client_key) {
+            tls = tls.certificate(read(certificate)?, read(key)?);
+        }
+        if self.redis_certificates.is_some() || self.redis_client_certificate.is_some() {
+            connect = connect.tls(tls);
+        }
+        let mut settings = RedisSettings::new(connect, self.redis_deployment.as_str());
+        settings.shards = u16::try_from(self.redis_shards).ok().filter(|shards| *shards > 0);
+        settings.node = self.redis_node.clone().unwrap_or_else(host_name);
+        Ok(Some(settings))
+    }
+}

@@ -1,0 +1,200 @@
+//! Claims whose receiver speaks to another node than the one that has handed the timer over.
+//!
+//! The claim's name has the timer's id and the token of its lease, so each node can end the delivery in the store. The node
+//! that has the lease notices it at the lease's next renewal. A renewal is a note of the deployment, which that node reads
+//! before it gives the claim up.
+
+use crate::convert::unavailable;
+use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_api::{Moment, Problem, ProblemKind};
+use tourbillon_durable::state::{Failure, State, Token};
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, TimerStore as _};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, UtcMillis, Verdict};
+use tourbillon_redis::RedisStore;
+
+/// The note with the renewals: names of claims, and the moments at which their time is over.
+const RENEWALS: &str = "renewals";
+/// Attempts to change the note while other nodes change it.
+const TURNS: usize = 64;
+/// The bytes of an error that are stored.
+const LONGEST_ERROR: usize = 500;
+
+/// The claims of all nodes.
+#[derive(Clone)]
+pub(crate) struct Elsewhere(Arc<RedisStore>);
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elsewhere").finish_non_exhaustive()
+    }
+}
+
+/// What the name of a claim says.
+struct Named {
+    id: TimerId,
+    token: Token,
+    /// The moment of the handing over.
+    begun: UtcMillis,
+}
+
+/// The lengths of the parts of a name, in digits: a random number, the id, the claimant, its claim, the moment.
+const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
+
+impl Named {
+    fn read(claim: &str) -> Option<Self> {
+        if claim.len() != PARTS.iter().sum::<usize>() || !claim.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let (_random, rest) = claim.split_at(PARTS[0]);
+        let (id, rest) = rest.split_at(PARTS[1]);
+        let (incarnation, rest) = rest.split_at(PARTS[2]);
+        let (number, begun) = rest.split_at(PARTS[3]);
+        let short = |digits| u64::from_str_radix(digits, 16).ok();
+        Some(Self {
+            id: TimerId::from_u128(u128::from_str_radix(id, 16).ok()?),
+            token: Token { incarnation: short(incarnation)?, claim: short(number)? },
+            begun: UtcMillis::from_millis(short(begun)?),
+        })
+    }
+
+    fn ended() -> Problem {
+        Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+    }
+}
+
+/// An error's first bytes.
+fn shortened(error: &str) -> Box<str> {
+    let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
+}
+
+fn op_of(named: &Named, verdict: &Verdict) -> Option<Op> {
+    let failure = |error: &str, retry_after, is_final| {
+        let failure = Failure { error: shortened(error), retry_after, is_final };
+        Op::Fail(named.id, named.token, failure)
+    };
+    match verdict {
+        Verdict::Done => Some(Op::Ack(named.id, named.token)),
+        Verdict::Retry { error, after } => Some(failure(error, *after, false)),
+        Verdict::Dead(error) => Some(failure(error, None, true)),
+        _ => None,
+    }
+}
+
+impl Elsewhere {
+    pub(crate) fn new(store: Arc<RedisStore>) -> Self {
+        Self(store)
+    }
+
+    /// The name of a claim. A timer that is delivered at most once has no lease that another node could end.
+    pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
+        let Token { incarnation, claim } = delivery.token?;
+        let (id, begun) = (delivery.id.as_u128(), self.0.now().as_millis());
+        Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
+    }
+
+    /// The timer of a claim that is open on any node.
+    async fn open(&self, namespace: &str, claim: &str) -> Result<(Named, Timer), Problem> {
+        let named = Named::read(claim).ok_or_else(Named::ended)?;
+        let timer = self.0.get(named.id.into()).await.map_err(|error| unavailable(&error))?;
+        let is_open = |timer: &Timer| {
+            *timer.namespace == *namespace
+                && *timer.kind == *PULL
+                && matches!(timer.state, State::Leased(lease) if lease.token == named.token)
+        };
+        let timer = timer.filter(is_open).ok_or_else(Named::ended)?;
+        Ok((named, timer))
+    }
+
+    /// Ends the delivery of a claim in the store. Returns the timer.
+    pub(crate) async fn end(
+        &self,
+        namespace: &str,
+        claim: &str,
+        verdict: &Verdict,
+    ) -> Result<Timer, Problem> {
+        let (named, timer) = self.open(namespace, claim).await?;
+        let op = op_of(&named, verdict).ok_or_else(Named::ended)?;
+        let outcomes = self.0.apply(vec![op], Durability::PowerLoss).await;
+        match outcomes.map_err(|error| unavailable(&error))?.first() {
+            Some(Outcome::Ended { .. }) => Ok(timer),
+            _ => Err(Named::ended()),
+        }
+    }
+
+    /// Prolongs a claim. Returns the moment at which its time is over.
+    pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        let (named, timer) = self.open(namespace, claim).await?;
+        let pull: StoredPull =
+            read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
+        let timeout = Duration::from_millis(pull.timeout_ms.into());
+        let until = (self.0.now() + timeout).min(named.begun + LONGEST_CLAIM);
+        self.note(claim, until).await.map_err(|error| unavailable(&error))?;
+        Ok(Moment::from_millis(until.as_millis()))
+    }
+
+    /// Notes a renewal, and forgets those that are over.
+    async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
+        for _ in 0..TURNS {
+            let (version, mut renewals) = self.renewals().await?;
+            let now = self.0.now().as_millis();
+            renewals.retain(|_, until| *until > now);
+            renewals.insert(claim.to_owned(), until.as_millis());
+            let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
+            if self.0.replace_note(RENEWALS, version, Some(&value)).await? {
+                return Ok(());
+            }
+        }
+        Err(std::io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into())
+    }
+
+    async fn renewals(&self) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
+        match self.0.note(RENEWALS).await? {
+            Some(note) => {
+                let renewals = serde_json::from_slice(&note.value).map_err(std::io::Error::from)?;
+                Ok((note.version, renewals))
+            }
+            None => Ok((0, BTreeMap::new())),
+        }
+    }
+
+    /// The time that a claim of this node has got by renewals at others. None if the store does not answer: the claim is
+    /// given up then, and the timer delivered again.
+    pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
+        let (_, renewals) = self.renewals().await.ok()?;
+        let until = UtcMillis::from_millis(renewals.get(claim).copied()?);
+        Some(until - self.0.now()).filter(|rest| !rest.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_claims_that_are_none_are_refused() {
+        let (id, token, begun) = (7_u128, (3_u64, 5_u64), 9_u64);
+        let name = format!("{:032x}{id:032x}{:016x}{:016x}{begun:016x}", 1, token.0, token.1);
+        let named = Named::read(&name).unwrap();
+        assert_eq!((named.id, named.begun.as_millis()), (TimerId::from_u128(7), 9));
+        assert_eq!(named.token, Token { incarnation: 3, claim: 5 });
+        let signed = name.replacen('0', "+", 33).replacen('+', "0", 32);
+        for wrong in
+            ["", "0", &name[1..], &format!("{name}0"), &name.replace('7', "g"), &signed, &"é".repeat(56)]
+        {
+            assert!(Named::read(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn errors_are_cut_at_a_character() {
+        assert_eq!(&*shortened("short"), "short");
+        let long = shortened(&"é".repeat(400));
+        assert_eq!(long.len(), LONGEST_ERROR);
+    }
+}

@@ -1,0 +1,123 @@
+//! The nodes that share the timers.
+
+use super::chart::{self, Chart};
+use super::fault::Fault;
+use super::text::{number, span};
+use super::timers::now;
+use super::view::{Frame, When, show};
+use super::visitor::Visitor;
+use crate::service::Service;
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use std::collections::HashMap;
+use tourbillon_api::{Moment, Node, Nodes, Shard};
+
+/// The greatest number of nodes on the page, and of shards that are listed.
+const MOST: usize = 100;
+const MOST_LATE: usize = 10;
+/// The time for which a shard's first timer may be due before the shard is listed, in milliseconds.
+const LATE: u64 = 1_000;
+
+struct Row {
+    name: String,
+    incarnation: String,
+    state: &'static str,
+    class: &'static str,
+    is_this: bool,
+    shards: String,
+    overdue: String,
+    polled: String,
+    seen: When,
+    since: When,
+    version: String,
+}
+
+struct Late {
+    number: u16,
+    node: String,
+    overdue: String,
+    takeovers: String,
+}
+
+#[derive(Template)]
+#[template(path = "nodes.html")]
+struct NodesPage<'a> {
+    frame: Frame<'a>,
+    is_shared: bool,
+    rows: Vec<Row>,
+    /// The number of nodes that are not on the page.
+    more: usize,
+    chart: Option<Chart>,
+    /// The number of the last shard.
+    last: u16,
+    takeovers: String,
+    taken: Option<When>,
+    /// The number of shards without a node.
+    free: usize,
+    late: Vec<Late>,
+}
+
+/// Shows the nodes.
+pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
+    if !visitor.reads_all() {
+        let detail = "The nodes have the timers of all namespaces, and your token is for one.";
+        return Err(Fault::forbidden(detail).of(&visitor));
+    }
+    let nodes = service.nodes().await.map_err(|problem| Fault::from(problem).of(&visitor))?;
+    Ok(page(&visitor, nodes, now(&service)))
+}
+
+fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
+    let own: Vec<_> = shards.iter().filter(|shard| shard.owner.as_ref() == Some(&node.incarnation)).collect();
+    let overdue = own.iter().map(|shard| shard.overdue_ms).max();
+    let polled = own.iter().filter_map(|shard| shard.polled_ms_ago).max();
+    let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
+    let (state, class) = if node.live { ("live", "good") } else { ("gone", "bad") };
+    Row {
+        name: node.name.clone(),
+        incarnation: node.incarnation.clone(),
+        state,
+        class,
+        is_this: node.this,
+        shards: number(node.shards.into()),
+        overdue: time(overdue),
+        polled: polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age))),
+        seen: When::new(node.seen, now),
+        since: When::new(node.since, now),
+        version: node.version.clone(),
+    }
+}
+
+fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
+    let mut listed = nodes.nodes.clone();
+    listed.sort_by_key(|node| !node.live);
+    let more = listed.len().saturating_sub(MOST);
+    listed.truncate(MOST);
+    let names: HashMap<_, _> = nodes.nodes.iter().map(|node| (&*node.incarnation, &*node.name)).collect();
+    let mut late: Vec<_> = nodes.shards.iter().filter(|shard| shard.overdue_ms >= LATE).collect();
+    late.sort_by_key(|shard| core::cmp::Reverse(shard.overdue_ms));
+    late.truncate(MOST_LATE);
+    let name_of = |shard: &Shard| {
+        let owner = shard.owner.as_deref();
+        owner.map_or("none", |owner| names.get(owner).copied().unwrap_or(owner)).to_owned()
+    };
+    let late_row = |shard: &&Shard| Late {
+        number: shard.number,
+        node: name_of(shard),
+        overdue: span(shard.overdue_ms),
+        takeovers: number(shard.takeovers),
+    };
+    show(&NodesPage {
+        frame: Frame::new(visitor, "nodes"),
+        is_shared: nodes.shared,
+        rows: listed.iter().map(|node| row(node, &nodes.shards, now)).collect(),
+        more,
+        chart: chart::shards(&nodes, MOST),
+        last: nodes.shards.last().map_or(0, |shard| shard.number),
+        takeovers: number(nodes.shards.iter().map(|shard| shard.takeovers).sum()),
+        taken: nodes.shards.iter().filter_map(|shard| shard.taken_over).max().map(|at| When::new(at, now)),
+        free: nodes.shards.iter().filter(|shard| shard.owner.is_none()).count(),
+        late: late.iter().map(late_row).collect(),
+    })
+}

@@ -1,0 +1,77 @@
+//! The places of what a service stores beside its timers: files of its own, or the notes of a deployment that nodes share.
+
+use super::files;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Wake;
+use std::thread::{self, Thread};
+use tourbillon_redis::RedisStore;
+
+use super::namespaces::Map;
+
+/// The name of the note with the namespaces.
+const NAMESPACES: &str = "namespaces";
+
+/// Where the namespaces are.
+pub(crate) enum Shelf {
+    /// In a file, of which this process alone is the writer.
+    File(PathBuf),
+    /// In the deployment, for all its nodes.
+    Shared(Arc<RedisStore>),
+}
+
+/// Namespaces as they were read, with the version that tells them from others. The version of a file is always 0.
+pub(crate) type Read = (u64, Map);
+
+impl Shelf {
+    /// Whether other processes change what is here.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    pub(crate) async fn read(&self) -> io::Result<Read> {
+        match self {
+            Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
+            Self::Shared(store) => match store.note(NAMESPACES).await.map_err(io::Error::other)? {
+                Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
+                None => Ok((0, Map::new())),
+            },
+        }
+    }
+
+    /// Replaces the namespaces that have this version. Returns false if another process was quicker.
+    pub(crate) async fn replace(&self, version: u64, map: &Map) -> io::Result<bool> {
+        match self {
+            Self::File(path) => files::replace(path, map).map(|()| true),
+            Self::Shared(store) => {
+                let value = serde_json::to_vec(map)?;
+                store.replace_note(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
+            }
+        }
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits on the calling thread for a future that needs no runtime around it, as those of stores.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

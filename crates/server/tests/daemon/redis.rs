@@ -1,0 +1,255 @@
+//! The program on Redis: by its file alone, beside another node, and into Redis and out of it by a backup. Without
+//! `redis-server` the tests say that they were skipped.
+
+use crate::clients::{Http, far, timer};
+use crate::process::{Daemon, SOON, folder, program, run, text};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore as _};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_fault::Server;
+use tourbillon_redis::{Connect, RedisStore};
+
+/// Writes the file of settings.
+fn configure(folder: &Path, server: &Server, more: &str) {
+    let text = format!("[redis]\nservers = [\"{}\"]\n{more}", server.url());
+    fs::write(folder.join("redis.toml"), text).unwrap();
+}
+
+fn on_redis(folder: &Path, data: &str) -> Daemon {
+    let arguments = [
+        "--callbacks-allow-http",
+        "--callbacks-allow-private",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--config",
+        "redis.toml",
+    ];
+    Daemon::spawn(program(folder, &arguments))
+}
+
+fn stop(mut daemon: Daemon) {
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(SOON).success(), "{}", daemon.log());
+}
+
+async fn open(server: &Server) -> RedisStore {
+    RedisStore::builder("tourbillon").open(&Connect::single(&server.url()).unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_daemons_run_on_redis_by_their_file_alone() {
+    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
+    server.command(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    let folder = folder();
+    fs::write(folder.path().join("password"), "hunter2\n").unwrap();
+    configure(folder.path(), &server, "password_file = \"password\"\nnode = \"first\"\nshards = 8\n");
+    let (one, two) = (on_redis(folder.path(), "one"), on_redis(folder.path(), "two"));
+    let (http, other) = (Http::new(one.address), Http::new(two.address));
+    let made = http.send("PUT", &timer("k"), &far()).await;
+    assert_eq!(made.status, 201, "{}", made.json);
+    let seen = other.send("GET", &timer("k"), &Value::Null).await;
+    assert_eq!(seen.json["id"], made.json["id"]);
+    let begun = Instant::now();
+    loop {
+        let nodes = other.send("GET", "/v1/nodes", &Value::Null).await.json;
+        let shares: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| &node["shards"]).collect();
+        let has_all = shares.iter().filter_map(|shards| shards.as_u64()).sum::<u64>() == 8;
+        if shares.len() == 2 && has_all {
+            assert!(nodes["shared"] == true && nodes["nodes"][0]["name"] == "first", "{nodes}");
+            break;
+        }
+        assert!(begun.elapsed() < 3 * SOON, "the nodes share the shards: {nodes}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!folder.path().join("one/timers.redb").exists(), "no file has timers");
+    let again = run(folder.path(), &["--config", "redis.toml", "--data", "one", "--listen", "127.0.0.1:0"]);
+    assert!(text(&again.stderr).contains("another service uses this folder"), "{again:?}");
+    stop(one);
+    stop(two);
+    let check = run(folder.path(), &["check", "--config", "redis.toml"]);
+    assert!(check.status.success(), "{check:?}");
+    let lines = text(&check.stdout);
+    for part in ["append-only file", "maxmemory-policy", "the deployment tourbillon: 1 timers, 0 faults"] {
+        assert!(lines.contains(part), "{part} is not in {lines}");
+    }
+    let check = run(folder.path(), &["check", "--json", "--config", "redis.toml"]);
+    let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
+    assert_eq!((&check["timers"], &check["faults"]), (&json!(1), &json!([])));
+    assert!(check["servers"].as_array().is_some_and(|lines| !lines.is_empty()), "{check}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_on_servers_that_are_not_fit_ends_as_with_a_wrong_setting() {
+    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let serve = |more: &[&str]| {
+        run(folder.path(), &[&["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0"], more].concat())
+    };
+    let refused = serve(&[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("allkeys-lru"), "{refused:?}");
+    let check = run(folder.path(), &["check", "--config", "redis.toml"]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(text(&check.stdout).contains("refusal"), "{check:?}");
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    drop(open(&server).await);
+    let refused = serve(&["--redis-shards", "16"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("64 shards"), "{refused:?}");
+    for (arguments, words) in [
+        (&["--redis-servers", "redis://u:hunter2@127.0.0.1"][..], "must not have a password"),
+        (&["--redis-sentinel", "a", "--redis-cluster"], "not set together"),
+        (&["--redis-servers", "redis://127.0.0.1,redis://127.0.0.2"], "several are Sentinels"),
+        (&["--redis-shards", "48"], "a power of two"),
+        (&["--redis-sync", "wait:1"], "--redis-sync"),
+        (&["--redis-username", "u"], "needs redis.password_file"),
+        (&["--redis-certificates", "c"], "rediss://"),
+        (&["--redis-client-key", "c"], "set together"),
+        (&["--redis-deployment", "a b"], "redis.deployment"),
+        (&["--redis-patience", "0s"], "redis.patience"),
+    ] {
+        let refused = serve(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
+        let error = text(&refused.stderr);
+        assert!(error.contains(words) && !error.contains("hunter2"), "{arguments:?}: {error}");
+    }
+    let alone = run(folder.path(), &["serve", "--redis-cluster"]);
+    assert!(alone.status.code() == Some(2) && text(&alone.stderr).contains("names no server"), "{alone:?}");
+    drop(server);
+    // A server that is away may be back at the next start: the manager is to try again.
+    let away = serve(&["--redis-connect-timeout", "100ms", "--redis-patience", "200ms"]);
+    assert_eq!(away.status.code(), Some(1), "{away:?}");
+}
+
+/// A service with all kinds of timers, and the text of its backup.
+async fn fill(http: &Http) -> Vec<u8> {
+    let limits = json!({ "max_timers": 100_000, "allowed_hosts": ["receiver.test"] });
+    assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
+    assert_eq!(http.send("POST", "/v1/namespaces/shop/secrets", &Value::Null).await.status, 201);
+    for number in 0..300 {
+        assert_eq!(http.send("PUT", &timer(&format!("k{number}")), &far()).await.status, 201);
+    }
+    let paused = http.send("POST", &format!("{}/pause", timer("k0")), &Value::Null).await;
+    assert_eq!(paused.status, 200, "{}", paused.json);
+    let callback = json!({ "url": "http://receiver.test:9999/" });
+    let schedule = json!({ "cron": "0 3 1 1 *", "zone": "Europe/Berlin", "callback": callback });
+    let made = http.send("PUT", "/v1/namespaces/shop/schedules/yearly", &schedule).await;
+    assert!(made.status.is_success(), "{}", made.json);
+    let (status, backup) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(status, 200);
+    backup
+}
+
+/// The timers of a backup in order, and the namespaces.
+fn contents(backup: &[u8]) -> (Vec<Value>, Value) {
+    let mut lines: Vec<Value> =
+        text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, first) = (lines.pop().unwrap(), lines.remove(0));
+    lines.sort_by_key(|line| line["id"].to_string());
+    assert_eq!(last["timers"], lines.len());
+    (lines, first["attached"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_moves_into_redis_and_out_of_it_with_all_its_timers() {
+    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let daemon = Daemon::start(folder.path(), &[]);
+    let first = fill(&Http::new(daemon.address)).await;
+    stop(daemon);
+    fs::write(folder.path().join("backup"), &first).unwrap();
+    let restore = |arguments: &[&str]| {
+        let ended = run(folder.path(), &[&["restore", "backup"], arguments].concat());
+        (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
+    };
+
+    let (code, said) = restore(&["--config", "redis.toml"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the deployment tourbillon: ") && said.contains(" timers restored"), "{said}");
+    let (code, said) = restore(&["--config", "redis.toml"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the deployment tourbillon has timers; a restore needs an empty one"), "{said}");
+
+    let daemon = on_redis(folder.path(), "node");
+    let http = Http::new(daemon.address);
+    let (status, second) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(status, 200);
+    stop(daemon);
+    let (timers, namespaces) = contents(&first);
+    assert!(timers.len() > 300, "{}", timers.len());
+    assert_eq!(contents(&second), (timers.clone(), namespaces.clone()), "into Redis");
+
+    fs::write(folder.path().join("backup"), &second).unwrap();
+    let (code, said) = restore(&["--data", "back"]);
+    assert_eq!(code, Some(0), "{said}");
+    let arguments =
+        ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "back", "--listen", "127.0.0.1:0"];
+    let daemon = Daemon::spawn(program(folder.path(), &arguments));
+    let (status, third) =
+        Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(status, 200);
+    assert_eq!(contents(&third), (timers, namespaces), "and out of it");
+    stop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let daemon = Daemon::start(folder.path(), &[]);
+    let backup = fill(&Http::new(daemon.address)).await;
+    stop(daemon);
+    fs::write(folder.path().join("backup"), &backup).unwrap();
+    let restore = || {
+        let ended = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
+        (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
+    };
+    // What a restore leaves behind that is killed: its note, and some timers, of ids that the backup has too.
+    let store = open(&server).await;
+    let (timers, _) = contents(&backup);
+    let id: TimerId = timers[0]["id"].as_str().unwrap().parse().unwrap();
+    for id in [id, TimerId::fresh()] {
+        let half = Timer { has_chosen_id: true, ..Timer::new(id, "half", store.now()) };
+        store.apply(vec![Op::Place(Box::new(half), IfPresent::Reject)], Durability::PowerLoss).await.unwrap();
+    }
+    let long_ago = store.now().as_millis() - 1;
+    let until = |moment: u64| moment.to_string().into_bytes();
+    assert!(store.replace_note("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap());
+    let (code, said) = restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("another restore is under way"), "{said}");
+    let version = store.note("restoring").await.unwrap().unwrap().version;
+    assert!(store.replace_note("restoring", version, Some(&until(long_ago))).await.unwrap());
+
+    let serve =
+        run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0", "--data", "node"]);
+    assert_eq!(serve.status.code(), Some(1), "{serve:?}");
+    assert!(
+        text(&serve.stderr).contains("a restore into the deployment tourbillon has not ended"),
+        "{serve:?}"
+    );
+    let (code, said) = restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(store.note("restoring").await.unwrap(), None);
+    let daemon = on_redis(folder.path(), "node");
+    let (_, again) = Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
+    assert_eq!(contents(&again), contents(&backup), "without what was half restored");
+    stop(daemon);
+
+    // A backup that is damaged leaves a deployment as it was.
+    server.command(&["FLUSHALL"]);
+    fs::write(folder.path().join("backup"), &backup[..backup.len() / 2]).unwrap();
+    let (code, said) = restore();
+    assert_eq!(code, Some(1), "{said}");
+    let keys: i64 = server.query(&["DBSIZE"]);
+    assert_eq!(keys, 0, "{said}");
+}

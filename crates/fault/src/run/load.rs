@@ -17,9 +17,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{
-    Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
-};
+use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_redis::RedisStore;
 
@@ -116,10 +114,8 @@ impl Client {
     }
 
     fn place(&mut self, place: &Place, fails: u32, attempts: u32) -> Op {
-        let mut timer =
-            Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
-        let guarantee =
-            if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
+        let mut timer = Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
+        let guarantee = if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
         timer.policy = Policy { attempts, guarantee, deliveries: 1_000, ..Policy::default() };
         timer.key = place.key.clone();
         timer.has_chosen_id = true;

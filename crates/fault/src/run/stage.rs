@@ -479,8 +479,7 @@ impl Stage {
         records.extend(faults.into_iter().map(Record::Fault));
         let terms = Terms { wall: wall(), tolerance: terms.tolerance.max(5), ..terms };
         let findings = check(records, &terms, end);
-        let mut row =
-            Row { findings, problems: self.problems, took: self.begun.elapsed(), kept: None };
+        let mut row = Row { findings, problems: self.problems, took: self.begun.elapsed(), kept: None };
         if !row.is_clean() {
             row.kept = Some(self.folder.keep());
         }
@@ -493,7 +492,9 @@ impl Stage {
         let mut store = self.store();
         loop {
             let left = match &store {
-                Ok(open) => ask(open.counts()).map(|counts| counts.of(Phase::Pending) + counts.of(Phase::Leased)),
+                Ok(open) => {
+                    ask(open.counts()).map(|counts| counts.of(Phase::Pending) + counts.of(Phase::Leased))
+                }
                 Err(error) => Err(error.clone()),
             };
             match left {

@@ -30,7 +30,8 @@ fn f17_calls_wait_while_another_clients_script_holds_the_server_up() {
     let store = open(builder().shards(2), &server.url());
     place(&store, timer(1, store.now()));
     thread::scope(|scope| {
-        let busy = scope.spawn(|| drop(server.try_query::<redis::Value>(&["EVAL", "while true do end", "0"])));
+        let busy =
+            scope.spawn(|| drop(server.try_query::<redis::Value>(&["EVAL", "while true do end", "0"])));
         eventually("the server is busy", || {
             let answer = server.try_query::<String>(&["GET", "a"]);
             answer.is_err_and(|error| error.code() == Some("BUSY"))
@@ -74,9 +75,7 @@ fn f17_calls_wait_while_the_server_is_a_replica_or_loads_its_data() {
 }
 
 fn insist_place(store: &RedisStore, number: u128) {
-    until("a creation has no answer", || {
-        try_apply(store, placing(timer(number, store.now() + DAY))).is_ok()
-    });
+    until("a creation has no answer", || try_apply(store, placing(timer(number, store.now() + DAY))).is_ok());
 }
 
 #[test]
@@ -89,7 +88,8 @@ fn f17_a_server_without_memory_refuses_changes_and_loses_nothing() {
     let refused = try_apply(&store, placing(timer(11, store.now()))).unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Full);
     // A claim removes before it adds, and may go on.
-    let during = pollster::block_on(store.claim(ONE, 50, ALL)).map(|claimed| claimed.leased).unwrap_or_default();
+    let during =
+        pollster::block_on(store.claim(ONE, 50, ALL)).map(|claimed| claimed.leased).unwrap_or_default();
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     end(&store, &leased);
     end(&store, &during);

@@ -91,14 +91,12 @@ impl<'a> Commit<'a> {
 
     /// The shard that has what these changes change, or else what they follow from.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
-        let changed = changes.timers.iter().filter_map(|change| change.before.as_ref());
-        let changed = changed.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next();
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
         let free = || changes.free.first().map(|of| layout.shard_of_key(&of.namespace, &of.key));
         let absent =
             || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
-        changed.or_else(created).or_else(read).or_else(free).or_else(absent)
+        changed(known, changes).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
     /// The keys and the arguments of the script, and the doubts by the checks' places.
@@ -179,7 +177,7 @@ impl<'a> Commit<'a> {
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
             // A new timer without a key is with the timer that it follows.
-            (None, Some(after)) => match (&after.key, Self::home(self.layout, known, changes)) {
+            (None, Some(after)) => match (&after.key, changed(known, changes)) {
                 (None, Some(home)) => home,
                 _ => self.layout.home_of(after),
             },
@@ -267,6 +265,12 @@ impl<'a> Commit<'a> {
         let place = self.place(shard, part);
         self.changes.extend([b"z".to_vec(), place, text(score), member]);
     }
+}
+
+/// The shard of the stored timers that these changes change.
+fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
+    let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
+    before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()
 }
 
 impl Scope<'_> {

@@ -52,7 +52,8 @@
 //! - *Two ends.* Both announce. The commit of the second one finds that the timer has changed, computes anew and finds no
 //!   timer. Its memory is of the same length as the first one's, but for the time between them.
 //! - *An end and a return (`Op::Return`) of the same timer.* The return reserves, which meets the note before `tidy`, see
-//!   above. Its `tidy` forgets the memory only if that is the one that was there when it reserved: a later end keeps its own.
+//!   above. The memory of the first end stays, unless N is H. It says nothing else than the timer itself, which is stored
+//!   again, and the timer's next end makes it longer. To forget it after the commit could end the memory of that next end.
 //! - *A reader.* A look at N and then at H. The timer has ended meanwhile if it is not in H, or was not stored when N was
 //!   read: there was a moment without it.
 //! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late `tidy`
@@ -121,8 +122,6 @@ pub(crate) struct Reserved {
     pub(crate) note: Note,
     /// The moment, by the time of the shard of the id, from which on the reservation is over.
     pub(crate) until: UtcMillis,
-    /// The score of the memory of the id, which the timer's return ends.
-    remembered: Vec<u8>,
 }
 
 /// The reservations of an operation.
@@ -135,8 +134,6 @@ struct Outside {
     created: Vec<(TimerId, bool)>,
     /// The timers to be ended, and until when they are remembered.
     ended: Vec<(TimerId, Option<UtcMillis>)>,
-    /// The timers whose memories are to end.
-    forgotten: Vec<TimerId>,
 }
 
 impl Outside {
@@ -161,7 +158,6 @@ impl Outside {
         outside.created.extend(absent.map(|id| (id, !changes.forgotten.contains(&id))));
         let others = remember.into_iter().filter(|(id, _)| is_outside(id));
         outside.ended.extend(others.map(|(id, until)| (id, Some(until))));
-        outside.forgotten.extend(changes.forget.iter().copied().filter(is_outside));
         outside
     }
 }
@@ -190,14 +186,10 @@ impl Core {
         let scope = Scope::Shard(home, reserved);
         let sent = self.send(Commit::new(&self.layout, known, changes, over, scope)).await?;
         if let Sent::Done = sent {
-            let memory = |id: &TimerId| Some((*id, reserved.get(id)?.remembered.clone()));
-            let memories: Vec<_> = outside.forgotten.iter().filter_map(memory).collect();
             outside.created.iter().for_each(|(id, _)| drop(reserved.remove(id)));
             let notes = notes.into_iter().filter(|(_, note)| note.home() == Some(home));
-            let notes = notes.map(|(id, note)| self.tidy(id, Some(note), Vec::new()));
-            let memories = memories.into_iter().map(|(id, memory)| self.tidy(id, None, memory));
-            // The operation has had its effect: what is left here does no harm.
-            let (_, _) = futures_util::future::join(join_all(notes), join_all(memories)).await;
+            // The operation has had its effect: a note that is left leads nowhere.
+            let _left = join_all(notes.map(|(id, note)| self.tidy(id, note))).await;
         }
         Ok(sent)
     }
@@ -239,8 +231,7 @@ impl Core {
         let mut answered = self.run(|scripts| &scripts.reserve, keys, arguments).await?;
         let now = answered.now;
         if number(&answered.rest.next()?)? == 1 {
-            let remembered = bytes(answered.rest.next()?)?.unwrap_or_default();
-            return Ok(Ok(Reserved { note, until: now + RESERVED, remembered }));
+            return Ok(Ok(Reserved { note, until: now + RESERVED }));
         }
         let what = bytes(answered.rest.next()?)?.unwrap_or_default();
         let found = answered.rest;
@@ -276,16 +267,15 @@ impl Core {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// Removes a note, if it is still this one, and a memory with this score.
-    async fn tidy(&self, id: TimerId, note: Option<Note>, memory: Vec<u8>) -> Result<(), StoreError> {
-        let keys = self.layout.keys(self.layout.shard_of_id(id), [Layout::homes_of(id), Part::Recent]);
-        let arguments = [id_bytes(id).to_vec(), note.map_or_else(Vec::new, |note| note.0), memory];
-        self.run(|scripts| &scripts.tidy, keys, arguments).await.map(drop)
+    /// Removes a note, if it is still this one.
+    async fn tidy(&self, id: TimerId, note: Note) -> Result<(), StoreError> {
+        let keys = self.layout.keys(self.layout.shard_of_id(id), [Layout::homes_of(id)]);
+        self.run(|scripts| &scripts.tidy, keys, [id_bytes(id).to_vec(), note.0]).await.map(drop)
     }
 
     /// Removes the notes of timers that were not created.
     pub(crate) async fn release(&self, reserved: Reservations) {
-        let notes = reserved.into_iter().map(|(id, its)| self.tidy(id, Some(its.note), Vec::new()));
+        let notes = reserved.into_iter().map(|(id, its)| self.tidy(id, its.note));
         // What is left leads nowhere, and does no harm.
         let _left = join_all(notes).await;
     }
@@ -302,7 +292,7 @@ impl Core {
         if number(&answered.rest.next()?)? == 0 {
             return Ok(true);
         }
-        self.tidy(id, Some(note.clone()), Vec::new()).await?;
+        self.tidy(id, note.clone()).await?;
         Ok(false)
     }
 }

@@ -41,9 +41,11 @@ impl Core {
         let mut reserved = Reservations::new();
         let result = self.attempt(start, run, &mut reserved).await;
         // A commit whose outcome is not known may have stored what these notes lead to.
-        if !reserved.is_empty()
-            && result.as_ref().err().is_none_or(|error| error.kind() != StoreErrorKind::Unknown)
-        {
+        let is_known = result.as_ref().map_or_else(
+            |error| !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt),
+            |_| true,
+        );
+        if is_known && !reserved.is_empty() {
             self.release(reserved).await;
         }
         result

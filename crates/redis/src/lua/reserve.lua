@@ -2,8 +2,8 @@
 --
 -- KEYS: 1 records, 2 notes of timers that are in another shard, 3 ids of ended timers, all in the shard of the id.
 -- ARGV: 1 the time in a test deployment, 2 the id, 3 the note, 4 whether an id that is remembered is free.
--- Answers {now, 1, moment until which the id is remembered} if the note is there, and otherwise {now, 0, what, answer}: what
---       is "stored", "noted" with the other note, or "remembered" with the moment. A moment is empty if there is none.
+-- Answers {now, 1} if the note is there, and otherwise {now, 0, what, answer}: what is "stored", "noted" with the other note,
+--       or "remembered" with the moment until which the id is.
 --
 -- Run twice, the script finds its own note at its second run, and answers the same.
 
@@ -15,4 +15,4 @@ if noted and noted ~= note then return {now, 0, 'noted', noted} end
 local remembered = redis.call('ZSCORE', KEYS[3], id)
 if remembered and tonumber(remembered) > now and ARGV[4] == '0' then return {now, 0, 'remembered', remembered} end
 if not noted then redis.call('HSET', KEYS[2], id, note) end
-return {now, 1, remembered or ''}
+return {now, 1}

@@ -210,6 +210,7 @@ impl Row {
     /// # Panics
     ///
     /// Then.
+    #[must_use]
     #[track_caller]
     pub fn expect_clean(&self) -> &Findings {
         assert!(self.is_clean(), "{self}");

@@ -108,6 +108,24 @@ pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, 
     pollster::block_on(answer)
 }
 
+/// Opens a store of a client, once the servers answer.
+///
+/// # Errors
+///
+/// Those of the store that do not pass within two minutes.
+pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
+    let begun = Instant::now();
+    loop {
+        let builder = RedisStore::builder(deployment).shards(shards).poll(None);
+        match ask(builder.open(&target.connect())) {
+            Err(error) if error.is_transient() && begun.elapsed() < LAST_ANSWERS => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
+}
+
 impl Client {
     fn write(&mut self, record: &Record) {
         writeln!(self.out, "{record}").expect("a history on the disk");
@@ -272,8 +290,7 @@ impl Clients {
         let done = Arc::<AtomicU64>::default();
         let (mut threads, mut files) = (Vec::new(), Vec::new());
         for number in 0..load.clients {
-            let builder = RedisStore::builder(deployment).shards(shards).poll(None);
-            let store = ask(builder.open(&target.connect()))?;
+            let store = open(target, deployment, shards)?;
             let file = folder.join(format!("client-{number}"));
             let out = File::create(&file).map_err(StoreError::from)?;
             files.push(file);

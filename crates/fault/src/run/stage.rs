@@ -1,6 +1,6 @@
 //! A stage: servers' clients, nodes and the receiver of one run, from its start to the check of its history.
 
-use super::load::{Clients, Load, ask};
+use super::load::{Clients, Load, ask, open};
 use super::node::{NodeSettings, serve};
 use super::receiver::receive;
 use super::target::Target;
@@ -430,8 +430,7 @@ impl Stage {
     ///
     /// Those of the store.
     pub fn store(&self) -> Result<RedisStore, StoreError> {
-        let builder = RedisStore::builder(Self::DEPLOYMENT).shards(self.shards).poll(None);
-        ask(builder.open(&self.target.connect()))
+        open(&self.target, Self::DEPLOYMENT, self.shards)
     }
 
     /// The deliveries so far, and the stalls that nodes have noticed.

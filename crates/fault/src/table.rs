@@ -13,7 +13,17 @@ pub(crate) fn say(line: &str) {
 pub(crate) fn head() {
     say(&format!(
         "{:<24} {:>5} {:>8} {:>8} {:>8}  {:<28} {:>5} {:>9} {:>5} {:>9}  {}",
-        "scenario", "s", "calls", "timers", "deliv.", "duplicates", "lost", "permitted", "early", "latest ms", ""
+        "scenario",
+        "s",
+        "calls",
+        "timers",
+        "deliv.",
+        "duplicates",
+        "lost",
+        "permitted",
+        "early",
+        "latest ms",
+        ""
     ));
 }
 

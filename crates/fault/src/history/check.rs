@@ -128,8 +128,7 @@ impl fmt::Display for Broken {
 #[must_use]
 pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End) -> Findings {
     let lives = Lives::of(records);
-    let mut findings =
-        Findings { calls: lives.calls, deliveries: lives.deliveries, ..Findings::default() };
+    let mut findings = Findings { calls: lives.calls, deliveries: lives.deliveries, ..Findings::default() };
     let judge = Judge { terms, end, faults: &lives.faults };
     let mut series: BTreeMap<Id, BTreeMap<u64, Vec<&Delivery>>> = BTreeMap::new();
     for (id, life) in &lives.timers {
@@ -231,9 +230,10 @@ impl Judge<'_> {
                 *findings.duplicates.entry(cause).or_default() += 1;
             }
             // A server that has lost a change has perhaps lost that it forgot the timer.
-            let is_lost = self.terms.lossy.iter().any(|(from, until)| {
-                *from <= delivery.begun && first.begun <= until.saturating_add(SLACK)
-            });
+            let is_lost =
+                self.terms.lossy.iter().any(|(from, until)| {
+                    *from <= delivery.begun && first.begun <= until.saturating_add(SLACK)
+                });
             if is_once && !is_lost {
                 findings.broken.push(Broken::Twice(id));
             } else if cause.is_none() {

@@ -71,8 +71,7 @@ impl Story {
     }
 
     fn fault(mut self, cause: Cause, node: Option<&str>, from: u64, until: u64) -> Self {
-        let fault =
-            Fault { cause, node: node.map(Into::into), from: from * SECOND, until: until * SECOND };
+        let fault = Fault { cause, node: node.map(Into::into), from: from * SECOND, until: until * SECOND };
         self.records.push(Record::Fault(fault));
         self
     }
@@ -270,7 +269,8 @@ fn the_structure_and_the_counts_are_looked_at() {
 fn records_are_read_as_they_were_written() {
     let series = Place { series: Some((2_000, 9_000)), is_once: true, ..keyed(u128::MAX, 5) };
     let of = |delivery: &mut Delivery| delivery.series = Some(0xabc);
-    let mut story = Story::new().place(1, series, Answer::Created).place(2, timer(2, 6), Answer::KeyExists(7));
+    let mut story =
+        Story::new().place(1, series, Answer::Created).place(2, timer(2, 6), Answer::KeyExists(7));
     for (answer, _) in ANSWERS {
         story = story.cancel(3, 2, answer);
     }

@@ -17,9 +17,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::policy::{Guarantee, Policy};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{
-    Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
-};
+use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_redis::RedisStore;
 
@@ -110,16 +108,32 @@ pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, 
     pollster::block_on(answer)
 }
 
+/// Opens a store of a client, once the servers answer.
+///
+/// # Errors
+///
+/// Those of the store that do not pass within two minutes.
+pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
+    let begun = Instant::now();
+    loop {
+        let builder = RedisStore::builder(deployment).shards(shards).poll(None);
+        match ask(builder.open(&target.connect())) {
+            Err(error) if error.is_transient() && begun.elapsed() < LAST_ANSWERS => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
+}
+
 impl Client {
     fn write(&mut self, record: &Record) {
         writeln!(self.out, "{record}").expect("a history on the disk");
     }
 
     fn place(&mut self, place: &Place, fails: u32, attempts: u32) -> Op {
-        let mut timer =
-            Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
-        let guarantee =
-            if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
+        let mut timer = Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
+        let guarantee = if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
         timer.policy = Policy { attempts, guarantee, deliveries: 1_000, ..Policy::default() };
         timer.key = place.key.clone();
         timer.has_chosen_id = true;
@@ -276,8 +290,7 @@ impl Clients {
         let done = Arc::<AtomicU64>::default();
         let (mut threads, mut files) = (Vec::new(), Vec::new());
         for number in 0..load.clients {
-            let builder = RedisStore::builder(deployment).shards(shards).poll(None);
-            let store = ask(builder.open(&target.connect()))?;
+            let store = open(target, deployment, shards)?;
             let file = folder.join(format!("client-{number}"));
             let out = File::create(&file).map_err(StoreError::from)?;
             files.push(file);

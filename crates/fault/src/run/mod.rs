@@ -6,7 +6,7 @@ mod receiver;
 mod stage;
 mod target;
 
-pub use load::{Clients, Load, ask};
+pub use load::{Clients, Load, ask, open};
 pub use node::{KIND, NodeSettings, payload, serve, start};
 pub use receiver::{Post, receive};
 pub use stage::{Node, Row, Stage, be_part, stored};

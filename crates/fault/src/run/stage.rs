@@ -1,6 +1,6 @@
 //! A stage: servers' clients, nodes and the receiver of one run, from its start to the check of its history.
 
-use super::load::{Clients, Load, ask};
+use super::load::{Clients, Load, ask, open};
 use super::node::{NodeSettings, serve};
 use super::receiver::receive;
 use super::target::Target;
@@ -210,6 +210,7 @@ impl Row {
     /// # Panics
     ///
     /// Then.
+    #[must_use]
     #[track_caller]
     pub fn expect_clean(&self) -> &Findings {
         assert!(self.is_clean(), "{self}");
@@ -429,8 +430,7 @@ impl Stage {
     ///
     /// Those of the store.
     pub fn store(&self) -> Result<RedisStore, StoreError> {
-        let builder = RedisStore::builder(Self::DEPLOYMENT).shards(self.shards).poll(None);
-        ask(builder.open(&self.target.connect()))
+        open(&self.target, Self::DEPLOYMENT, self.shards)
     }
 
     /// The deliveries so far, and the stalls that nodes have noticed.
@@ -479,8 +479,7 @@ impl Stage {
         records.extend(faults.into_iter().map(Record::Fault));
         let terms = Terms { wall: wall(), tolerance: terms.tolerance.max(5), ..terms };
         let findings = check(records, &terms, end);
-        let mut row =
-            Row { findings, problems: self.problems, took: self.begun.elapsed(), kept: None };
+        let mut row = Row { findings, problems: self.problems, took: self.begun.elapsed(), kept: None };
         if !row.is_clean() {
             row.kept = Some(self.folder.keep());
         }
@@ -493,7 +492,9 @@ impl Stage {
         let mut store = self.store();
         loop {
             let left = match &store {
-                Ok(open) => ask(open.counts()).map(|counts| counts.of(Phase::Pending) + counts.of(Phase::Leased)),
+                Ok(open) => {
+                    ask(open.counts()).map(|counts| counts.of(Phase::Pending) + counts.of(Phase::Leased))
+                }
                 Err(error) => Err(error.clone()),
             };
             match left {

@@ -56,7 +56,9 @@ fn arguments() -> Option<Arguments> {
     while let Some(word) = words.next() {
         let value = words.next()?;
         match word.as_str() {
-            "--minutes" => arguments.time = Duration::try_from_secs_f64(value.parse::<f64>().ok()? * 60.0).ok()?,
+            "--minutes" => {
+                arguments.time = Duration::try_from_secs_f64(value.parse::<f64>().ok()? * 60.0).ok()?
+            }
             "--seed" => arguments.seed = value.parse().ok()?,
             "--only" => arguments.only = Some(value),
             _ => return None,
@@ -89,7 +91,8 @@ pub(crate) fn main() -> ExitCode {
     table::head();
     let mut failed = Vec::new();
     for (name, share, run) in meant {
-        let its = seed ^ u64::from(name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte)));
+        let its =
+            seed ^ u64::from(name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte)));
         let time = (each * *share).max(Duration::from_secs(5));
         let mut given = Given { seed: its, rng: Rng::with_seed(its), time };
         match run(&mut given) {

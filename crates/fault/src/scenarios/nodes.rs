@@ -69,7 +69,8 @@ pub(super) fn clocks(given: &mut Given) -> Outcome {
     let mut stage = given.stage(Target::single(server.url()));
     for offset in ["+60s", "-60s", "+0s"] {
         // The monotonic clock stays: the history counts by it.
-        let before = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset];
+        let before =
+            ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset];
         let node = stage.node(&before.map(str::to_owned));
         stage.nodes.push(node);
     }

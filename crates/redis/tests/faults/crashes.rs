@@ -3,6 +3,7 @@
 use crate::common::*;
 use std::thread;
 use std::time::Duration;
+use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{Limit, Op, Outcome, StoreErrorKind, TimerStore};
 use tourbillon_fault::{Fate, Proxy, Server};
@@ -130,7 +131,9 @@ fn f15_a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() 
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
     (1..=5).for_each(|number| place(&other, timer(number, other.now())));
     end(&store, &claim(&store, ONE, 1, 5));
-    (11..=15).for_each(|number| place(&other, timer(number, other.now())));
+    // All of them due by the server's time, too.
+    let due = UtcMillis::from_millis(other.now().as_millis() - 1_000);
+    (11..=15).for_each(|number| place(&other, timer(number, due)));
     // A claim of no timer learns the slices.
     assert_eq!(now(store.claim(ONE, 999, Limit { timers: 0, ..ALL })).leased, []);
     proxy.doom(Fate::LoseReplies);
@@ -184,7 +187,9 @@ fn die(server: &mut Server) {
 
 #[test]
 fn f16_an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
-    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else { return };
+    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else {
+        return;
+    };
     let store = open(builder().shards(2), &server.url());
     let due = store.now() + DAY;
     (1..=20).for_each(|number| place(&store, timer(number, due)));

@@ -138,8 +138,7 @@ fn f34_d8_scripts_are_sent_by_name_and_answers_are_bounded() {
         place(&store, timer(10_000 + number, due));
     }
     let limit = Limit { timers: 100, ..ALL };
-    let claimed: Vec<_> =
-        (1..=10).map(|claim| now(store.claim(ONE, claim, limit)).leased.len()).collect();
+    let claimed: Vec<_> = (1..=10).map(|claim| now(store.claim(ONE, claim, limit)).leased.len()).collect();
     assert!(claimed.iter().all(|count| *count <= 100) && claimed.contains(&100), "{claimed:?}");
     let few = Limit { timers: u32::MAX, bytes: 1 };
     let payload = |number| Timer { payload: Payload(vec![0; 1_000].into()), ..timer(number, due) };

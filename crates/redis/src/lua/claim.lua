@@ -91,29 +91,54 @@ local function look(run)
     run.from, run.at, run.is_read = run.from + chunk, 1, #run.has < 2 * chunk
   end
   run.id, run.due = run.has[run.at], tonumber(run.has[run.at + 1])
+  -- The bytes of the id as three numbers: the order of texts in Lua depends on the locale.
+  run.a, run.b, run.c = 0, 0, 0
+  if run.id and #run.id == 16 then run.a, run.b, run.c = struct.unpack('>I6I5I5', run.id) end
 end
 
--- Whether one id is before another, byte by byte: the order of texts in Lua depends on the locale.
 local function is_before(one, other)
-  for n = 1, 16 do
-    local a, b = string.byte(one, n), string.byte(other, n)
-    if a ~= b then return a < b end
+  if one.due ~= other.due then return one.due < other.due end
+  if one.a ~= other.a then return one.a < other.a end
+  if one.b ~= other.b then return one.b < other.b end
+  return one.c < other.c
+end
+
+-- The runs that have a timer as a heap: the one whose timer is first is at its top.
+local heap = {}
+
+local function sink(place)
+  local run, size = heap[place], #heap
+  while 2 * place <= size do
+    local child = 2 * place
+    if child < size and is_before(heap[child + 1], heap[child]) then child = child + 1 end
+    if not is_before(heap[child], run) then break end
+    heap[place], place = heap[child], child
   end
-  return false
+  heap[place] = run
+end
+
+-- Goes from the timer of the first run to the next one.
+local function pass()
+  local run = heap[1]
+  run.at = run.at + 2
+  look(run)
+  if not run.id then
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
+  end
+  if heap[1] then sink(1) end
 end
 
 local answer, leased, counted, named = {}, {}, {}, {}
 local number, is_cut = 0, 0
 if wanted > 0 then
-  for n = 1, #runs do look(runs[n]) end
+  for n = 1, #runs do
+    look(runs[n])
+    if runs[n].id then heap[#heap + 1] = runs[n] end
+  end
+  for place = math.floor(#heap / 2), 1, -1 do sink(place) end
   while not (taken > 0 and taken >= most) do
-    local first
-    for n = 1, #runs do
-      local run = runs[n]
-      if run.id and (not first or run.due < first.due or (run.due == first.due and is_before(run.id, first.id))) then
-        first = run
-      end
-    end
+    local first = heap[1]
     if not first then break end
     if number >= wanted or first.due >= barrier then
       is_cut = 1
@@ -148,8 +173,7 @@ if wanted > 0 then
         counted[base][namespace] = (counted[base][namespace] or 0) + 1
       end
     end
-    first.at = first.at + 2
-    look(first)
+    pass()
   end
   if barrier <= now then is_cut = 1 end
 end

@@ -36,8 +36,35 @@ macro_rules! scripts {
 }
 
 scripts!(
-    announce, aside, beat, claim, commit, counts, dump, find_id, find_key, found, members, nodes, note, open, over,
-    owners, quit, ready, records, recover, release, renew, replace_note, reserve, scores, tally, tidy, void, whole
+    announce,
+    aside,
+    beat,
+    claim,
+    commit,
+    counts,
+    dump,
+    find_id,
+    find_key,
+    found,
+    members,
+    nodes,
+    note,
+    open,
+    over,
+    owners,
+    quit,
+    ready,
+    records,
+    recover,
+    release,
+    renew,
+    replace_note,
+    reserve,
+    scores,
+    tally,
+    tidy,
+    void,
+    whole
 );
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl Core {
                 // What was said before is lost.
                 let mut state = nodes.state();
                 state.is_stirred = true;
-                state.shards.hint_missing();
+                state.shards.hint_all();
                 drop(state);
                 nodes.bell.ring();
             }

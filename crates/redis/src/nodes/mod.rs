@@ -1,9 +1,9 @@
 //! The nodes of a deployment, and the shards that each of them serves.
 //!
-//! A *node* is a store that claims. It is known by an incarnation, which it draws when it is opened; names are for people.
-//! A store that only places timers is no node. The nodes divide the shards between them, so that a shard is looked at by one
-//! of them. This spares work and decides nothing: who delivers a timer is decided by the token of its lease, so two nodes
-//! that both take themselves for the owner of a shard do no harm.
+//! A *node* is a store that claims. It is known by an incarnation, which it draws when it is opened; names are for
+//! people. A store that only places timers is no node. The nodes divide the shards between them, so that a shard is
+//! looked at by one of them. This spares work and decides nothing: who delivers a timer is decided by the token of its
+//! lease, so two nodes that both take themselves for the owner of a shard do no harm.
 //!
 //! # A shard
 //!
@@ -14,35 +14,35 @@
 //! | expired | `owner`, and `until` is past, or further ahead than `ttl`, which a clock that was set back leaves | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
 //!
 //! `epoch` counts the changes of owner. It is for people too: after a failover that lost writes it steps back, and two
-//! nodes may have owned a shard in the same epoch. `id` is the deployment's. A shard without it, or with another one, was
-//! lost by its server; the store is closed then, and mixes nothing.
+//! nodes may have owned a shard in the same epoch. `id` is the deployment's. A shard without it, or with another one,
+//! was lost by its server; the store is closed then, and mixes nothing.
 //!
 //! # A node
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
-//! | outside | the opening; [`leave`](crate::nodes); a step back | a claim: the node gives a sign of life, and is live |
+//! | outside | the opening; `leave`; a step back | a claim: the node gives a sign of life, and is live |
 //! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent |
 //! | silent | | a sign: live; an hour: forgotten |
 //!
-//! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the shards
-//! that belong to it. It claims these, and releases those that it owns and does not want. So no node has to lead, and nodes
-//! that differ in what they know agree as soon as they know the same.
+//! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the
+//! shards that belong to it. It claims these, and releases those that it owns and does not want. So no node has to
+//! lead, and nodes that differ in what they know agree as soon as they know the same.
 //!
-//! A node *steps back* if its runtime has not claimed for `ttl` although a timer of its shards is due, as one does whose
-//! handlers are all busy: the other nodes have room perhaps. The next claim enters again.
+//! A node *steps back* if its runtime has not claimed for `ttl` although a timer of its shards is due, as one does
+//! whose handlers are all busy: the other nodes have room perhaps. The next claim enters again.
 //!
 //! # Races
 //!
 //! - *Two nodes take a shard.* The script of the claim takes it: the second one finds an owner.
-//! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before is
-//!   leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim answers
-//!   that the shards are not its own.
-//! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their time is
-//!   over, whatever the others think of it, and its claims go on moving that time.
-//! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the live nodes
-//!   that they knew: each counts as live for `ttl` after its last known sign. A node that wants shards of a node which it wrongly takes
-//!   for silent is answered that they are owned.
+//! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before
+//!   is leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim
+//!   answers that the shards are not its own.
+//! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
+//!   time is over, whatever the others think of it, and its claims go on moving that time.
+//! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the
+//!   live nodes that they knew: each counts as live for `ttl` after its last known sign. A node that wants shards of a
+//!   node which it wrongly takes for silent is answered that they are owned.
 //! - *A failover loses the last writes.* A shard may be owned by its owner before last. Both claim, the script lets
 //!   only the owner lease, and the other node takes the shard back once it is released or expired. Tokens differ, so no
 //!   end of one node is taken for that of the other.
@@ -51,20 +51,21 @@
 //!
 //! # The thread
 //!
-//! A store with a poll has a thread ([`poll`]). It gives the signs of life, releases, and looks at each shard of the node
-//! once in a pause: by a claim that leases nothing. If a timer is due that the runtime does not know of, the thread wakes it. No
-//! error ends the thread, and no panic. It waits for no server longer than for its next duty: what is at a server stays there, and the
-//! other groups of shards are looked at meanwhile.
+//! A store with a poll has a thread ([`poll`]). It gives the signs of life, releases, and looks at each shard of the
+//! node once in a pause: by a claim that leases nothing. If a timer is due that the runtime does not know of, the
+//! thread wakes it. No error ends the thread, and no panic. It waits for no server longer than for its next duty: what
+//! is at a server stays there, and the other groups of shards are looked at meanwhile.
 //!
-//! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is due before the next
-//! poll and another node owns the shard ([`hints`]). While a node hears such messages, it polls every second, and otherwise every
-//! 250 ms. A hint that is lost makes a timer late by a poll at most.
+//! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
+//! due before the next poll and another node owns the shard ([`hints`]). While a node hears such messages, it polls
+//! every second, and otherwise every 250 ms. A hint that is lost makes a timer late by a poll at most.
 //!
 //! # Groups
 //!
-//! On one server one script looks at all shards of a node. In a cluster each shard has a script of its own. A group whose server fails, or does not answer
-//! within a moment after the others, is *sick*: the claims of the runtime leave it out, the thread goes on asking, and its first answer
-//! makes it healthy. A claim fails only if no group has answered it.
+//! On one server one script looks at all shards of a node. In a cluster each shard has a script of its own. A group
+//! whose server fails, or does not answer within a moment after the others, is *sick*: the claims of the runtime leave
+//! it out, the thread goes on asking, and its first answer makes it healthy. A claim fails only if no group has
+//! answered it.
 
 mod groups;
 mod hints;

@@ -111,8 +111,10 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<(), StoreError> {
             // A subscriber of the caller's may panic, or a round. The next one does what this one has left.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&core))).unwrap_or(LONGEST_POLL);
             drop(core);
-            let _panicked = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker)));
-            if !bell.wait(next.max(SHORTEST)) {
+            // What an answer has changed is looked at in another round at once.
+            let has_answers = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker))).unwrap_or(true);
+            let next = if has_answers { SHORTEST } else { next.max(SHORTEST) };
+            if !bell.wait(next) {
                 return;
             }
         }
@@ -173,9 +175,13 @@ impl Rounds {
         self.tasks.push(Box::pin(task));
     }
 
-    /// Takes the answers that are there.
-    fn advance(&mut self, waker: &Waker) {
+    /// Takes the answers that are there. Returns whether there were some.
+    fn advance(&mut self, waker: &Waker) -> bool {
         let mut context = Context::from_waker(waker);
-        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}
+        let mut has_answers = false;
+        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {
+            has_answers = true;
+        }
+        has_answers
     }
 }

@@ -229,6 +229,13 @@ impl Shards {
         }
     }
 
+    /// Wants a look at all shards of this node.
+    pub(super) fn hint_all(&mut self) {
+        for known in &mut self.each {
+            known.is_hinted |= known.is_wanted;
+        }
+    }
+
     /// Wants a look at the shards that this node wants and does not own.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {

@@ -501,6 +501,7 @@ fn t09_a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     else {
         return;
     };
+    let _claimed = block_on(other.claim(by(2, LEASE), 2, ALL)).unwrap();
     assert!(is_divided(&[&other]), "the shards are served meanwhile");
     assert_eq!(block_on(store.renew(by(1, LEASE), vec![(id, token)])).unwrap(), []);
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));

@@ -86,8 +86,8 @@ impl Layout {
     }
 
     /// The key of the deployment's notes.
-    pub(crate) fn notes(&self) -> Vec<u8> {
-        format!("tb:{{{}}}:notes", self.name).into_bytes()
+    pub(crate) fn notes(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:notes").into_bytes()
     }
 
     /// The key of the nodes by the moments of their last signs of life.

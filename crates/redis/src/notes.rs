@@ -52,7 +52,7 @@ impl RedisStore {
 impl Core {
     async fn read_note(&self, name: &str) -> Result<Option<Note>, StoreError> {
         let arguments = [self.deployment.id.clone(), name.as_bytes().to_vec()];
-        let keys = vec![self.deployment.key.clone(), self.layout.notes()];
+        let keys = vec![self.deployment.key.clone(), self.deployment.notes.clone()];
         let mut answered = self.run(|scripts| &scripts.note, keys, arguments).await?;
         let version = answered.rest.next()?;
         if bytes(version.clone())?.is_none_or(|version| version.is_empty()) {
@@ -75,7 +75,7 @@ impl Core {
             text(u64::from(value.is_some())),
             value.unwrap_or_default().to_vec(),
         ];
-        let keys = vec![self.deployment.key.clone(), self.layout.notes()];
+        let keys = vec![self.deployment.key.clone(), self.deployment.notes.clone()];
         let mut answered = self.run(|scripts| &scripts.replace_note, keys, arguments).await?;
         Ok(number(&answered.rest.next()?)? == 1)
     }

@@ -23,6 +23,8 @@ const MOST_HELD: usize = 100_000;
 /// A deployment as it was opened.
 pub(crate) struct Deployment {
     pub(crate) key: Vec<u8>,
+    /// The hash of its notes.
+    pub(crate) notes: Vec<u8>,
     /// Chosen when the deployment was created.
     pub(crate) id: Vec<u8>,
 }

@@ -210,7 +210,8 @@ impl RedisBuilder {
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
         let id = bytes(rest.next()?)?.unwrap_or_default();
-        let deployment = Deployment { key: Layout::deployment(&self.name), id };
+        let deployment =
+            Deployment { key: Layout::deployment(&self.name), notes: Layout::notes(&self.name), id };
         let is_ready = filled(rest.next()?)?.is_some();
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
         let is_split = link.is_cluster();

@@ -11,7 +11,7 @@ use tourbillon_durable::schedule::{
 };
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
     MemoryStore, Op, Outcome, Page, Reaped, RedbStore, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
@@ -362,8 +362,7 @@ fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
     let text = String::from_utf8(timer.payload.0.to_vec()).unwrap().replace("Zurich", "Atlantis");
     timer.payload = Payload(text.into_bytes().into());
     timer.id = TimerId::fresh();
-    let op =
-        tourbillon_durable::store::Op::Place(Box::new(timer), tourbillon_durable::store::IfPresent::Replace);
+    let op = Op::Place(Box::new(timer), IfPresent::Replace);
     pollster::block_on(world.store.apply(vec![op], Default::default())).unwrap();
     world.advance(2);
     let view = world.view();
@@ -644,11 +643,15 @@ fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
     assert!(!is_new && view.progress.paused, "the pause of the other process is kept");
     assert_eq!(view.schedule.plan, Plan::Every(2 * MINUTE));
 
-    in_other(|other, at| drop(other.trigger(at).unwrap()));
+    in_other(|other, at| {
+        let _view = other.trigger(at).unwrap();
+    });
     let resumed = one.resume(&name).unwrap();
     assert_eq!((resumed.progress.paused, resumed.progress.asked), (false, 1));
 
-    in_other(|other, at| drop(other.trigger(at).unwrap()));
+    in_other(|other, at| {
+        let _view = other.trigger(at).unwrap();
+    });
     one.trigger(&name).unwrap();
     assert_eq!(one.get(&name).unwrap().progress.asked, 3);
     let occurrences = Filter { namespace: Some("shop".into()), ..Filter::default() };

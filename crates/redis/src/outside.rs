@@ -26,7 +26,7 @@
 //! replace the note, and nobody replaces the note of a stored timer.
 //!
 //! **A note that leads nowhere** is what a creation or an end has left that stopped between two steps, or a creation that is
-//! still under way. Nobody can tell the two apart. Whoever meets such a note (a creation of the same id) first makes it
+//! still under way. Nobody can tell the two apart. A creation of the same id that meets such a note first makes it
 //! *void* in H: one script makes sure that the timer is not stored in H, and puts the mark among H's memories for
 //! [`VOID`]. A commit fails if its mark is void. Then the note is removed if it is still the same. A reservation ends after
 //! [`RESERVED`] by the time of N, so that no commit comes after the void is forgotten, as long as the clocks of two

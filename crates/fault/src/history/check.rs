@@ -91,7 +91,7 @@ pub struct Findings {
     pub never: u64,
     /// Dead timers.
     pub dead: u64,
-    /// The greatest time from a due moment to the begin of its delivery, in microseconds.
+    /// The greatest time from a due moment to the start of its delivery, in microseconds.
     pub lateness: u64,
     /// What does not hold.
     pub broken: Vec<Broken>,

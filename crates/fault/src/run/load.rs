@@ -1,4 +1,4 @@
-//! Clients: threads with stores of their own, which place and withdraw timers and write what they do and what they are told.
+//! Clients: threads with stores of their own, which place and withdraw timers and write their calls and the answers.
 
 use super::moment;
 use super::node::{KIND, payload};

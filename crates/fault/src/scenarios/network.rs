@@ -83,7 +83,7 @@ impl Namespace {
         steps.iter().all(|step| ip(step)).then_some(namespace)
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Nothing passes any more, and no side gets a sign of it.
     fn cut(&self) {
         ip(&format!("link set {} down", self.cable));
     }

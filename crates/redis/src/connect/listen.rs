@@ -20,7 +20,7 @@ const REPLY: Duration = Duration::from_secs(2);
 /// How long a connection may take to be made and to subscribe, with the steps of Sentinel.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Calls the ear with the end of what it hears, however that ends.
+/// Calls the ear with the end of the subscription, however that ends.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {

@@ -1,6 +1,6 @@
-//! Hints: what a commit says to the owner of another shard, and what is heard of the others.
+//! Hints: what a commit says to the owner of another shard, and what arrives from the others.
 //!
-//! | message | from | whoever hears it |
+//! | message | from | a node that receives it |
 //! |---|---|---|
 //! | `nodes` | a node that comes or goes | gives a sign of life, and learns of it |
 //! | `shards` | a node that released shards | claims those that it wants and does not own |
@@ -44,7 +44,7 @@ fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
 }
 
 impl Core {
-    /// Listens to the others, if this store has a thread that can act on what is heard.
+    /// Subscribes to the others' messages, if this store has a thread that can act on them.
     pub(super) fn listen(self: &Core) {
         if !self.nodes.has_thread() || self.nodes.state().listening.is_some() {
             return;

@@ -57,7 +57,7 @@
 //! is at a server stays there, and the other groups of shards are looked at meanwhile.
 //!
 //! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
-//! due before the next poll and another node owns the shard ([`hints`]). While a node hears such messages, it polls
+//! due before the next poll and another node owns the shard ([`hints`]). While such messages reach a node, it polls
 //! every second, and otherwise every 250 ms. A hint that is lost makes a timer late by a poll at most.
 //!
 //! # Groups
@@ -92,7 +92,7 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while hints are heard.
+/// The pause between two looks at a shard while hints arrive.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 /// The most bytes of a node's name.

@@ -222,7 +222,7 @@ impl Shards {
         }
     }
 
-    /// Notes a timer that was committed, or of which a hint was heard.
+    /// Notes a timer that was committed, or of which a hint has arrived.
     pub(super) fn note(&mut self, shard: Shard, due: UtcMillis) {
         if let Some(known) = self.of(shard) {
             known.noted = Some(known.noted.map_or(due, |noted| noted.min(due)));

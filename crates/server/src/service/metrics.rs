@@ -27,7 +27,7 @@ impl Service {
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
         let now = self.timers().timer_store().now();
-        // A store that does not answer must not keep the numbers from those who look for the reason.
+        // A store that does not answer must not keep the other numbers from the page.
         let (overdue, counts, nodes) =
             tokio::join!(in_time(self.overdue(now)), in_time(self.counts()), in_time(self.stored_nodes()));
         let of_shards = nodes.as_ref().ok().and_then(Option::as_ref).map_or(Duration::ZERO, poll_age);

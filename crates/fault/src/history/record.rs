@@ -1,0 +1,305 @@
+//! The records of a history, and how they are written.
+
+use core::fmt;
+use core::str::FromStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Microseconds by the machine's monotonic clock.
+pub type Moment = u64;
+
+/// The id of a timer.
+pub type Id = u128;
+
+/// A record of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A client begins a call.
+    Invoked(Moment, u64, Call),
+    /// A client has the answer to the call of this number.
+    Answered(Moment, u64, Answer),
+    /// A delivery.
+    Delivered(Delivery),
+    /// A fault, from its begin to its end.
+    Fault(Fault),
+}
+
+/// A client's call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Stores a timer.
+    Place(Place),
+    /// Withdraws the timer with this id.
+    Cancel(Id),
+}
+
+/// A timer to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The id, which the client has chosen.
+    pub id: Id,
+    /// The key. Only one client uses it, one call after the other.
+    pub key: Option<Box<str>>,
+    /// The due moment.
+    pub due: u64,
+    /// Whether the timer takes the place of the one that has the key. Otherwise it is refused.
+    pub replaces: bool,
+    /// Whether the timer is delivered at most once.
+    pub is_once: bool,
+    /// The period and the last instant of a series of which the timer is the first occurrence.
+    pub series: Option<(u64, u64)>,
+}
+
+/// The answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The timer is stored.
+    Created,
+    /// An earlier call has stored it.
+    Repeated,
+    /// It took the place of another one, of which a delivery may have begun.
+    Replaced(Id, bool),
+    /// The key is another timer's.
+    KeyExists(Id),
+    /// The timer is withdrawn.
+    Cancelled,
+    /// A delivery has begun.
+    InFlight,
+    /// There is no such timer.
+    NotFound,
+    /// The call surely had no effect.
+    Failed,
+    /// The call may have had its effect.
+    Unknown,
+}
+
+/// A delivery, as the receiver has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// When the receiver got it.
+    pub arrived: Moment,
+    /// When the handler was called.
+    pub begun: Moment,
+    /// The timer.
+    pub id: Id,
+    /// The number of the attempt, from 1 on.
+    pub attempt: u32,
+    /// The number of the delivery, from 1 on.
+    pub delivery: u32,
+    /// The moment from which this delivery was due.
+    pub due: u64,
+    /// The moment for which the timer was made.
+    pub scheduled: u64,
+    /// The node.
+    pub node: Box<str>,
+    /// The series of which the timer is an occurrence.
+    pub series: Option<Id>,
+    /// Whether the handler answered that the work is done.
+    pub is_done: bool,
+}
+
+/// The cause of duplicates, and of other harm that a store need not prevent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A node was killed.
+    Kill,
+    /// A node was stopped for a time, or its machine did not run it.
+    Pause,
+    /// A server was killed, stopped, or busy.
+    Server,
+    /// A replica took over.
+    Failover,
+    /// Connections were cut, delayed, or lost replies.
+    Network,
+}
+
+/// A fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Its kind.
+    pub cause: Cause,
+    /// The node to which it was done; none for servers and networks.
+    pub node: Option<Box<str>>,
+    /// Its begin.
+    pub from: Moment,
+    /// Its end.
+    pub until: Moment,
+}
+
+const CAUSES: [(Cause, &str); 5] = [
+    (Cause::Kill, "kill"),
+    (Cause::Pause, "pause"),
+    (Cause::Server, "server"),
+    (Cause::Failover, "failover"),
+    (Cause::Network, "network"),
+];
+
+const ANSWERS: [(Answer, &str); 7] = [
+    (Answer::Created, "created"),
+    (Answer::Repeated, "repeated"),
+    (Answer::Cancelled, "cancelled"),
+    (Answer::InFlight, "in-flight"),
+    (Answer::NotFound, "not-found"),
+    (Answer::Failed, "failed"),
+    (Answer::Unknown, "unknown"),
+];
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = CAUSES.iter().find(|(cause, _)| cause == self).map_or("", |(_, name)| name);
+        f.pad(name)
+    }
+}
+
+/// A word for what may be missing.
+fn maybe<T: fmt::Display>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replaced(old, was_leased) => write!(f, "replaced {old:x} {}", u8::from(*was_leased)),
+            Self::KeyExists(holder) => write!(f, "key-exists {holder:x}"),
+            other => {
+                f.write_str(ANSWERS.iter().find(|(answer, _)| answer == other).map_or("", |(_, name)| name))
+            }
+        }
+    }
+}
+
+/// The record as words of a line. Keys and names of nodes have no spaces.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invoked(at, number, Call::Place(place)) => {
+                let Place { id, key, due, replaces, is_once, series } = place;
+                let (replaces, is_once) = (u8::from(*replaces), u8::from(*is_once));
+                let (every, last) = (series.map(|series| series.0), series.map(|series| series.1));
+                let (key, every, last) = (maybe(key.as_deref()), maybe(every), maybe(last));
+                write!(f, "place {at} {number} {id:x} {due} {replaces} {is_once} {key} {every} {last}")
+            }
+            Self::Invoked(at, number, Call::Cancel(id)) => write!(f, "cancel {at} {number} {id:x}"),
+            Self::Answered(at, number, answer) => write!(f, "answer {at} {number} {answer}"),
+            Self::Delivered(its) => {
+                let Delivery { arrived, begun, id, attempt, delivery, due, scheduled, node, series, is_done } =
+                    its;
+                let (series, is_done) = (maybe(series.map(|id| format!("{id:x}"))), u8::from(*is_done));
+                write!(f, "delivery {arrived} {begun} {id:x} {attempt} {delivery} {due} {scheduled} ")?;
+                write!(f, "{node} {series} {is_done}")
+            }
+            Self::Fault(Fault { cause, node, from, until }) => {
+                write!(f, "fault {cause} {} {from} {until}", maybe(node.as_deref()))
+            }
+        }
+    }
+}
+
+/// A line that is no record.
+#[derive(Debug)]
+pub struct NoRecord(pub Box<str>);
+
+impl fmt::Display for NoRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a record: {:?}", self.0)
+    }
+}
+
+impl core::error::Error for NoRecord {}
+
+/// The words of a line, one after the other.
+struct Words<'a>(core::str::Split<'a, char>);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Option<&'a str> {
+        self.0.next()
+    }
+
+    fn get<T: FromStr>(&mut self) -> Option<T> {
+        self.word()?.parse().ok()
+    }
+
+    fn id(&mut self) -> Option<Id> {
+        Id::from_str_radix(self.word()?, 16).ok()
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.word()? {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        }
+    }
+
+    /// What may be missing: then the inner value is none.
+    fn maybe<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+        match self.word()? {
+            "-" => Some(None),
+            word => read(word).map(Some),
+        }
+    }
+
+    fn record(&mut self) -> Option<Record> {
+        let record = match self.word()? {
+            "place" => {
+                let (at, number, id) = (self.get()?, self.get()?, self.id()?);
+                let (due, replaces, is_once) = (self.get()?, self.flag()?, self.flag()?);
+                let key = self.maybe(|key| Some(key.into()))?;
+                let every = self.maybe(|every| every.parse().ok())?;
+                let series = every.zip(self.maybe(|last| last.parse().ok())?);
+                let place = Place { id, key, due, replaces, is_once, series };
+                Record::Invoked(at, number, Call::Place(place))
+            }
+            "cancel" => Record::Invoked(self.get()?, self.get()?, Call::Cancel(self.id()?)),
+            "answer" => {
+                let (at, number) = (self.get()?, self.get()?);
+                let answer = match self.word()? {
+                    "replaced" => Answer::Replaced(self.id()?, self.flag()?),
+                    "key-exists" => Answer::KeyExists(self.id()?),
+                    word => ANSWERS.iter().find(|(_, name)| *name == word)?.0,
+                };
+                Record::Answered(at, number, answer)
+            }
+            "delivery" => Record::Delivered(Delivery {
+                arrived: self.get()?,
+                begun: self.get()?,
+                id: self.id()?,
+                attempt: self.get()?,
+                delivery: self.get()?,
+                due: self.get()?,
+                scheduled: self.get()?,
+                node: self.word()?.into(),
+                series: self.maybe(|id| Id::from_str_radix(id, 16).ok())?,
+                is_done: self.flag()?,
+            }),
+            "fault" => {
+                let word = self.word()?;
+                let cause = CAUSES.iter().find(|(_, name)| *name == word)?.0;
+                let node = self.maybe(|node| Some(node.into()))?;
+                Record::Fault(Fault { cause, node, from: self.get()?, until: self.get()? })
+            }
+            _ => return None,
+        };
+        self.word().is_none().then_some(record)
+    }
+}
+
+impl FromStr for Record {
+    type Err = NoRecord;
+
+    fn from_str(line: &str) -> Result<Self, NoRecord> {
+        Words(line.split(' ')).record().ok_or_else(|| NoRecord(line.into()))
+    }
+}
+
+/// The records of a file. A last line without an end is left out: its writer was killed.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or has a line that is no record.
+pub fn read(file: &Path) -> io::Result<Vec<Record>> {
+    let text = fs::read_to_string(file)?;
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.map(|line| line.parse().map_err(io::Error::other)).collect()
+}

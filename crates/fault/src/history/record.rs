@@ -127,7 +127,7 @@ pub struct Fault {
     pub until: Moment,
 }
 
-const CAUSES: [(Cause, &str); 5] = [
+pub(super) const CAUSES: [(Cause, &str); 5] = [
     (Cause::Kill, "kill"),
     (Cause::Pause, "pause"),
     (Cause::Server, "server"),
@@ -135,7 +135,7 @@ const CAUSES: [(Cause, &str); 5] = [
     (Cause::Network, "network"),
 ];
 
-const ANSWERS: [(Answer, &str); 7] = [
+pub(super) const ANSWERS: [(Answer, &str); 7] = [
     (Answer::Created, "created"),
     (Answer::Repeated, "repeated"),
     (Answer::Cancelled, "cancelled"),

@@ -1,6 +1,8 @@
 //! Histories with a planted fault: the check finds it, and nothing else.
 
+use super::record::{ANSWERS, CAUSES};
 use super::*;
+use std::fs;
 
 const WALL: u64 = 1_000_000_000_000;
 const SECOND: u64 = 1_000_000;

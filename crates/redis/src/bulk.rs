@@ -3,7 +3,7 @@
 use crate::commit::{Commit, Doubt, Known, Scope};
 use crate::layout::{Part, Shard};
 use crate::lists::Index;
-use crate::outside::Reservations;
+use crate::reservation::Reservations;
 use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{label_entry, part};

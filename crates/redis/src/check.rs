@@ -3,7 +3,7 @@
 use crate::commit::{count_field, text};
 use crate::layout::{HOMES, Part, Shard, hour_of};
 use crate::lists::pairs;
-use crate::outside::Note;
+use crate::reservation::Note;
 use crate::shared::Core;
 use crate::stored::{Entry, Found, entries, id_bytes, id_of};
 use crate::values::{Values, bytes, number};

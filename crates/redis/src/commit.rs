@@ -2,9 +2,9 @@
 
 use crate::layout::{Layout, Part, Shard, hour_of};
 use crate::nodes::Nodes;
-use crate::outside::{Note, Reservations};
+use crate::reservation::{Note, Reservations};
 use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
-use crate::transact::millis;
+use crate::time::millis;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;

@@ -13,6 +13,7 @@ mod lists;
 mod nodes;
 mod notes;
 mod outside;
+mod reservation;
 mod script;
 mod scripts;
 mod send;

@@ -66,10 +66,11 @@
 
 use crate::commit::{Commit, Doubt, Known, Scope, text};
 use crate::layout::{Layout, Part, Shard};
+use crate::reservation::{Note, Reservations, Reserved};
 use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{damaged, id_bytes};
-use crate::transact::millis;
+use crate::time::millis;
 use crate::values::{Values, bytes, number};
 use core::time::Duration;
 use futures_util::future::{join_all, try_join, try_join_all};
@@ -84,48 +85,6 @@ pub(crate) const RESERVED: Duration = Duration::from_secs(60);
 /// The time for which a mark is void. It is longer than the time of a reservation by what the clocks of two primaries may
 /// differ.
 const VOID: Duration = Duration::from_secs(3_660);
-
-/// The note that a timer is in another shard than its id says: the shard's number, and in a cluster a colon and a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note(Vec<u8>);
-
-impl Note {
-    /// A note of a new creation.
-    fn fresh(home: Shard) -> Self {
-        let [.., a, b, c, d] = id_bytes(TimerId::fresh());
-        Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
-    }
-
-    pub(crate) fn of(bytes: Vec<u8>) -> Self {
-        Self(bytes)
-    }
-
-    fn split(&self) -> (&[u8], &[u8]) {
-        let colon = self.0.iter().position(|byte| *byte == b':').unwrap_or(self.0.len());
-        self.0.split_at(colon)
-    }
-
-    /// The shard to which the note leads.
-    pub(crate) fn home(&self) -> Option<Shard> {
-        core::str::from_utf8(self.split().0).ok()?.parse().ok()
-    }
-
-    /// What stands among the memories of the note's shard if the note is void.
-    pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
-        [&id_bytes(id)[..], self.split().1].concat()
-    }
-}
-
-/// A note that this operation has written for a timer that it may store.
-#[derive(Clone, Debug)]
-pub(crate) struct Reserved {
-    pub(crate) note: Note,
-    /// The moment, by the time of the shard of the id, from which on the reservation is over.
-    pub(crate) until: UtcMillis,
-}
-
-/// The reservations of an operation.
-pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
 /// What an operation needs in the shards of ids that are not its home.
 #[derive(Debug, Default)]
@@ -231,7 +190,7 @@ impl Core {
         let note = Note::fresh(home);
         let parts = [Part::Records, Layout::homes_of(id), Part::Recent];
         let keys = self.layout.keys(self.layout.shard_of_id(id), parts);
-        let arguments = [id_bytes(id).to_vec(), note.0.clone(), text(u64::from(is_return))];
+        let arguments = [id_bytes(id).to_vec(), note.clone().into_bytes(), text(u64::from(is_return))];
         let mut answered = self.run(|scripts| &scripts.reserve, keys, arguments).await?;
         let now = answered.now;
         if number(&answered.rest.next()?)? == 1 {
@@ -274,7 +233,7 @@ impl Core {
     /// Removes a note, if it is still this one.
     async fn tidy(&self, id: TimerId, note: Note) -> Result<(), StoreError> {
         let keys = self.layout.keys(self.layout.shard_of_id(id), [Layout::homes_of(id)]);
-        self.run(|scripts| &scripts.tidy, keys, [id_bytes(id).to_vec(), note.0]).await.map(drop)
+        self.run(|scripts| &scripts.tidy, keys, [id_bytes(id).to_vec(), note.into_bytes()]).await.map(drop)
     }
 
     /// Removes the notes of timers that were not created.
@@ -298,28 +257,5 @@ impl Core {
         }
         self.tidy(id, note.clone()).await?;
         Ok(false)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_leads_to_its_shard_whatever_its_mark() {
-        for home in [0, 7, 1_023] {
-            let id = TimerId::from_u128(5);
-            let (note, other) = (Note::fresh(home), Note::fresh(home));
-            assert_eq!(note.home(), Some(home));
-            assert_ne!(note.void(id), other.void(id), "two creations have two marks");
-            let plain = Note::of(home.to_string().into_bytes());
-            assert_eq!(plain.home(), Some(home), "a note of one server");
-            assert_eq!(plain.void(id), id_bytes(id));
-        }
-        let mark_with_colon = Note::of(b"12:::::".to_vec());
-        assert_eq!(mark_with_colon.home(), Some(12));
-        for bad in [&b""[..], b":", b"x:1234", b"70000"] {
-            assert_eq!(Note::of(bad.to_vec()).home(), None);
-        }
     }
 }

@@ -24,6 +24,11 @@ pub(crate) fn moment() -> Timestamp {
     return tourbillon::SystemClock::new().true_now();
 }
 
+/// A duration in whole milliseconds, rounded up.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
+}
+
 /// The server's time at a moment of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {

@@ -2,12 +2,11 @@
 
 use crate::commit::{Doubt, Known, is_leased};
 use crate::layout::{Layout, Part, Shard};
-use crate::outside::{Note, Reservations};
+use crate::reservation::{Note, Reservations};
 use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
 use crate::values::{Values, filled, maybe_number};
-use core::time::Duration;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::draft::{Changes, Draft};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -233,9 +232,4 @@ impl Known {
             self.timers.insert(found.id(), found);
         }
     }
-}
-
-/// A duration in whole milliseconds, rounded up.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
 }

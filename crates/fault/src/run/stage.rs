@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tourbillon_durable::state::{Phase, State};
@@ -36,6 +36,8 @@ struct Part {
     child: Child,
     input: Option<ChildStdin>,
     lines: Arc<Mutex<Vec<String>>>,
+    /// Reads the lines, up to the end of the output.
+    reader: JoinHandle<()>,
 }
 
 /// Becomes a part of a run, if this process was started as one, and does not return then.
@@ -77,13 +79,13 @@ impl Part {
         let output = child.stdout.take().expect("the output of a process");
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let its = Arc::clone(&lines);
-        drop(thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 its.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
-        }));
+        });
         let input = child.stdin.take();
-        Self { child, input, lines }
+        Self { child, input, lines, reader }
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<String>> {
@@ -107,12 +109,13 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end. Whether it did.
+    /// Asks the process to end. Whether it did. All its lines are there then.
     fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            if self.child.try_wait().expect("the state of a child").is_some() {
+            let has_ended = self.child.try_wait().expect("the state of a child").is_some();
+            if has_ended && self.reader.is_finished() {
                 return true;
             }
             thread::sleep(Duration::from_millis(5));

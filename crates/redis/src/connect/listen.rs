@@ -2,7 +2,7 @@
 
 use super::Ear;
 use super::dial::Dial;
-use crate::nodes::Heard;
+use super::heard::Heard;
 use core::time::Duration;
 use redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 mod dial;
 mod error;
+mod heard;
 mod keeper;
 mod listen;
 mod session;
@@ -9,13 +10,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use crate::nodes::Heard;
 use crate::script::Script;
 use core::any::Any;
 use core::pin::Pin;
 use core::time::Duration;
 
 pub(crate) use error::LinkError;
+pub(crate) use heard::Heard;
 pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 

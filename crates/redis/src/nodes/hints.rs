@@ -11,6 +11,7 @@
 
 use super::LONGEST_POLL;
 use crate::commit::{Commit, Known};
+use crate::connect::Heard;
 use crate::layout::Shard;
 use crate::shared::Core;
 use std::collections::BTreeMap;
@@ -19,17 +20,6 @@ use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::draft::Changes;
-
-/// What a subscription says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard<'a> {
-    /// Messages arrive from now on.
-    Begin,
-    /// A message.
-    Message(&'a [u8]),
-    /// Messages may be lost from now on.
-    End,
-}
 
 impl super::Nodes {
     pub(super) fn deaf(&self) {

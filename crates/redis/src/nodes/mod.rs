@@ -67,22 +67,24 @@
 //! it out, the thread goes on asking, and its first answer makes it healthy. A claim fails only if no group has
 //! answered it.
 
+mod bell;
 mod groups;
 mod hints;
 mod membership;
+mod peer;
 mod poll;
 mod rendezvous;
 mod shards;
 
-pub(crate) use hints::Heard;
+pub(crate) use bell::Bell;
 pub(crate) use membership::time_text;
-pub(crate) use poll::{Bell, start};
+pub(crate) use poll::start;
 pub(crate) use shards::{Seen, Shards};
 
 use crate::layout::Layout;
 use core::any::Any;
 use core::time::Duration;
-use membership::Peer;
+use peer::Peer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;

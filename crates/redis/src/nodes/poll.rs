@@ -9,10 +9,8 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Wake;
+use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
 
@@ -21,55 +19,6 @@ const SHORTEST: Duration = Duration::from_millis(5);
 
 /// What the thread has sent and has no answer to.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// What the thread waits at.
-#[derive(Default)]
-pub(crate) struct Bell {
-    state: Mutex<Rung>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Rung {
-    is_rung: bool,
-    is_closed: bool,
-}
-
-impl Bell {
-    fn lock(&self) -> MutexGuard<'_, Rung> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins the next round of the thread.
-    pub(crate) fn ring(&self) {
-        self.lock().is_rung = true;
-        self.changed.notify_all();
-    }
-
-    /// Ends the thread.
-    pub(crate) fn close(&self) {
-        self.lock().is_closed = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the bell rings, at most for a time. Returns whether the thread goes on.
-    fn wait(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        let mut state = self.lock();
-        while !state.is_rung && !state.is_closed {
-            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
-            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.is_rung = false;
-        !state.is_closed
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.ring();
-    }
-}
 
 /// Shards at which a look is. The mark is taken back however the look ends.
 struct Asked {

@@ -309,7 +309,7 @@ fn f20_nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
         assert_eq!(nodes(one).shards[0].epoch, 1);
-        // Whoever thinks that a lease is its own cannot end it with another token.
+        // A node that takes a lease for its own cannot end it with another token.
         let wrong = Token { incarnation, claim: number };
         let ack =
             |token| block_on(store.apply(vec![Op::Ack(first[0].timer.id, token)], Durability::PowerLoss));

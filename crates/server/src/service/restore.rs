@@ -376,7 +376,7 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
 /// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before, and of
 /// those that only timers name.
 fn add_namespaces(shelf: Shelf, attached: &Attached, used: &Counts) -> io::Result<(Names, Names)> {
-    let (_, there) = block_on(shelf.read())?;
+    let (_, there) = block_on(shelf.read::<Map>())?;
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {
         if there.contains_key(name) {

@@ -3,14 +3,14 @@
 use super::files;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Wake;
 use std::thread::{self, Thread};
 use tourbillon_redis::RedisStore;
-
-use super::namespaces::Map;
 
 /// The name of the note with the namespaces.
 const NAMESPACES: &str = "namespaces";
@@ -23,27 +23,25 @@ pub(crate) enum Shelf {
     Shared(Arc<RedisStore>),
 }
 
-/// Namespaces as they were read, with the version that tells them from others. The version of a file is always 0.
-pub(crate) type Read = (u64, Map);
-
 impl Shelf {
     /// Whether other processes change what is here.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Shared(_))
     }
 
-    pub(crate) async fn read(&self) -> io::Result<Read> {
+    /// The namespaces with the number of their version, which is always 0 in a file.
+    pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
             Self::Shared(store) => match store.note(NAMESPACES).await.map_err(io::Error::other)? {
                 Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
-                None => Ok((0, Map::new())),
+                None => Ok((0, T::default())),
             },
         }
     }
 
     /// Replaces the namespaces that have this version. Returns false if another process was quicker.
-    pub(crate) async fn replace(&self, version: u64, map: &Map) -> io::Result<bool> {
+    pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),
             Self::Shared(store) => {

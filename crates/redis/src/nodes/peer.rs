@@ -1,0 +1,79 @@
+//! A node as the registry has it.
+
+use crate::time::millis;
+use core::time::Duration;
+use tourbillon_durable::UtcMillis;
+
+/// A node as the registry has it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) incarnation: u64,
+    pub(super) seen: UtcMillis,
+    pub(super) text: Text,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Text {
+    pub(super) name: Box<str>,
+    pub(super) version: Box<str>,
+    pub(super) since: UtcMillis,
+    pub(super) ttl: Duration,
+}
+
+impl Text {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let Self { name, version, since, ttl } = self;
+        format!("{name}\0{version}\0{}\0{}", since.as_millis(), millis(*ttl)).into_bytes()
+    }
+
+    /// Reads what any version may have written: parts that are missing are empty, and further ones are for later versions.
+    pub(super) fn read(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let mut parts = text.split('\0');
+        let mut next = || parts.next().unwrap_or_default();
+        let (name, version) = (next().into(), next().into());
+        let mut number = || next().parse().unwrap_or_default();
+        let since = UtcMillis::from_millis(number());
+        Self { name, version, since, ttl: Duration::from_millis(number()) }
+    }
+}
+
+impl Peer {
+    /// Whether the last sign is young enough. One of the future is left by a clock that was set back.
+    pub(super) fn is_live(&self, now: UtcMillis) -> bool {
+        self.seen + self.text.ttl > now && self.seen < now + self.text.ttl
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_of_itself_is_read_as_it_was_written() {
+        let text = Text {
+            name: "rack 3".into(),
+            version: "1.2.3".into(),
+            since: UtcMillis::from_millis(77),
+            ttl: Duration::from_millis(2_500),
+        };
+        let read = Text::read(&text.write());
+        assert_eq!(format!("{read:?}"), format!("{text:?}"));
+        for other in [&b""[..], b"a", b"a\0b\0c", b"\xff\0\0-1\0x", b"a\0b\x001\x002\0more"] {
+            let _read = Text::read(other);
+        }
+    }
+
+    #[test]
+    fn a_sign_of_the_future_is_none_of_life() {
+        let text = Text { ttl: Duration::from_secs(10), ..Text::default() };
+        let peer = |seen| Peer { incarnation: 1, seen: UtcMillis::from_millis(seen), text: text.clone() };
+        let now = UtcMillis::from_millis(100_000);
+        for (seen, is_live) in
+            [(100_000, true), (90_001, true), (90_000, false), (109_999, true), (110_000, false)]
+        {
+            assert_eq!(peer(seen).is_live(now), is_live, "{seen}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod backup;
 mod census;
 mod change;
 mod counters;
+mod deployment;
 mod events;
 mod files;
 mod idempotency;
@@ -12,6 +13,7 @@ mod limits;
 mod metrics;
 mod namespaces;
 mod nodes;
+mod open_error;
 mod operations;
 mod place;
 mod redis;
@@ -30,12 +32,13 @@ mod walk;
 pub(crate) use backup::Backup;
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
+pub(crate) use deployment::{checked, open_store};
 pub(crate) use events::{Events, event};
 pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
+pub use open_error::OpenError;
 pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
-pub(crate) use redis::{checked, open_store};
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
 pub(crate) use shelf::block_on;
 pub(crate) use stop::Stop;
@@ -50,18 +53,17 @@ use crate::telemetry::Telemetry;
 use crate::work;
 use core::fmt;
 use core::time::Duration;
+use open_error::of;
 use shelf::Shelf;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use tourbillon_callback::{Caller, CertificateError};
+use tourbillon_callback::Caller;
 use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
-use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
-use tourbillon_redis::{Grade, Report};
+use tourbillon_durable::store::{RedbStore, TimerStore};
+use tourbillon_durable::{Durable, Limits, Stats, Timers};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
@@ -104,93 +106,10 @@ struct Start {
     folder: Option<File>,
 }
 
-/// The reason why a service was not opened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A file of the service cannot be read or written.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: io::Error,
-    },
-    /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
-    HalfRestored(PathBuf),
-    /// A restore into this deployment has begun and not ended. The timers that it has are not all of the backup.
-    HalfRestoredDeployment(Box<str>),
-    /// Another service uses the folder.
-    InUse(PathBuf),
-    /// The Redis servers are refused by the checks.
-    Servers(Report),
-    /// The Redis servers cannot be reached.
-    NoServers(Report),
-    /// The store cannot be opened.
-    Store(StoreError),
-    /// A certificate cannot be read.
-    Certificate(CertificateError),
-    /// The deliveries cannot be started.
-    Start(StartError),
-    /// Spans cannot be sent to the collector that the settings name.
-    Telemetry(Box<str>),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::HalfRestored(path) => {
-                let path = path.display();
-                write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")
-            }
-            Self::HalfRestoredDeployment(name) => {
-                write!(
-                    f,
-                    "a restore into the deployment {name} has not ended: run `tourbillond restore` again"
-                )
-            }
-            Self::InUse(path) => write!(f, "{}: another service uses this folder", path.display()),
-            Self::Servers(report) => {
-                f.write_str("the Redis servers are refused:")?;
-                let refused = report.lines().iter().filter(|line| line.grade() == Grade::Refusal);
-                refused.into_iter().try_for_each(|line| write!(f, " {} {};", line.server(), line.text()))
-            }
-            Self::NoServers(report) => {
-                report.lines().iter().try_for_each(|line| write!(f, "Redis: {}; ", line.text()))
-            }
-            Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
-            Self::Certificate(error) => error.fmt(f),
-            Self::Start(error) => error.fmt(f),
-            Self::Telemetry(error) => write!(f, "telemetry.endpoint: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
-
-impl OpenError {
-    /// Whether another start with the same settings and servers fails too.
-    #[must_use]
-    pub fn is_of_configuration(&self) -> bool {
-        match self {
-            Self::Servers(_) => true,
-            // A deployment with another number of shards, for example.
-            Self::Store(error) => error.kind() == StoreErrorKind::Limit,
-            _ => false,
-        }
-    }
-}
-
 /// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory. Each of
 /// the three has its own limit, so none takes the room of the others.
 fn capacity(settings: &Settings) -> usize {
     settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING)
-}
-
-/// The error of a file.
-fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
-    let path = path.to_owned();
-    move |error| OpenError::File { path, error }
 }
 
 impl Service {

@@ -3,42 +3,21 @@
 //! What the nodes share is in the deployment: timers, schedules, and the namespaces with their limits and secrets. The other
 //! files are each node's own: tokens, which are configuration, operations that have not ended, and the history.
 
+use super::deployment::{RESTORING, checked, open_store};
 use super::namespaces::Namespaces;
+use super::open_error::{OpenError, of};
 use super::shelf::{Shelf, block_on};
-use super::{OpenError, Service, Start, of};
+use super::{Service, Start};
 use crate::settings::{RedisSettings, Settings};
 use core::time::Duration;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_redis::{Grade, RedisStore, Report, check};
+use tourbillon_redis::Grade;
 
 /// The time between two reads of what other nodes have changed.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The note of a restore that has begun and not ended.
-pub(super) const RESTORING: &str = "restoring";
-
-/// Checks the servers. Fails if they are refused.
-pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
-    let report = block_on(check(&redis.connect));
-    let report =
-        report.map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Limit, error)))?;
-    match report.is_refused() {
-        true if report.is_unanswered() => Err(OpenError::NoServers(report)),
-        true => Err(OpenError::Servers(report)),
-        false => Ok(report),
-    }
-}
-
-/// Opens the deployment, and makes it if there is none.
-pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
-    let mut builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str());
-    if let Some(shards) = redis.shards {
-        builder = builder.shards(shards);
-    }
-    block_on(builder.open(&redis.connect))
-}
 
 /// Takes the folder for this process, for as long as the file is open.
 fn lock(data: &Path) -> Result<File, OpenError> {

@@ -9,9 +9,9 @@
 //! is that of a restore that was killed.
 
 use super::backup::Attached;
+use super::deployment::{RESTORING, open_store};
 use super::files;
 use super::namespaces::{Map, Namespaces};
-use super::redis::{RESTORING, open_store};
 use super::shelf::{Shelf, block_on};
 use crate::convert::is_name;
 use crate::settings::RedisSettings;

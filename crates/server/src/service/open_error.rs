@@ -1,0 +1,92 @@
+//! The reason why a service was not opened.
+
+use core::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use tourbillon_callback::CertificateError;
+use tourbillon_durable::StartError;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_redis::{Grade, Report};
+
+/// The reason why a service was not opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A file of the service cannot be read or written.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
+    HalfRestored(PathBuf),
+    /// A restore into this deployment has begun and not ended. The timers that it has are not all of the backup.
+    HalfRestoredDeployment(Box<str>),
+    /// Another service uses the folder.
+    InUse(PathBuf),
+    /// The Redis servers are refused by the checks.
+    Servers(Report),
+    /// The Redis servers cannot be reached.
+    NoServers(Report),
+    /// The store cannot be opened.
+    Store(StoreError),
+    /// A certificate cannot be read.
+    Certificate(CertificateError),
+    /// The deliveries cannot be started.
+    Start(StartError),
+    /// Spans cannot be sent to the collector that the settings name.
+    Telemetry(Box<str>),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::HalfRestored(path) => {
+                let path = path.display();
+                write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")
+            }
+            Self::HalfRestoredDeployment(name) => {
+                write!(
+                    f,
+                    "a restore into the deployment {name} has not ended: run `tourbillond restore` again"
+                )
+            }
+            Self::InUse(path) => write!(f, "{}: another service uses this folder", path.display()),
+            Self::Servers(report) => {
+                f.write_str("the Redis servers are refused:")?;
+                let refused = report.lines().iter().filter(|line| line.grade() == Grade::Refusal);
+                refused.into_iter().try_for_each(|line| write!(f, " {} {};", line.server(), line.text()))
+            }
+            Self::NoServers(report) => {
+                report.lines().iter().try_for_each(|line| write!(f, "Redis: {}; ", line.text()))
+            }
+            Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::Telemetry(error) => write!(f, "telemetry.endpoint: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl OpenError {
+    /// Whether another start with the same settings and servers fails too.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Servers(_) => true,
+            // A deployment with another number of shards, for example.
+            Self::Store(error) => error.kind() == StoreErrorKind::Limit,
+            _ => false,
+        }
+    }
+}
+
+/// The error of a file.
+pub(super) fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |error| OpenError::File { path, error }
+}

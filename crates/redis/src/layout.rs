@@ -80,6 +80,11 @@ impl Layout {
         Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
 
+    /// The hash tags of the shards, without braces.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = &[u8]> {
+        self.tags.iter().map(|tag| tag.as_bytes())
+    }
+
     /// The key of the deployment itself.
     pub(crate) fn deployment(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:deployment").into_bytes()

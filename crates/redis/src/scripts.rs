@@ -46,6 +46,7 @@ scripts!(
     find_id,
     find_key,
     found,
+    known,
     members,
     nodes,
     note,

@@ -1,12 +1,13 @@
 //! The store.
 
-use crate::connect::{Connect, Link, Session};
+use crate::connect::{Connect, ConnectError, Link, Session};
+use crate::examine::{Plan, Report, examine};
 use crate::layout::{Layout, MOST_SHARDS, Part};
 use crate::nodes::{self, Nodes, Settings, TTL};
 use crate::shared::{Core, Deployment, run};
 use crate::time::Time;
 use crate::transact::Start;
-use crate::values::{bytes, filled, number};
+use crate::values::{bytes, filled, maybe_number, number};
 use core::fmt;
 use core::time::Duration;
 use futures_util::future::try_join_all;
@@ -102,6 +103,29 @@ impl RedisStore {
 }
 
 impl RedisBuilder {
+    /// Checks the servers as [`check`](crate::check()) does, and the deployment on them: the version of its layout, and on a
+    /// cluster how evenly its shards lie. Creates nothing. The future needs no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot work.
+    pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
+        let session = Session::open(connect)?;
+        let keys = vec![Layout::deployment(&self.name)];
+        let known = run(&session, &Time::server(), |scripts| &scripts.known, keys, []).await;
+        let mut plan = Plan::default();
+        // Servers that do not answer are a line of the report.
+        if let Ok((mut answered, _)) = known {
+            let mut stored = || maybe_number(answered.rest.next().ok()?).ok()?;
+            let (version, shards) = (stored(), stored());
+            let shards =
+                shards.and_then(|shards| u16::try_from(shards).ok()).or(self.shards).unwrap_or(SHARDS);
+            plan.layout = Some((version, VERSION));
+            plan.tags = Layout::new(&self.name, shards.min(MOST_SHARDS)).tags().map(<[u8]>::to_vec).collect();
+        }
+        Ok(examine(&session, connect, &plan).await)
+    }
+
     /// The number of shards of a deployment that is created: a power of two of at most 1,024, [`SHARDS`] by default. It
     /// stays as it is for good. A deployment that has another number is not opened.
     pub fn shards(mut self, shards: u16) -> Self {

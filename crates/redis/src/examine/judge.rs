@@ -182,7 +182,7 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
 }
 
 /// Adds a line about the version of what is stored: the version found, if there is any, and the one that this crate writes.
-pub(crate) fn judge_layout(found: Option<u32>, own: u32, report: &mut Report) {
+pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
         None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),
         Some(found) if found == own => report.add("", Grade::Ok, format!("layout version {found}")),

@@ -19,12 +19,12 @@ const READINGS: usize = 5;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// The version of the layout that is stored, if there is any, and the version that the store writes.
-    pub(crate) layout: Option<(Option<u32>, u32)>,
+    pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
 }
 
-/// Checks the servers: version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
+/// Checks the servers, without a look at what is stored ([`RedisBuilder::check`](crate::RedisBuilder::check) looks): version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
 ///
 /// A connection that fails is a refusal in the report. The future needs no runtime around it.
 ///

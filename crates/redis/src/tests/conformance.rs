@@ -73,11 +73,15 @@ fn f25_the_store_conforms_on_a_cluster() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     let connect = Connect::cluster(cluster.urls()).unwrap();
     let patience = Duration::from_secs(60);
-    let link = Arc::new(Session::open(&connect.patience(patience).response_timeout(patience)).unwrap());
+    let connect = connect.patience(patience).response_timeout(patience);
+    let link = Arc::new(Session::open(&connect).unwrap());
     let make = maker(link, 4, false);
     assert_eq!(failures_of(&make), [""; 0]);
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &make, 0..2, &Life::default());
+    let report = pollster::block_on(RedisStore::builder("suite-4-false-0").check(&connect)).unwrap();
+    let shown = report.to_string();
+    assert!(shown.contains("shards: ") && shown.contains("layout version 1"), "{shown}");
     let mut calls = 0;
     for node in &cluster.nodes {
         let errors: String = node.query(&["INFO", "errorstats"]);

@@ -1,7 +1,7 @@
 //! The runtime on a server, from creation to end, and through the death of the server.
 
 use super::plain;
-use crate::RedisStore;
+use crate::{Connect, RedisStore};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -187,4 +187,16 @@ fn a_deployment_stays_as_it_was_created() {
     let link = plain::Plain::to(server.port());
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "2"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);
+}
+
+#[test]
+fn a_check_reads_the_deployment_and_creates_none() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let shown = |name| pollster::block_on(RedisStore::builder(name).check(&connect)).unwrap();
+    assert!(shown("new").to_string().contains("nothing is stored yet"));
+    assert_eq!(server.query::<u32>(&["DBSIZE"]), 0);
+    server.command(&["HSET", "tb:{later}:deployment", "version", "2", "shards", "64"]);
+    let report = shown("later");
+    assert!(report.is_refused() && report.to_string().contains("layout version 2"), "{report}");
 }

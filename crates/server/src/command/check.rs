@@ -50,8 +50,8 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     };
     let of = |error| -> Failure { format!("{place}: {error}").into() };
     let store = service::open_store(redis).map_err(of)?;
-    let faults = service::block_on(store.check()).map_err(of)?;
-    let counts = service::block_on(store.counts()).map_err(of)?;
+    let faults = pollster::block_on(store.check()).map_err(of)?;
+    let counts = pollster::block_on(store.counts()).map_err(of)?;
     show(&place, Some(&report), Some((&counts, &faults)), matches)
 }
 

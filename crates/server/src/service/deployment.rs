@@ -1,17 +1,25 @@
 //! The servers and the deployment of a service on Redis.
 
 use super::open_error::OpenError;
-use super::shelf::block_on;
 use crate::settings::RedisSettings;
+use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_redis::{RedisStore, Report, check};
+use tourbillon_redis::{RedisBuilder, RedisStore, Report};
 
 /// The note of a restore that has begun and not ended.
 pub(super) const RESTORING: &str = "restoring";
 
-/// Checks the servers. Fails if they are refused.
+fn builder(redis: &RedisSettings) -> RedisBuilder {
+    let builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str());
+    match redis.shards {
+        Some(shards) => builder.shards(shards),
+        None => builder,
+    }
+}
+
+/// Checks the servers and the deployment. Fails if they are refused.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
-    let report = block_on(check(&redis.connect));
+    let report = block_on(builder(redis).check(&redis.connect));
     let report =
         report.map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Limit, error)))?;
     match report.is_refused() {
@@ -23,9 +31,5 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
 
 /// Opens the deployment, and makes it if there is none.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
-    let mut builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str());
-    if let Some(shards) = redis.shards {
-        builder = builder.shards(shards);
-    }
-    block_on(builder.open(&redis.connect))
+    block_on(builder(redis).open(&redis.connect))
 }

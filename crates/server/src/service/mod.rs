@@ -40,7 +40,6 @@ pub use open_error::OpenError;
 pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
-pub(crate) use shelf::block_on;
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
 pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};

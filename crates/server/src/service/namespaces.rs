@@ -1,8 +1,9 @@
 //! Namespaces: their limits and their signing secrets.
 
-use super::shelf::{Shelf, block_on};
+use super::shelf::Shelf;
 use core::fmt;
 use core::time::Duration;
+use pollster::block_on;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;

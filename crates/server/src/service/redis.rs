@@ -6,10 +6,11 @@
 use super::deployment::{RESTORING, checked, open_store};
 use super::namespaces::Namespaces;
 use super::open_error::{OpenError, of};
-use super::shelf::{Shelf, block_on};
+use super::shelf::Shelf;
 use super::{Service, Start};
 use crate::settings::{RedisSettings, Settings};
 use core::time::Duration;
+use pollster::block_on;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::sync::Arc;

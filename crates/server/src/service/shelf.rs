@@ -1,15 +1,11 @@
 //! The places of what a service stores beside its timers: files of its own, or the notes of a deployment that nodes share.
 
 use super::files;
-use core::pin::pin;
-use core::task::{Context, Poll, Waker};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::task::Wake;
-use std::thread::{self, Thread};
 use tourbillon_redis::RedisStore;
 
 /// The name of the note with the namespaces.
@@ -48,28 +44,6 @@ impl Shelf {
                 let value = serde_json::to_vec(map)?;
                 store.replace_note(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
             }
-        }
-    }
-}
-
-/// Wakes a thread that waits for a future.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits on the calling thread for a future that needs no runtime around it, as those of stores.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
         }
     }
 }

@@ -1,0 +1,9 @@
+-- What is stored of a deployment, if there is one.
+--
+-- KEYS: 1 the deployment.
+-- ARGV: 1 the time in a test deployment.
+-- Answers {now, version, shards}; the last two are nil if there is no deployment.
+--
+-- Changes nothing.
+
+return {now, redis.call('HGET', KEYS[1], 'version'), redis.call('HGET', KEYS[1], 'shards')}

@@ -7,9 +7,9 @@
 use crate::base::sync::AtomicU64;
 use crate::base::tick::{TickLength, Timestamp};
 use crate::dispatch::Dispatcher;
-use crate::lockfree::parker::{self as shipped, Parker, Sleep};
+use crate::lockfree::parker::{self as shipped, Parker, Parkers, Sleep};
 use crate::lockfree::roster::Roster;
-use crate::shard::CrewSettings;
+use crate::shard::{CrewSettings, Leaders};
 use crate::system::clock::EngineClock;
 use crate::system::scheduling::Scheduling;
 use core::time::Duration;
@@ -23,6 +23,7 @@ mod canary;
 mod inbox;
 #[cfg(feature = "async")]
 mod last_run;
+mod looped;
 mod owned;
 mod parker;
 mod sessions;
@@ -53,7 +54,7 @@ fn crew_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> CrewSettings
         roster: Roster::new(2),
         stall_after: Duration::from_secs(1),
         scheduling: Scheduling { slice: None, ..Scheduling::default() },
-        is_driven: false,
+        leaders: Leaders::Threads,
     }
 }
 
@@ -64,11 +65,13 @@ struct Nap<'a, M, P> {
     park: P,
 }
 
-impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for Nap<'_, M, P> {
-    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
+impl<M, P> Parkers for Nap<'_, M, P> {
+    fn visit(&self, mut visit: impl FnMut(&Parker)) {
         visit(self.parker);
     }
+}
 
+impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for Nap<'_, M, P> {
     fn may_sleep(&mut self) -> bool {
         (self.may_sleep)()
     }

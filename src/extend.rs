@@ -11,6 +11,7 @@
 //! | a wait for room, once that lock is released | [`Base::await_room`] |
 //! | a check whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
 //! | the clock that decides whether a deadline has come | [`Base::true_now`] |
+//! | the time for which a thread may sleep itself, in place of a timer | [`Base::sleep_for`] |
 //! | a call at the end of the engine, to wake threads and tasks that wait | [`Base::at_shutdown`] |
 //!
 //! # Examples
@@ -89,6 +90,7 @@ use crate::base::error::{ArmError, BuildError, Refusal, ScheduleError};
 use crate::base::tick::Timestamp;
 use crate::engine::Handler;
 use core::fmt;
+use core::time::Duration;
 
 pub use crate::engine::{Due, Payload};
 
@@ -228,6 +230,13 @@ impl<T: Send + 'static> Base<T> {
     #[must_use]
     pub fn true_now(&self) -> Timestamp {
         self.handle.core().true_now()
+    }
+
+    /// The time that a thread may sleep from now on, in order to be awake at `deadline`. `None` if no sleep helps, because the
+    /// clock moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
+    #[must_use]
+    pub fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
+        self.handle.core().sleep_for(deadline)
     }
 
     /// Calls `hook` once when the engine has been shut down, by a call or by a drop: nothing can be armed any more, no

@@ -32,7 +32,8 @@
 //!  or in the wheel                   next deadline
 //! ```
 //! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine has
-//! lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread.
+//! lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread,
+//! and [`LoopShard`]s in the event loops of a program.
 //! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
 //! times, by a store and a load each. [`extend`] is the seam for crates that build a layer on the engine.
 //!
@@ -127,6 +128,7 @@ pub use self::{
         builder::Builder,
         driven::{DrivenEngine, DrivenShards},
         handle::{Engine, Fired, Handle},
+        loops::{LoopShard, On},
         shards::{Entered, Shards},
         timer::{ArmError, Armed, Disarm, Timer, TimerRef},
     },
@@ -142,6 +144,7 @@ pub use self::{
         health::{Condition, Health},
         stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     },
+    shard::Left,
     system::clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
 };
 

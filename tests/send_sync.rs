@@ -8,8 +8,9 @@ use std::rc::Rc;
 use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
     ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Executor,
-    Fired, Handle, Job, Lateness, ManualClock, MonotonicClock, OwnedStats, RescheduleError, ScheduleError,
-    ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef, Timestamp, Unfired,
+    Fired, Handle, Job, Lateness, Left, LoopShard, ManualClock, MonotonicClock, On, OwnedStats,
+    RescheduleError, ScheduleError, ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef,
+    Timestamp, Unfired,
 };
 
 /// A payload that may be sent, and not shared.
@@ -30,6 +31,22 @@ fn engines_and_handles_are_shared_though_payloads_are_only_sent() {
     send::<DrivenEngine<Payload>>();
     send::<Builder>();
     send::<Job>();
+}
+
+#[test]
+fn a_loops_shard_moves_to_its_thread_and_is_not_shared() {
+    trait Unshared<Marker> {
+        fn is_not_sync() {}
+    }
+    struct IfSync;
+    impl<T: ?Sized> Unshared<()> for T {}
+    impl<T: ?Sized + Sync> Unshared<IfSync> for T {}
+    send::<LoopShard>();
+    // Ambiguous, and no program, if the type were `Sync`.
+    <LoopShard as Unshared<_>>::is_not_sync();
+    fn copy<T: Copy + Send + Sync + Debug>() {}
+    copy::<On<'static, Payload>>();
+    copy::<Left>();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::api::driven::{DrivenEngine, DrivenShards};
 use crate::api::handle::{Engine, Fired};
+use crate::api::loops::LoopShard;
 use crate::api::shards::Shards;
 use crate::base::error::BuildError;
 use crate::base::sync::StdArc;
@@ -10,7 +11,7 @@ use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
 use crate::engine::{Handler, Settings};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Slots;
-use crate::shard::{CrewSettings, Owner};
+use crate::shard::{CrewSettings, Leaders, Owner};
 use crate::system::affinity;
 use crate::system::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
 use crate::system::scheduling::{Priority, Scheduling};
@@ -327,7 +328,7 @@ impl Builder {
         }
         let dispatcher = match self.dispatch {
             Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
-            Dispatch::Given(dispatcher) if !crew.settings().is_driven => dispatcher,
+            Dispatch::Given(dispatcher) if crew.settings().leaders != Leaders::Driver => dispatcher,
             Dispatch::Given(_) => Dispatcher::Inline,
         };
         engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
@@ -363,13 +364,36 @@ impl Builder {
         Ok(self.drive()?.0)
     }
 
-    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+    /// Makes a set of shards for the event loops of a program, with one [`LoopShard`] for each of `loops` loops, and no
+    /// engine yet. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The builder's
+    /// settings of shards, cores, workers and scheduling do not apply.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds. The number of loops has the bounds of [`shards`](Self::shards).
+    pub fn loops(mut self, loops: usize) -> Result<(Shards, Vec<LoopShard>), BuildError> {
         self.refuse_other_shards()?;
-        let clock = match self.clock.take() {
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self.pinning = Pinning::Off;
+        self.shards = Some(loops);
+        let clock = self.take_clock();
+        let (crew, _) = self.settle(clock, Leaders::Loops)?;
+        let shards = Shards::new(Owner::start(crew).map_err(BuildError::Thread)?);
+        let loops = shards.take_loops();
+        Ok((shards, loops))
+    }
+
+    fn take_clock(&mut self) -> EngineClock {
+        match self.clock.take() {
             Some(clock) => EngineClock::Custom(clock.into()),
             None => EngineClock::Monotonic(MonotonicClock::new()),
-        };
-        let (crew, settings) = self.settle(clock, false)?;
+        }
+    }
+
+    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+        self.refuse_other_shards()?;
+        let clock = self.take_clock();
+        let (crew, settings) = self.settle(clock, Leaders::Threads)?;
         Ok((Owner::start(crew).map_err(BuildError::Thread)?, settings))
     }
 
@@ -379,7 +403,8 @@ impl Builder {
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
-        let (crew, settings) = self.settle(EngineClock::Custom(StdArc::new(clock.clone())), true)?;
+        let (crew, settings) =
+            self.settle(EngineClock::Custom(StdArc::new(clock.clone())), Leaders::Driver)?;
         let owner = Owner::start(crew).map_err(BuildError::Thread)?;
         Ok((DrivenShards::new(Shards::new(owner), clock), settings))
     }
@@ -409,7 +434,7 @@ impl Builder {
     }
 
     /// The settings of the crew and of an engine on it.
-    fn settle(self, clock: EngineClock, is_driven: bool) -> Result<(CrewSettings, Settings), BuildError> {
+    fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(CrewSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
         let workers = self.workers.unwrap_or(shards);
@@ -426,6 +451,9 @@ impl Builder {
                 let workers = Workers::new(workers, shards, StdArc::clone(&roster));
                 (Dispatcher::Own(StdArc::new(workers)), roster)
             }
+            Dispatch::Given(dispatcher) if leaders == Leaders::Loops => {
+                (dispatcher, Roster::of_loops(shards))
+            }
             Dispatch::Given(dispatcher) => (dispatcher, Roster::new(shards)),
         };
         let settings =
@@ -440,7 +468,7 @@ impl Builder {
             roster,
             stall_after,
             scheduling: self.scheduling,
-            is_driven,
+            leaders,
         };
         Ok((crew, settings))
     }

@@ -140,7 +140,8 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
 /// # Which shard
 ///
 /// A thread's timers go to one shard. The engine chooses the shard at the thread's first call: the shard that is pinned
-/// to the core on which the thread runs at that moment, if there is one. [`use_shard`](Self::use_shard) chooses
+/// to the core on which the thread runs at that moment, if there is one. On a thread that runs an event loop with a
+/// [`LoopShard`](crate::LoopShard), it is the loop's shard. [`use_shard`](Self::use_shard) chooses
 /// another shard.
 pub struct Handle<T: Send + 'static> {
     core: StdArc<Core<T>>,
@@ -510,8 +511,7 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     mut attempt: impl FnMut(T) -> Result<TimerId, ScheduleError<T>>,
 ) -> Result<TimerId, ScheduleError<T>> {
     let mut rounds = 0;
-    while error.kind == Refusal::LaneFull && core.may_wait_for_shards() {
-        back_off(core, rounds);
+    while error.kind == Refusal::LaneFull && gets_room(core, rounds) {
         rounds += 1;
         match attempt(error.payload) {
             Ok(id) => return Ok(id),
@@ -519,6 +519,16 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
         }
     }
     Err(error)
+}
+
+/// Makes room in the calling thread's lane, or lets the shards do so. Returns false where neither can help.
+pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
+    if core.may_wait_for_shards() {
+        back_off(core, round);
+        return true;
+    }
+    // A loop drains the lane of its own thread, but not inside of a turn.
+    core.crew().loop_here().is_some_and(|shard| core.crew().drain_loop(shard))
 }
 
 /// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
@@ -543,12 +553,11 @@ pub(crate) fn batch_result<T: Send + 'static>(
     loop {
         match attempt(batch) {
             // A batch that finds no room is refused as a whole.
-            Err(error) if error.kind == Refusal::LaneFull && core.may_wait_for_shards() => {
+            Err(error) if error.kind == Refusal::LaneFull && gets_room(core, rounds) => {
                 batch = error.refused;
             }
             outcome => return outcome,
         }
-        back_off(core, rounds);
         rounds += 1;
     }
 }
@@ -560,10 +569,9 @@ pub(crate) fn move_when_there_is_room<T: Send + 'static>(
     let mut rounds = 0;
     loop {
         match attempt() {
-            Err(RescheduleError::LaneFull) if core.may_wait_for_shards() => {}
+            Err(RescheduleError::LaneFull) if gets_room(core, rounds) => {}
             outcome => return outcome,
         }
-        back_off(core, rounds);
         rounds += 1;
     }
 }

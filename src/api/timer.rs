@@ -1,6 +1,6 @@
 //! Timers that a handle owns: armed and disarmed any number of times.
 
-use crate::api::handle::{Fired, Handle, back_off};
+use crate::api::handle::{Fired, Handle, gets_room};
 use crate::base::error::ScheduleError;
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
@@ -98,8 +98,13 @@ impl<T: Send + 'static> Timer<T> {
         TimerRef::new(self.core(), self.slot.index())
     }
 
-    fn core(&self) -> &StdArc<Core<T>> {
+    pub(crate) fn core(&self) -> &StdArc<Core<T>> {
         self.anchor.core()
+    }
+
+    /// The index of the timer's slot.
+    pub(crate) fn index(&self) -> u32 {
+        self.slot.index()
     }
 
     #[inline(always)]
@@ -318,12 +323,8 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
             if let Some(armed) = self.core.queue(self.index, deadline, insist)? {
                 return Ok(armed);
             }
-            if self.core.may_wait_for_shards() {
-                back_off(self.core, rounds);
-                rounds += 1;
-            } else {
-                insist = true;
-            }
+            insist = !gets_room(self.core, rounds);
+            rounds += 1;
         }
     }
 

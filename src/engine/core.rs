@@ -20,6 +20,7 @@ use crate::system::clock::{ClockReport, EngineClock};
 use crate::system::forks::Watch;
 use core::fmt;
 use core::task::Waker;
+use core::time::Duration;
 
 /// The user's handler, as the engine calls it.
 pub(crate) type Handler<T> = Box<dyn Fn(Due<'_, T>, &StdArc<Core<T>>) + Send + Sync>;
@@ -119,6 +120,11 @@ impl<T: Send + 'static> Core<T> {
     /// The present moment that decides whether a deadline has come.
     pub(crate) fn true_now(&self) -> Timestamp {
         self.clock.true_now()
+    }
+
+    /// The time that a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
+    pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
+        self.clock.as_dyn().sleep_for(self.clock.true_now(), deadline)
     }
 
     /// Whether `deadline` has come. The fast clock is read first: a deadline that has not come by the fast clock has

@@ -17,8 +17,12 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
+    /// The number of the engine's crew.
+    crew: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
+    /// Lanes to other shards, which calls that name a shard have used.
+    elsewhere: Vec<(usize, LaneWriter)>,
     pub(super) magazines: Magazines,
     /// The reference to the thread's anchor, once the thread has made an owned timer.
     pub(super) moored: Option<Moored>,
@@ -29,8 +33,10 @@ impl Local {
     pub(crate) fn new<T: Send + 'static>(core: &Core<T>, home: usize) -> Self {
         Self {
             engine: core.id,
+            crew: core.crew.id(),
             home,
             lane: core.stations[home].inbox.register(),
+            elsewhere: Vec::new(),
             magazines: Magazines::new(),
             moored: None,
             slots: StdArc::downgrade(core.slab.slots()),
@@ -43,6 +49,32 @@ impl Local {
             self.home = home;
             self.lane = core.stations[home].inbox.register();
         }
+    }
+
+    /// Calls `f` with a lane to `shard` in place of the lane to the home shard.
+    pub(crate) fn on_shard<T: Send + 'static, R>(
+        &mut self,
+        core: &Core<T>,
+        shard: usize,
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        if self.home == shard {
+            return f(self);
+        }
+        let at = self.elsewhere.iter().position(|&(other, _)| other == shard).unwrap_or_else(|| {
+            self.elsewhere.push((shard, core.stations[shard].inbox.register()));
+            self.elsewhere.len() - 1
+        });
+        self.swap_lanes(at);
+        let result = f(self);
+        self.swap_lanes(at);
+        result
+    }
+
+    fn swap_lanes(&mut self, at: usize) {
+        let (shard, lane) = &mut self.elsewhere[at];
+        core::mem::swap(&mut self.home, shard);
+        core::mem::swap(&mut self.lane, lane);
     }
 }
 
@@ -122,6 +154,17 @@ fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
+/// Drops the calling thread's parts of the engines on a crew, since the thread has another home there from now on.
+pub(crate) fn forget_parts_of(crew: u64) {
+    let front = take_front().map(|front| ManuallyDrop::into_inner(front).into_inner());
+    let forgotten = OTHERS.try_with(|Others(others)| {
+        let mut others = others.borrow_mut();
+        others.extend(front);
+        others.extract_if(.., |local| local.crew == crew).collect::<Vec<_>>()
+    });
+    drop(forgotten);
+}
+
 /// Lends the calling thread's part of the engine.
 #[inline(always)]
 pub(crate) fn lend<T: Send + 'static>(core: &Core<T>) -> Lent {
@@ -150,11 +193,14 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
     Lent { part: Some(ManuallyDrop::new(Box::new(CachePadded::new(local)))), has_place }
 }
 
-/// The shard to which the calling thread's timers go from now on. In an engine without threads it is the first shard,
-/// since the outcome must not depend on a core.
+/// The shard to which the calling thread's timers go from now on: the shard whose loop runs on the thread, if there is
+/// one. In an engine that the program drives it is the first shard, since the outcome must not depend on a core.
 fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
-    if !core.crew.has_threads() {
+    if !core.crew.is_served() {
         return 0;
+    }
+    if let Some(shard) = core.crew.loop_here() {
+        return shard;
     }
     let chosen: Vec<u64> = core.stations.iter().map(|station| station.inbox.registered()).collect();
     home(affinity::current_core(), &core.crew.settings().cores, &chosen)

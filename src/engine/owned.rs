@@ -41,6 +41,19 @@ pub enum Armed {
     /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
     /// handler for an earlier deadline has returned, the timer fires again for this deadline.
     Running,
+    /// The timer fires for this deadline, but at the shard where it was: that shard was looking at the timer at this
+    /// moment. Only calls that choose a shard ([`On::arm_at`](crate::On::arm_at)) return this outcome; a later call moves
+    /// the timer.
+    Stays,
+}
+
+/// The place of the ticket of an arming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Where the ticket that is out is, if it suffices.
+    Any,
+    /// In the lane that the arming uses, in place of the ticket that is out.
+    Anew,
 }
 
 /// The outcome of an arming that does not wait. `None`: there is no room for the ticket that the arming needs, and the
@@ -121,7 +134,20 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = self.queue_if_there_is_room(&mut lend(self), index, deadline, insist);
+        let outcome = self.queue_if_there_is_room(&mut lend(self), index, (deadline, Place::Any), insist);
+        self.shut_if_refused(index, outcome)
+    }
+
+    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline by
+    /// [`postpone`].
+    pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let outcome = lend(self).on_shard(self, shard, |local| {
+            self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
+        });
+        self.shut_if_refused(index, outcome)
+    }
+
+    fn shut_if_refused(&self, index: u32, outcome: Rearmed) -> Rearmed {
         if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
             // The shutdown may have come to this timer before the timer was queued.
             self.shut_late_timer(index);
@@ -133,7 +159,7 @@ impl<T: Send + 'static> Core<T> {
         &self,
         local: &mut Local,
         index: u32,
-        deadline: Timestamp,
+        (deadline, place): (Timestamp, Place),
         insist: bool,
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {
@@ -143,7 +169,10 @@ impl<T: Send + 'static> Core<T> {
                 Refusal::LaneFull | Refusal::EngineFull => Ok(None),
             };
         }
-        match self.slots().owned(index).queue(deadline) {
+        let timer = self.slots().owned(index);
+        let arm = if place == Place::Anew { timer.queue_anew(deadline) } else { timer.queue(deadline) };
+        match arm {
+            Arm::Pending if place == Place::Anew => Ok(Some(Armed::Stays)),
             Arm::Pending => Ok(Some(Armed::Pending)),
             Arm::Running => Ok(Some(Armed::Running)),
             Arm::Shut => Err(self.why_not_armed()),

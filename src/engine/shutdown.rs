@@ -87,7 +87,7 @@ impl<T: Send + 'static> Core<T> {
         for station in &self.stations {
             station.parker.close();
         }
-        self.crew.dismiss_if_driven();
+        self.crew.dismiss_if_without_threads();
         self.anchors.close();
         right
     }

@@ -11,7 +11,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> StdArc<Self> {
         let core = StdArc::new(Self::new(StdArc::clone(owner.crew()), settings, handler));
         *ignore_poison(core.owner.lock()) = Some(StdArc::clone(owner));
-        if core.crew.has_threads() {
+        if core.crew.is_served() {
             let child = StdArc::downgrade(&core);
             let action = move || drop(child.upgrade().inspect(|core| core.enter_child()));
             core.forks.get_or_init(|| forks::watch(Box::new(action)));

@@ -27,6 +27,13 @@
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
+//! # Loops
+//! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
+//! announcement stands while it is awake: the word is the moment at which the loop looks at its lanes at the latest. A
+//! producer with an earlier ticket *lowers* the word to its deadline, so that the next look comes in time, and wakes
+//! the loop, which then reads the word. So the loop pays for fences only where it raises the word again. The loop's own
+//! thread lowers the word as others do, and needs no waking.
+//!
 //! The same fences serve the shutdown, which closes the word, fences, and collects every armed timer. If the shutdown
 //! does not see the push of a scheduling thread, that thread reads the closed word and takes its own timer back.
 //!
@@ -36,6 +43,8 @@
 //! | `announce` | awake -> moment              | closed: false                     |
 //! | `withdraw` | moment -> awake              | awake, closed: nothing            |
 //! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: `Closed` |
+//! | `notify`, of a loop | later moment -> the deadline, wake | as above          |
+//! | `lower`    | later moment -> a moment     | awake, earlier, closed: nothing   |
 //! | `close`    | any -> closed, unpark      |                                   |
 //!
 //! # Synchronisation
@@ -43,10 +52,11 @@
 //! |------|--------------------------|---------------------------|-------------------|-------|
 //! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `shard::push_races_with_sleep`, `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
+//! | K3   | a push, then `wake` of a loop | the loop's `withdraw`, then a drain | a look at the lowered moment that misses the ticket | `looped::push_lowers_the_word` |
 //! | K2   | the sleeper's number, then `announce` | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
 
 use crate::base::sync::{AtomicU64, Ordering, StdArc, park_timeout, thread};
-use crate::base::tick::Timestamp;
+use crate::base::tick::{TickLength, Timestamp};
 use crate::lockfree::barrier::Barrier;
 use crate::lockfree::roster::Roster;
 use core::time::Duration;
@@ -68,11 +78,14 @@ pub(crate) enum Notified {
     Closed,
 }
 
-/// The sleep of a thread on several parkers.
-pub(crate) trait Sleep {
-    /// Calls `visit` for each parker on which the sleep is announced.
-    fn visit_parkers(&self, visit: impl FnMut(&Parker));
+/// The parkers on which one sleep is announced.
+pub(crate) trait Parkers {
+    /// Calls `visit` for each of them.
+    fn visit(&self, visit: impl FnMut(&Parker));
+}
 
+/// The sleep of a thread on several parkers.
+pub(crate) trait Sleep: Parkers {
     /// Drains the lanes once more. Returns whether no ticket in them is due before the announced moment (K1).
     fn may_sleep(&mut self) -> bool;
 
@@ -86,25 +99,68 @@ pub(crate) trait Sleep {
 /// Another thread may sleep on the same parkers later. A wake-up meant for the earlier thread then wakes the later
 /// thread for nothing. That is harmless, since the later thread looks at the lanes again.
 pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
+    let slept = announce(sleep, n, until) && sleep.may_sleep() && sleep.park();
+    withdraw(sleep);
+    slept
+}
+
+/// Announces on all parkers that sleeper `n` of the roster sleeps until `until`. The caller drains the lanes once more
+/// (K1). Returns false if an engine was shut down: the caller withdraws.
+pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let mut announced = true;
-    sleep.visit_parkers(|parker| announced &= parker.announce(n, until));
+    parkers.visit(|parker| announced &= parker.announce(n, until));
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
-    let slept = announced && sleep.may_sleep() && sleep.park();
-    sleep.visit_parkers(Parker::withdraw);
-    slept
+    announced
+}
+
+/// Withdraws the announcements.
+pub(crate) fn withdraw(parkers: &impl Parkers) {
+    parkers.visit(Parker::withdraw);
 }
 
 /// Parks the calling thread until a parker is notified, or for `timeout`. May return early; the caller looks again.
 pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     let mut is_disturbed = false;
-    sleep.visit_parkers(|parker| is_disturbed |= parker.is_disturbed());
+    sleep.visit(|parker| is_disturbed |= parker.is_disturbed());
     if is_disturbed {
         return;
     }
     match timeout {
         Some(timeout) => park_timeout(timeout),
         None => thread::park(),
+    }
+}
+
+/// Lowers the announcements of a loop, which are not withdrawn, to `until`.
+pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
+    parkers.visit(|parker| parker.lower(until));
+}
+
+/// The moment of a shard's next look at its lanes. The earlier moment is the lesser one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Look {
+    /// The shard is awake, or closed.
+    AtOnce,
+    /// The shard looks at this moment.
+    At(Timestamp),
+}
+
+impl Look {
+    /// The moment of the look: the start of the tick at which tickets for the announced moment are due.
+    pub(crate) fn moment(self, tick: TickLength) -> Timestamp {
+        match self {
+            Self::AtOnce => Timestamp::ZERO,
+            Self::At(moment) => tick.start_of(tick.due_tick(moment)),
+        }
+    }
+
+    /// The time for which the look is overdue. Zero if the shard is awake, or was woken for something else than a ticket.
+    pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
+        match self {
+            Self::At(moment) if moment.as_nanos() > AWAKE + 1 => now - self.moment(tick),
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -144,11 +200,40 @@ impl Parker {
     /// Withdraws the announcement: the shard is awake again.
     fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
-        let until = self.wake_at.load(Ordering::Relaxed);
-        if until != AWAKE && until != CLOSED {
-            // Ordering: Relaxed. A thread that changed the word meanwhile made it awake or closed: nothing is left to
-            // do.
-            let _ = self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
+        let mut until = self.wake_at.load(Ordering::Relaxed);
+        while until != AWAKE && until != CLOSED {
+            // Ordering: Acquire [K3]. Pairs with `wake`: the drain that follows finds the tickets for which a loop's word
+            // was lowered. Failure Relaxed: a thread that changed the word meanwhile made it awake or closed, and nothing
+            // is left to do, or lowered it.
+            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(newer) => until = newer,
+            }
+        }
+    }
+
+    /// Lowers the announcement of a loop to `until`, for tickets that the loop itself has found since.
+    fn lower(&self, until: Timestamp) {
+        let until = until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN);
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut word = self.wake_at.load(Ordering::Relaxed);
+        while until < word && word != CLOSED {
+            // Ordering: Relaxed. The tickets are in the wheel, and only the loop reads them.
+            match self.wake_at.compare_exchange(word, until, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(newer) => word = newer,
+            }
+        }
+    }
+
+    /// The moment at which the shard looks at its lanes at the latest; `None` if it waits to be woken.
+    pub(crate) fn looks_at(&self) -> Option<Look> {
+        // Ordering: Relaxed. A loop's own thread reads what it wrote, or what a thread wrote that wakes it afterwards (W1
+        // of `roster`). For others it is a hint.
+        match self.wake_at.load(Ordering::Relaxed) {
+            AWAKE | CLOSED => Some(Look::AtOnce),
+            UNTIL_WOKEN => None,
+            until => Some(Look::At(Timestamp::from_nanos(until))),
         }
     }
 
@@ -173,12 +258,15 @@ impl Parker {
 
     #[cold]
     fn wake(&self, mut until: u64, deadline: u64) -> Notified {
-        while deadline < until {
+        // A loop looks at its lanes when it reads the lowered word.
+        let next = if self.roster.is_of_loops() { deadline.max(AWAKE + 1) } else { AWAKE };
+        while deadline < until && next < until {
             if until == CLOSED {
                 return Notified::Closed;
             }
-            // Ordering: Acquire [K2]. The number of the thread that announced. Failure Relaxed: a hint for the retry.
-            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
+            // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced. Release: the push of a ticket
+            // for which a loop looks at its lanes. Failure Relaxed: a hint for the retry.
+            match self.wake_at.compare_exchange(until, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     // Ordering: Relaxed. A counter.
                     self.unparks.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +319,7 @@ impl Parker {
         // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or a thread that sleeps here
         // since.
         let sleeper = self.sleeper.load(Ordering::Relaxed);
-        self.roster.unpark(usize::try_from(sleeper).unwrap_or(usize::MAX));
+        self.roster.wake(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
     /// The number of times that a producer woke the shard.

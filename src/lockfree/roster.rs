@@ -1,20 +1,55 @@
-//! The roster: the threads of a set of shards by their numbers, for unparking.
+//! The roster: the threads that sleep on the parkers of a set of shards, by their numbers, for waking.
 //!
-//! A thread enters itself once, before it first announces a sleep. The word of that announcement hands the entry over
-//! to the thread that removes the announcement (K2 of [`parker`](crate::lockfree::parker), U2 of
-//! [`sleepers`](crate::lockfree::sleepers)).
+//! A set of shards has threads of its own, or loops of the program (`shard::looped`). A thread enters itself once,
+//! before it first announces a sleep. The word of that announcement hands the entry over to the thread that removes the
+//! announcement (K2 of [`parker`](crate::lockfree::parker), U2 of [`sleepers`](crate::lockfree::sleepers)).
+//!
+//! A loop has a [`Place`], behind a lock that only the wake of a sleeping loop takes, and a loop that comes, goes or
+//! moves to another thread. The lock hands over the thread on which the loop runs (W1): a producer that lowers the
+//! loop's word takes the lock afterwards, and a loop that has come to another thread takes the lock before it reads the
+//! word. If the producer is first, the loop reads the lowered word. If the loop is first, the producer sees that it runs
+//! on another thread, and calls the wake function.
+//!
+//! | pair | one side                          | other side                   | what is ruled out | model |
+//! |------|-----------------------------------|------------------------------|-------------------|-------|
+//! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
-use crate::base::sync::{OnceLock, StdArc, thread};
+use crate::base::sync::{ModelledMutex, ModelledMutexGuard, OnceLock, PoisonError, StdArc, thread};
+use core::fmt;
 
-/// The threads of a set of shards, with a place for each of them.
+/// A function that wakes a loop. It does not panic.
+pub(crate) type WakeFn = dyn Fn() + Send + Sync;
+
+/// The sleepers of a set of shards, with a place for each of them.
 #[derive(Debug)]
 pub(crate) struct Roster {
     threads: Box<[OnceLock<thread::Thread>]>,
+    loops: Box<[Place]>,
+}
+
+/// The place of a loop.
+#[derive(Debug)]
+struct Place(ModelledMutex<Occupant>);
+
+/// The loop that has a place.
+#[derive(Default)]
+struct Occupant {
+    is_taken: bool,
+    /// The thread on which the loop was last driven.
+    runs_on: Option<thread::ThreadId>,
+    wake: Option<StdArc<WakeFn>>,
 }
 
 impl Roster {
+    /// A roster for threads.
     pub(crate) fn new(threads: usize) -> StdArc<Self> {
-        StdArc::new(Self { threads: (0..threads).map(|_| OnceLock::new()).collect() })
+        StdArc::new(Self { threads: (0..threads).map(|_| OnceLock::new()).collect(), loops: Box::new([]) })
+    }
+
+    /// A roster for loops.
+    pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
+        let place = |_| Place(ModelledMutex::new(Occupant::default()));
+        StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })
     }
 
     /// The number of threads.
@@ -28,10 +63,83 @@ impl Roster {
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
     }
 
-    /// Unparks thread `n`. Does nothing if no thread has this number.
-    pub(crate) fn unpark(&self, n: usize) {
+    /// Unparks thread `n`, or wakes loop `n` unless it runs on the calling thread. Does nothing if nobody has this number.
+    pub(crate) fn wake(&self, n: usize) {
         if let Some(thread) = self.threads.get(n).and_then(OnceLock::get) {
             thread.unpark();
+        } else if let Some(place) = self.loops.get(n) {
+            place.wake();
         }
+    }
+
+    /// Whether the sleepers are loops.
+    pub(crate) fn is_of_loops(&self) -> bool {
+        !self.loops.is_empty()
+    }
+
+    /// Gives place `n` to a loop, unless another loop has it.
+    pub(crate) fn take_place(&self, n: usize) -> bool {
+        self.loops.get(n).is_some_and(|place| !core::mem::replace(&mut place.lock().is_taken, true))
+    }
+
+    /// Takes place `n` away from its loop.
+    pub(crate) fn leave_place(&self, n: usize) {
+        let left = core::mem::take(&mut *self.loops[n].lock());
+        // Outside of the lock: the drop of the wake function is the user's.
+        drop(left);
+    }
+
+    /// Notes that loop `n` runs on the calling thread from now on (W1).
+    pub(crate) fn come_here(&self, n: usize) {
+        self.loops[n].lock().runs_on = Some(thread::current().id());
+    }
+
+    /// Sets the function that wakes loop `n`.
+    pub(crate) fn wake_by(&self, n: usize, wake: StdArc<WakeFn>) {
+        let former = self.loops[n].lock().wake.replace(wake);
+        // Outside of the lock, as in `leave_place`.
+        drop(former);
+    }
+
+    /// The loop that runs on the calling thread: the first one, if several do.
+    pub(crate) fn loop_here(&self) -> Option<usize> {
+        if self.loops.is_empty() {
+            return None;
+        }
+        let here = Some(thread::current().id());
+        self.loops.iter().position(|place| place.lock().runs_on == here)
+    }
+
+    /// Whether all places are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.loops.iter().all(|place| place.lock().is_taken)
+    }
+
+    /// Whether a loop has place `n`.
+    pub(crate) fn is_taken(&self, n: usize) -> bool {
+        self.loops.get(n).is_some_and(|place| place.lock().is_taken)
+    }
+}
+
+impl Place {
+    fn lock(&self) -> ModelledMutexGuard<'_, Occupant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        let wake = {
+            let occupant = self.lock();
+            if occupant.runs_on == Some(thread::current().id()) { None } else { occupant.wake.clone() }
+        };
+        // Outside of the lock: the function is the user's, and may use an engine of this set.
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+}
+
+impl fmt::Debug for Occupant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Occupant").field("is_taken", &self.is_taken).finish_non_exhaustive()
     }
 }

@@ -97,7 +97,7 @@ impl Sleepers {
                 // Ordering: Acquire [U2]. The thread that set the bit.
                 bits = asleep.fetch_and(!(1 << lowest), Ordering::Acquire);
                 if bits & 1 << lowest != 0 {
-                    self.roster.unpark(word * WORD + lowest);
+                    self.roster.wake(word * WORD + lowest);
                     return true;
                 }
             }
@@ -112,7 +112,7 @@ impl Sleepers {
         for (word, asleep) in self.asleep.iter().enumerate() {
             // Ordering: Acquire [U2]. The threads that set the bits.
             let bits = asleep.swap(0, Ordering::Acquire);
-            (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.roster.unpark(word * WORD + n));
+            (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.roster.wake(word * WORD + n));
         }
     }
 }

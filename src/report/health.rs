@@ -115,9 +115,12 @@ fn worst<T: Send + 'static>(
 fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let now = core.now();
     let shards = core.crew().shards();
-    let (shard, behind) = worst(core, shards.iter().map(|shard| shard.counters.behind(now)))?;
+    let pairs = shards.iter().zip(core.stations());
+    let (shard, behind) = worst(core, pairs.map(|(shard, station)| shard.behind(station, core.tick(), now)))?;
     let ticks = core.tick().whole_ticks(behind);
-    let cause = if core.crew().runs_inline() {
+    let cause = if let Some(cause) = core.crew().why_loop_is_late(shard) {
+        cause
+    } else if core.crew().runs_inline() {
         "a handler holds it up, or its core is busy"
     } else {
         "its core is busy"

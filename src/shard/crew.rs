@@ -48,8 +48,18 @@ pub(crate) struct CrewSettings {
     pub(crate) roster: StdArc<Roster>,
     pub(crate) stall_after: Duration,
     pub(crate) scheduling: Scheduling,
-    /// Whether the program turns the shards itself, without threads.
-    pub(crate) is_driven: bool,
+    pub(crate) leaders: Leaders,
+}
+
+/// The leaders of the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaders {
+    /// Threads of the set's own.
+    Threads,
+    /// Loops of the program, one for each shard.
+    Loops,
+    /// The program's thread, which moves the time.
+    Driver,
 }
 
 /// The state that the threads of a set of shards share.
@@ -119,6 +129,10 @@ impl Crew {
         })
     }
 
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     pub(crate) fn settings(&self) -> &CrewSettings {
         &self.settings
     }
@@ -138,9 +152,25 @@ impl Crew {
         self.forked.load(Ordering::Relaxed)
     }
 
-    /// Whether threads turn the shards.
-    pub(crate) fn has_threads(&self) -> bool {
-        !self.settings.is_driven && !self.is_forked()
+    /// Whether threads of the set's own turn the shards.
+    fn has_threads(&self) -> bool {
+        self.settings.leaders == Leaders::Threads && !self.is_forked()
+    }
+
+    /// Whether the shards are turned while the program does something else: by threads, or by loops.
+    pub(crate) fn is_served(&self) -> bool {
+        self.settings.leaders != Leaders::Driver && !self.is_forked()
+    }
+
+    /// The reason why a loop's shard is late, for a person. `None` if threads turn the shards.
+    pub(crate) fn why_loop_is_late(&self, n: usize) -> Option<&'static str> {
+        let has_loop = (self.settings.leaders == Leaders::Loops).then(|| self.settings.roster.is_taken(n))?;
+        Some(if has_loop { "its loop does not turn" } else { "it has no loop" })
+    }
+
+    /// The shard whose loop runs on the calling thread.
+    pub(crate) fn loop_here(&self) -> Option<usize> {
+        self.settings.roster.loop_here()
     }
 
     /// Whether handlers of some engine run inline; true also if that engine has ended.
@@ -163,10 +193,13 @@ impl Crew {
     }
 
     /// Drops the stations of engines that were shut down, if the crew has no threads that do so.
-    pub(crate) fn dismiss_if_driven(&self) {
-        if self.settings.is_driven {
-            // A shard that is being turned dismisses at the end of the turn.
-            self.dismiss(Shard::try_lead);
+    pub(crate) fn dismiss_if_without_threads(&self) {
+        match self.settings.leaders {
+            Leaders::Threads => {}
+            // Waits for the turns of the loops, which run the engine's handlers.
+            Leaders::Loops if self.may_wait_for_shards() => self.dismiss(Shard::lead),
+            // A shard that is being turned dismisses at the end of the turn, or in the next one.
+            Leaders::Loops | Leaders::Driver => self.dismiss(Shard::try_lead),
         }
     }
 
@@ -179,6 +212,9 @@ impl Crew {
                 shard.admit(&mut led);
                 led.take_closed()
             });
+            if closed.is_none() {
+                shard.bury_if_its_leader_panicked();
+            }
             drop(closed);
         }
     }
@@ -198,17 +234,18 @@ impl Crew {
         first_firing(|firing| firing.engine == engine).is_some()
     }
 
+    /// Whether the calling thread is one that leads shards of this crew.
     fn is_own_thread(&self) -> bool {
-        THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id)
+        THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id) || self.loop_here().is_some()
     }
 
-    /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if the shards have no
-    /// threads. Inside a handler that workers run, the thread leads no shard: another thread takes over its shard. The
+    /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if a shard has neither a
+    /// thread nor a loop. Inside a handler that workers run, the thread leads no shard: another thread takes over its shard. The
     /// outermost handler decides, since other handlers begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go =
             || first_firing(|firing| firing.crew == self.id).is_some_and(|first| first.is_on_workers);
-        self.has_threads() && (!self.is_own_thread() || has_let_go())
+        self.is_served() && self.settings.roster.is_full() && (!self.is_own_thread() || has_let_go())
     }
 
     /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline or in
@@ -427,23 +464,40 @@ impl Owner {
     /// Starts a thread for each shard and each worker, unless the crew is driven.
     pub(crate) fn start(settings: CrewSettings) -> io::Result<StdArc<Self>> {
         let owner = Self { crew: Crew::new(settings) };
-        if !owner.crew.settings.is_driven {
-            owner.start_threads()?;
+        match owner.crew.settings.leaders {
+            Leaders::Threads => owner.start_threads()?,
+            Leaders::Loops => owner.expect_loops(),
+            Leaders::Driver => {}
         }
         Ok(StdArc::new(owner))
     }
 
-    fn start_threads(&self) -> io::Result<()> {
+    /// Prepares the process for threads that turn the shards.
+    fn prepare(&self) {
         let crew = StdArc::downgrade(&self.crew);
         let action = move || drop(crew.upgrade().inspect(|crew| crew.enter_child()));
         self.crew.forks.get_or_init(|| forks::watch(Box::new(action)));
-        // The first reading of a process sets its origin of time: here, and not on several threads at once.
-        let _origin = self.crew.settings.clock.true_now();
-        let _no_signals = Blocked::new();
         if barrier::wants_registration() {
             // Without the registration the light sides go on fencing, which is slower and as correct.
+            let _no_signals = Blocked::new();
             let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
         }
+    }
+
+    /// Prepares the shards for loops, which are late if they do not turn.
+    fn expect_loops(&self) {
+        self.prepare();
+        let now = self.crew.settings.clock.true_now();
+        for mut leading in self.crew.shards.iter().filter_map(Shard::lead) {
+            leading.stalls.expect_turn(now);
+        }
+    }
+
+    fn start_threads(&self) -> io::Result<()> {
+        // The first reading of a process sets its origin of time: here, and not on several threads at once.
+        let _origin = self.crew.settings.clock.true_now();
+        self.prepare();
+        let _no_signals = Blocked::new();
         for me in 0..self.crew.threads() {
             let name = match me.checked_sub(self.crew.shards.len()) {
                 None => format!("tb-shard-{me}"),
@@ -473,7 +527,7 @@ impl Drop for Owner {
             return;
         }
         self.crew.close();
-        if self.crew.settings.is_driven {
+        if self.crew.settings.leaders != Leaders::Threads {
             // All engines have ended, and no thread turns the shards any more: the last stations go.
             self.crew.dismiss(Shard::lead);
         }

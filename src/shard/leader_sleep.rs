@@ -2,9 +2,9 @@
 
 use super::Shard;
 use super::led::Led;
-use super::sleep::Wake;
+use super::sleep::{Next, Wake};
 use crate::base::tick::Timestamp;
-use crate::lockfree::parker::{self, Parker, Sleep};
+use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
 
 /// The sleep of a shard's leader.
@@ -15,14 +15,15 @@ pub(super) struct LeaderSleep<'a> {
     pub(super) clock: &'a EngineClock,
 }
 
-impl Sleep for LeaderSleep<'_> {
-    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
-        visit(&self.shard.parker);
-        self.led.parkers().for_each(visit);
+impl Parkers for LeaderSleep<'_> {
+    fn visit(&self, visit: impl FnMut(&Parker)) {
+        self.shard.parkers(self.led).for_each(visit);
     }
+}
 
+impl Sleep for LeaderSleep<'_> {
     fn may_sleep(&mut self) -> bool {
-        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
+        !self.shard.has_newcomers() && self.led.look_again(self.wake) == Next::Sleep(self.wake)
     }
 
     fn park(&mut self) -> bool {

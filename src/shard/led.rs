@@ -53,9 +53,15 @@ impl Led {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Whether the shard, which has announced `wake`, may sleep.
-    pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
-        self.stations.iter_mut().all(|station| station.may_sleep(wake))
+    /// The next step of the shard, which has announced `wake`: see [`Station::look_again`].
+    pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
+        let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
+        looks.fold(Next::Sleep(wake), Next::sooner)
+    }
+
+    /// Moves the tickets that are in the lanes into the wheels.
+    pub(super) fn drain(&mut self) {
+        self.stations.iter_mut().for_each(Station::drain);
     }
 
     /// The start of the first tick that was not handed out.

@@ -46,6 +46,7 @@ mod check;
 mod crew;
 mod leader_sleep;
 mod led;
+mod looped;
 mod recheck;
 mod sleep;
 mod stall;
@@ -55,16 +56,19 @@ mod tests;
 
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use check::keep_due;
-pub(crate) use crew::{Crew, CrewSettings, Owner, next_id};
+pub(crate) use crew::{Crew, CrewSettings, Leaders, Owner, next_id};
 pub(crate) use led::Led;
+pub use looped::Left;
 pub(crate) use station::{Presence, Station, StationShared};
 
 use crate::base::counters::ShardCounters;
 use crate::base::sync::{
     AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
 };
+use crate::base::tick::{TickLength, Timestamp};
 use crate::lockfree::parker::Parker;
 use crate::lockfree::roster::Roster;
+use core::time::Duration;
 use stall::StallDetector;
 
 /// A shard, which one thread leads.
@@ -126,6 +130,18 @@ impl Shard {
         // station.
         self.has_newcomers.store(true, Ordering::Relaxed);
         self.parker.wake_if_asleep();
+    }
+
+    /// The time for which the shard has been overdue for the engine of this station. A loop's thread does not publish
+    /// moments that others have lowered, so they are read from the word.
+    pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
+        let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
+        self.counters.behind(now).max(by_word)
+    }
+
+    /// The parkers on which the leader announces its sleep: the shard's own, and those of the stations.
+    fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
+        core::iter::once(&self.parker).chain(led.parkers())
     }
 
     fn has_newcomers(&self) -> bool {

@@ -53,6 +53,19 @@ impl StallDetector {
         }
     }
 
+    /// Notes that the shard, which sleeps, means to wake at `moment` at the latest.
+    pub(super) fn hasten(&mut self, moment: Timestamp) {
+        if moment < self.overdue_since {
+            self.due = moment;
+            self.set_overdue_since(moment);
+        }
+    }
+
+    /// Notes that the shard is awake from `now` on, although it has not turned yet.
+    pub(super) fn expect_turn(&mut self, now: Timestamp) {
+        self.set_overdue_since(now);
+    }
+
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.check(now);
         self.set_overdue_since(now.min(self.due));

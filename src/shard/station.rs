@@ -29,7 +29,7 @@ use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
 
-/// The maximum number of tickets that one turn hands out or moves before it looks at the lanes again:
+/// The maximum number of tickets that one turn of a thread hands out or moves before it looks at the lanes again:
 /// some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
 /// The maximum number of tickets that one turn sweeps.
@@ -262,9 +262,7 @@ impl Station {
 
     fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         self.drop_stale_first();
-        let due = self
-            .wake_tick()
-            .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
+        let due = self.due_wake();
         self.check_is_planned =
             !self.backlog.is_empty() || self.shared.is_check_wanted() || self.in_flight.wants_check();
         if !self.check_is_planned {
@@ -295,18 +293,22 @@ impl Station {
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// Whether the shard, which has announced `wake`, may sleep as far as this station goes. The station drains its
-    /// lanes once more (K1). The shard may sleep if no ticket that came since the turn is due earlier than `wake`, if
+    /// The next step of the shard, which has announced `wake`, as far as this station goes. The station drains its
+    /// lanes once more (K1). The shard may sleep as announced if no ticket that came since the turn is due earlier, if
     /// there is no room for the tickets that are held back, and if neither a sweep nor a check is wanted.
-    pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
+    pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
-        let due_earlier = match (self.wake_tick(), wake) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
-        };
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
-        !due_earlier && !check_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
+        if check_is_missing || self.may_hand_over_backlog() || self.shared.is_sweep_wanted() {
+            return Next::Turn;
+        }
+        Next::Sleep(wake).sooner(Next::Sleep(self.due_wake()))
+    }
+
+    /// The end of the shard's sleep as far as the tickets in the wheel decide it.
+    fn due_wake(&self) -> Option<Wake> {
+        let tick = self.wake_tick()?;
+        Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
     /// The start of the first tick that was not handed out.
@@ -341,11 +343,12 @@ impl Station {
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
         let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
+        let budget = out.budget;
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(tick.current_tick(now), TURN_BUDGET, is_live, |chunk| {
+        let progress = wheel.advance(tick.current_tick(now), budget, is_live, |chunk| {
             found += chunk.len();
             let waiting = Waiting { tickets: chunk, found: now };
             if backlog.is_empty() && out.has_room() {
@@ -375,8 +378,8 @@ impl Station {
         }
         let Self { shard, attendance, shared, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
+        let mut budget = out.budget;
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
-        let mut budget = TURN_BUDGET;
         while budget > 0 && out.has_room() {
             let Some(waiting) = backlog.pop() else { break };
             shared.counters.held_back.set(backlog.len() as u64);
@@ -442,14 +445,25 @@ impl Station {
 }
 
 /// The outlet through which batches leave a shard's turn.
-#[derive(Default)]
 pub(crate) struct Outlet {
+    /// The maximum number of tickets of one station that the turn hands out or moves.
+    budget: usize,
     /// The only batch of the turn so far, for the shard's leader to run itself.
     own: Option<BatchJob>,
     has_sent: bool,
 }
 
+impl Default for Outlet {
+    fn default() -> Self {
+        Self::with_budget(TURN_BUDGET)
+    }
+}
+
 impl Outlet {
+    pub(super) fn with_budget(budget: usize) -> Self {
+        Self { budget, own: None, has_sent: false }
+    }
+
     /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, since a worker can take
     /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {

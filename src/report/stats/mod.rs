@@ -10,7 +10,7 @@ pub use lateness::Lateness;
 pub use prometheus::Prometheus;
 
 use crate::base::buckets::Buckets;
-use crate::base::tick::Timestamp;
+use crate::base::tick::{TickLength, Timestamp};
 use crate::engine::Core;
 use crate::shard::{Shard, StationShared};
 use crate::system::clock::ClockReport;
@@ -121,7 +121,12 @@ pub struct ShardStats {
 impl ShardStats {
     /// The counters of an engine's station at a shard. `now` is the moment of the snapshot; it is `None` if the engine
     /// is shut down.
-    fn of(shard: &Shard, station: &StationShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
+    fn of(
+        shard: &Shard,
+        station: &StationShared,
+        (tick, now): (TickLength, Option<Timestamp>),
+        lateness: &Buckets,
+    ) -> Self {
         let (counters, leader) = (&station.counters, &shard.counters);
         Self {
             fired: counters.fired.get() + counters.owned_fired.get(),
@@ -137,7 +142,7 @@ impl ShardStats {
             takeovers: leader.takeovers.get(),
             stalls: leader.stalls.get(),
             worst_stall: leader.worst_stall(),
-            behind: now.map_or(Duration::ZERO, |now| leader.behind(now)),
+            behind: now.map_or(Duration::ZERO, |now| shard.behind(station, tick, now)),
             handler_time: Duration::from_nanos(counters.busy_nanos.get()),
             pins_refused: leader.pin_refused.get(),
             lateness: Lateness::of(lateness),
@@ -179,7 +184,7 @@ impl Stats {
             .iter()
             .zip(crew.shards())
             .zip(&lateness)
-            .map(|((station, shard), lateness)| ShardStats::of(shard, station, now, lateness))
+            .map(|((station, shard), lateness)| ShardStats::of(shard, station, (core.tick(), now), lateness))
             .collect();
         let mut all = Buckets::empty();
         lateness.iter().for_each(|shard| all.add(shard));

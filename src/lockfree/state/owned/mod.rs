@@ -194,6 +194,24 @@ impl Owned<'_> {
     /// Does the rest of an arming whose deadline `postpone` has stored, if `postpone` returned false.
     pub(crate) fn queue(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
+        self.queue_by(|state| {
+            if self.origin().is_covered(state, deadline) { None } else { self.check_for(state, deadline) }
+        })
+    }
+
+    /// Like `queue`, whatever `postpone` returned: another ticket replaces the ticket that is out, so that the caller
+    /// chooses the lane. The new ticket is not later than the old one, which others may rely on (O3).
+    pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
+        let deadline = word_of(deadline);
+        self.queue_by(|state| {
+            let earliest = self.origin().unit_of_check(state);
+            Some(earliest.map_or(deadline, |check| check.min(deadline)).min(self.origin().last_check()))
+        })
+    }
+
+    /// Queues a ticket for the moment that `check_for` returns for the state of a timer that nobody holds; `None` if the
+    /// ticket that is out suffices.
+    fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
         loop {
@@ -205,9 +223,7 @@ impl Owned<'_> {
                 (state | CHANGED, Arm::Running)
             } else if state & CHECKING != 0 {
                 (state | CHANGED, Arm::Pending)
-            } else if self.origin().is_covered(state, deadline) {
-                return Arm::Pending;
-            } else if let Some(check) = self.check_for(state, deadline) {
+            } else if let Some(check) = check_for(state) {
                 let next = self.origin().queued(state, check);
                 (next, Arm::Queue { stamp: stamp_of(next), check: Timestamp::from_nanos(check) })
             } else {

@@ -1,0 +1,314 @@
+//! A shard that a loop of the program leads, by the functions that are shipped: `Crew::turn_loop` and `Crew::next_look`
+//! with a real wheel, lanes and parker, against the threads that arm timers elsewhere.
+//!
+//! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock: the
+//! poll has no time limit if the loop announces none, and the clock of a model stands still.
+//!
+//! Each row was tried: the named step was left out of `src`, or the named ordering was made `Relaxed`.
+//!
+//! | left out or weakened | model that goes red |
+//! |----------------------|---------------------|
+//! | F1: `announce`'s heavy fence | `an_arming_elsewhere_races_with_the_loop`, `a_station_joins_while_the_loop_goes_to_its_poll` |
+//! | F1: `notify`'s light fence | the same two |
+//! | K3: `wake` without Release | none: a model passes the light fence, which releases the push as well |
+//! | K3: `withdraw` without Acquire | `push_lowers_the_word` |
+//! | a loop is not woken | all but `push_lowers_the_word` and the three without a poll |
+
+use super::model;
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::base::tick::{TickLength, Timestamp};
+use crate::base::ticket::Insertion;
+use crate::dispatch::{Batch, Dispatcher, Fire};
+use crate::lockfree::inbox::LaneWriter;
+use crate::lockfree::parker::Notified;
+use crate::lockfree::roster::Roster;
+use crate::lockfree::slab::{Magazines, Slots};
+use crate::lockfree::state::{Cancel, Claim};
+use crate::shard::{Crew, CrewSettings, Leaders, Left, Presence, Station, StationShared};
+use crate::system::clock::{EngineClock, ManualClock};
+use crate::system::scheduling::Scheduling;
+use core::time::Duration;
+
+const NOW: Timestamp = Timestamp::from_nanos(1_000);
+const DUE: Timestamp = Timestamp::from_nanos(500);
+const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
+const BUDGET: usize = 64;
+
+/// An engine on the shard of one loop.
+struct World {
+    crew: StdArc<Crew>,
+    shared: StdArc<StationShared>,
+    slots: StdArc<Slots>,
+    fired: AtomicU64,
+}
+
+impl World {
+    fn new() -> StdArc<Self> {
+        let crew = Crew::new(CrewSettings {
+            tick: TickLength::from_nanos(10),
+            shards: 1,
+            cores: Box::new([]),
+            clock: EngineClock::Custom(StdArc::new(ManualClock::new())),
+            dispatcher: Dispatcher::Inline,
+            roster: Roster::of_loops(1),
+            stall_after: Duration::from_secs(1),
+            scheduling: Scheduling { slice: None, ..Scheduling::default() },
+            leaders: Leaders::Loops,
+        });
+        let shared = StdArc::new(StationShared::new(64, &crew.settings().roster));
+        let slots = StdArc::new(Slots::new(4, Timestamp::ZERO));
+        StdArc::new(Self { crew, shared, slots, fired: AtomicU64::new(0) })
+    }
+
+    /// Adds the engine's station to the shard.
+    fn join(self: &StdArc<Self>, presence: &StdArc<Presence>) {
+        let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
+        let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
+        let time = (self.crew.settings().tick, Timestamp::ZERO);
+        self.crew.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
+    }
+
+    /// An engine whose station is at the shard.
+    fn joined() -> StdArc<Self> {
+        let world = Self::new();
+        world.join(&Presence::of(1));
+        world
+    }
+
+    /// Notes that the loop runs on the calling thread, which is woken by its unpark.
+    fn come_here(&self) {
+        let roster = &self.crew.settings().roster;
+        let here = thread::current();
+        roster.wake_by(0, StdArc::new(move || here.unpark()));
+        roster.come_here(0);
+    }
+
+    /// Runs the loop on a thread of its own, until `last` timers have fired.
+    fn spawn_loop(self: &StdArc<Self>, last: u64) -> thread::JoinHandle<()> {
+        let world = StdArc::clone(self);
+        thread::spawn(move || {
+            world.come_here();
+            world.run(last);
+        })
+    }
+
+    /// Ends the engine, and takes its station out of the shard.
+    fn end(&self) {
+        self.shared.parker.close();
+        self.crew.dismiss_if_without_threads();
+    }
+
+    /// Schedules a timer from the calling thread.
+    fn arm(&self, deadline: Timestamp) {
+        self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
+    }
+
+    /// Schedules a timer as the engine does. Returns the word by which it may be cancelled.
+    fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
+        let index = magazines.take(&self.slots).unwrap();
+        let (_, stamp) = self.slots.control(index).arm(index, deadline);
+        let _ = lane.push(Insertion { deadline, index, stamp });
+        let _: Notified = self.shared.parker.notify(deadline);
+    }
+
+    fn turn(&self) {
+        while self.crew.turn_loop(0, NOW, BUDGET) == Left::More {}
+    }
+
+    /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken.
+    fn run(&self, last: u64) {
+        loop {
+            self.turn();
+            if self.fired() == last {
+                return;
+            }
+            match self.crew.next_look(0) {
+                Some(look) if look <= NOW => thread::yield_now(),
+                _ => thread::park(),
+            }
+        }
+    }
+
+    fn fired(&self) -> u64 {
+        self.fired.load(Ordering::Relaxed)
+    }
+}
+
+impl Fire for World {
+    fn dispatcher(&self) -> &Dispatcher {
+        &Dispatcher::Inline
+    }
+
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
+            while let Some((ticket, _)) = chunk.take() {
+                if matches!(self.slots.control(ticket.index).claim(ticket.stamp, NOW), Claim::Won { .. }) {
+                    self.fired.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn job_dropped(&self, _: usize) {}
+
+    fn batch_taken(&self, _: usize) {}
+}
+
+/// A due timer is scheduled elsewhere while the loop, which has none, turns and goes to its poll. Legal endings: (a) the
+/// turn drains the ticket; (b) the drain after the announcement finds it; (c) the loop reads the lowered word; (d) it is
+/// woken out of its poll.
+#[test]
+fn an_arming_elsewhere_races_with_the_loop() {
+    model("looped::an_arming_elsewhere_races_with_the_loop", || {
+        let world = World::joined();
+        let looped = world.spawn_loop(1);
+        world.arm(DUE);
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// The same while another timer is ahead, and the announcement stands over turns at which nothing is due.
+#[test]
+fn an_arming_elsewhere_races_with_a_standing_announcement() {
+    model("an_arming_elsewhere_races_with_a_standing_announcement", || {
+        let world = World::joined();
+        let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
+        world.schedule(&mut lane, &mut magazines, AHEAD);
+        world.turn();
+        let looped = world.spawn_loop(1);
+        world.schedule(&mut lane, &mut magazines, DUE);
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// Two threads arm timers for a loop that is asleep, the later one first or second: the word is the earlier moment, and
+/// each timer fires in the first turn. The loop is woken for each moment that was earlier when it came.
+#[test]
+fn two_armings_elsewhere_race_with_each_other() {
+    model("two_armings_elsewhere_race_with_each_other", || {
+        let world = World::joined();
+        world.turn();
+        let other = StdArc::clone(&world);
+        let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
+        let first = magazines.take(&world.slots).unwrap();
+        let (_, stamp) = world.slots.control(first).arm(first, NOW);
+        let elsewhere = thread::spawn(move || {
+            let _ = other.shared.inbox.register().push(Insertion { deadline: NOW, index: first, stamp });
+            let _: Notified = other.shared.parker.notify(NOW);
+        });
+        world.schedule(&mut lane, &mut magazines, DUE);
+        elsewhere.join().unwrap();
+        assert!((1..=2).contains(&world.shared.parker.unparks()), "woken too often, or never");
+        assert_eq!(world.crew.next_look(0), Some(DUE), "the earlier moment was lost");
+        world.turn();
+        assert_eq!(world.fired(), 2);
+        world.end();
+    });
+}
+
+/// A loop that reads a lowered word finds the ticket in the turn at that moment, without another fence.
+#[test]
+fn push_lowers_the_word() {
+    model("push_lowers_the_word", || {
+        let world = World::joined();
+        world.turn();
+        let looped = StdArc::clone(&world);
+        let looped = thread::spawn(move || {
+            if looped.crew.next_look(0).is_some() {
+                let _ = looped.crew.turn_loop(0, NOW, BUDGET);
+                assert_eq!(looped.fired(), 1, "the turn at the lowered moment missed the ticket");
+            }
+        });
+        world.arm(DUE);
+        looped.join().unwrap();
+        world.turn();
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
+        world.end();
+    });
+}
+
+/// A timer is cancelled elsewhere while the loop turns at its deadline: it fires, or it is cancelled.
+#[test]
+fn a_cancel_elsewhere_races_with_a_turn() {
+    model("looped::a_cancel_elsewhere_races_with_a_turn", || {
+        let world = World::joined();
+        let mut magazines = Magazines::new();
+        let index = magazines.take(&world.slots).unwrap();
+        let (id, stamp) = world.slots.control(index).arm(index, DUE);
+        let _ = world.shared.inbox.register().push(Insertion { deadline: DUE, index, stamp });
+        let _: Notified = world.shared.parker.notify(DUE);
+        let other = StdArc::clone(&world);
+        let elsewhere =
+            thread::spawn(move || u64::from(other.slots.control(index).cancel(id) == Cancel::Won));
+        world.turn();
+        assert_eq!(world.fired() + elsewhere.join().unwrap(), 1, "the timer did not end once");
+        world.end();
+    });
+}
+
+/// A loop moves to another thread while its former thread arms a timer for it. Legal endings: (a) the loop reads the
+/// lowered word on its new thread; (b) it is woken there.
+#[test]
+fn a_loop_moves_while_its_former_thread_arms() {
+    model("a_loop_moves_while_its_former_thread_arms", || {
+        let world = World::joined();
+        world.crew.settings().roster.come_here(0);
+        world.turn();
+        let looped = world.spawn_loop(1);
+        world.arm(DUE);
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// A loop ends on its thread while that thread arms a timer, and another loop takes its place: the timer fires there.
+#[test]
+fn a_loop_ends_while_a_timer_is_armed() {
+    model("a_loop_ends_while_a_timer_is_armed", || {
+        let world = World::joined();
+        let roster = &world.crew.settings().roster;
+        assert!(roster.take_place(0) && !roster.take_place(0), "one loop has a place");
+        roster.come_here(0);
+        world.turn();
+        roster.leave_place(0);
+        assert!(roster.take_place(0), "the place was not left");
+        let looped = world.spawn_loop(1);
+        world.arm(DUE);
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// An engine joins the shard, with a timer that is due, while the loop goes to its poll.
+#[test]
+fn a_station_joins_while_the_loop_goes_to_its_poll() {
+    model("looped::a_station_joins_while_the_loop_goes_to_its_poll", || {
+        let world = World::new();
+        let looped = world.spawn_loop(1);
+        world.arm(DUE);
+        world.join(&Presence::of(1));
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// An engine is shut down elsewhere while its loop turns: the shutdown waits for the end of the turn and drops the
+/// station, or the turn has dropped it.
+#[test]
+fn a_shutdown_elsewhere_races_with_a_turn() {
+    model("looped::a_shutdown_elsewhere_races_with_a_turn", || {
+        let (world, presence) = (World::new(), Presence::of(1));
+        world.join(&presence);
+        assert!(world.crew.settings().roster.take_place(0));
+        let other = StdArc::clone(&world);
+        let looped = thread::spawn(move || {
+            other.crew.settings().roster.come_here(0);
+            let _ = other.crew.turn_loop(0, NOW, BUDGET);
+        });
+        world.end();
+        assert_eq!(presence.stations(), 0, "the shutdown left the station");
+        looped.join().unwrap();
+    });
+}

@@ -1,0 +1,283 @@
+//! Shards that the event loops of a program turn.
+
+use crate::api::handle::{Handle, schedule, wait_for_room};
+use crate::api::shards::Shards;
+use crate::api::timer::Timer;
+use crate::base::error::{ArmError, RescheduleError, ScheduleError};
+use crate::base::sync::{StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
+use crate::dispatch::survives;
+use crate::engine::{Armed, Core, forget_parts_of, lend};
+use crate::shard::{Crew, Left};
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::time::Duration;
+
+/// A shard that an event loop of the program turns, in place of a thread: for servers that have a loop for each core.
+///
+/// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a loop's shard for each loop. Engines attach
+/// to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set starts no threads
+/// that stay. Timers that the loop's thread schedules or arms go to its own shard. From any other thread everything works
+/// as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome, and
+/// [`Handle::on`](crate::Handle::on) chooses the loop.
+///
+/// # The loop
+///
+/// ```text
+/// let timeout = shard.timeout(now);           when must I be awake?
+/// poll(timeout);                              wakes at once when `wake_by`'s function is called
+/// now = Instant::now();
+/// ... handle the events, arm and disarm ...
+/// shard.turn(now, 256);                       fires what is due
+/// ```
+/// The loop asks for [`next_deadline`](Self::next_deadline) or [`timeout`](Self::timeout) after its last call that arms
+/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due costs some ten nanoseconds. A
+/// thread elsewhere that arms a timer for an earlier moment than the announced one calls the function of
+/// [`wake_by`](Self::wake_by), once for each earlier moment. This function must make the present poll, or the next one,
+/// return at once.
+///
+/// # Time
+///
+/// `turn` goes by the moment that it is given: no handler begins before its deadline by that moment. A one-shot is due by
+/// that moment alone. An owned [`Timer`] is due when the set's clock agrees. A moment that is earlier than that of the
+/// turn before fires nothing early; the wheel waits until the moments have caught up.
+///
+/// # The end
+///
+/// A loop's shard may move to another thread, and is not shared. If it is dropped, nothing is lost: the timers of its
+/// shard are pending until they are cancelled, or [`shutdown`](crate::Handle::shutdown) returns them, or another loop
+/// takes the shard by [`Shards::take_loop`] and fires them. Meanwhile [`health`](crate::Handle::health) reports the shard
+/// as late, as it does if the loop stands still or was never turned.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tourbillon::{Builder, Fired, Left};
+///
+/// let (shards, mut loops) = Builder::new().loops(2)?;
+/// let engine = shards.engine().start(|timer: Fired<'_, &str>| println!("{}", timer.payload))?;
+/// let mut shard = loops.remove(0);
+///
+/// // On the thread of the loop:
+/// let mut now = Instant::now();
+/// assert_eq!(shard.turn(now, 256), Left::Nothing);
+/// engine.handle().schedule_at((now + Duration::from_millis(5)).into(), "idle: close")?;
+/// while engine.handle().stats().fired == 0 {
+///     if let Some(timeout) = shard.timeout(now) {
+///         std::thread::sleep(timeout);
+///     }
+///     now = Instant::now();
+///     while shard.turn(now, 256) == Left::More {}
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct LoopShard {
+    shards: Shards,
+    index: usize,
+    /// The thread that drove the loop last.
+    runs_on: Cell<Option<thread::ThreadId>>,
+    is_not_shared: PhantomData<Cell<()>>,
+}
+
+impl LoopShard {
+    /// The loop's shard with this number, unless another loop has it.
+    fn take(shards: &Shards, index: usize) -> Option<Self> {
+        let roster = &shards.owner().crew().settings().roster;
+        roster.take_place(index).then(|| Self {
+            shards: shards.clone(),
+            index,
+            runs_on: Cell::new(None),
+            is_not_shared: PhantomData,
+        })
+    }
+
+    fn crew(&self) -> &Crew {
+        self.shards.owner().crew()
+    }
+
+    /// The number of the shard, for [`Handle::on`](crate::Handle::on).
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The set of shards that this shard belongs to.
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// Sets the function that wakes the loop out of its poll: a write to an `eventfd` or a pipe, `mio::Waker::wake`. A
+    /// thread that arms a timer for this shard calls the function, so it should neither block nor take long. Its panic is
+    /// reported as a handler's is, and has no other effect: the timer is armed, and fires at the loop's next turn after
+    /// its deadline. Without such a function, a loop finds the timers of other threads whenever it turns.
+    pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
+        let wake = move || {
+            let _survived = survives(&wake);
+        };
+        self.crew().settings().roster.wake_by(self.index, StdArc::new(wake));
+    }
+
+    /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None` if
+    /// nothing is pending. `Instant::from` converts it.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.come_here();
+        self.crew().next_look(self.index)
+    }
+
+    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll.
+    #[must_use]
+    pub fn timeout(&self, now: impl Into<Timestamp>) -> Option<Duration> {
+        self.next_deadline().map(|deadline| deadline - now.into())
+    }
+
+    /// Fires the timers that are due at `now`: at most `budget` tickets of each engine are fired or moved, rounded up to a
+    /// few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past then.
+    /// Handlers run here, unless their engine has an executor.
+    pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
+        self.come_here();
+        self.crew().turn_loop(self.index, now.into(), budget)
+    }
+
+    /// Notes that the loop runs on the calling thread. The thread's timers go to this shard from now on, on all engines of
+    /// the set.
+    fn come_here(&self) {
+        let here = Some(thread::current().id());
+        if self.runs_on.replace(here) != here {
+            self.crew().settings().roster.come_here(self.index);
+            forget_parts_of(self.crew().id());
+        }
+    }
+}
+
+impl Drop for LoopShard {
+    fn drop(&mut self) {
+        self.crew().settings().roster.leave_place(self.index);
+    }
+}
+
+impl fmt::Debug for LoopShard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopShard").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Shards {
+    /// Gives a shard whose [`LoopShard`] was dropped to another loop, which fires the timers that are pending there.
+    /// `None` if a loop has the shard, if there is no shard with this number, or if the shards have threads.
+    #[must_use]
+    pub fn take_loop(&self, index: usize) -> Option<LoopShard> {
+        LoopShard::take(self, index)
+    }
+
+    /// The loop's shards of a new set.
+    pub(crate) fn take_loops(&self) -> Vec<LoopShard> {
+        (0..self.count()).filter_map(|index| self.take_loop(index)).collect()
+    }
+}
+
+/// A handle whose timers go to a chosen shard: see [`Handle::on`].
+pub struct On<'a, T: Send + 'static> {
+    core: &'a StdArc<Core<T>>,
+    shard: usize,
+}
+
+impl<T: Send + 'static> Handle<T> {
+    /// This handle for timers on one shard, counted modulo the number of shards: for a thread that makes timers for the
+    /// loops of others, and for a connection that moves from one loop to another. The shard of the calling thread's other
+    /// timers stays as it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use tourbillon::{Builder, Fired};
+    ///
+    /// let (shards, loops) = Builder::new().loops(2)?;
+    /// let engine = shards.engine().start(|_: Fired<'_, u64>| {})?;
+    /// // Another thread accepts connections, and gives them to the loops in turn.
+    /// for connection in 0..10 {
+    ///     let deadline = engine.handle().now() + Duration::from_secs(30);
+    ///     engine.handle().on(connection as usize).schedule_at(deadline, connection)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on(&self, shard: usize) -> On<'_, T> {
+        On { core: self.core(), shard: shard % self.shards() }
+    }
+}
+
+impl<T: Send + 'static> On<'_, T> {
+    /// Arms a timer that fires `delay` from now on this shard: see [`Handle::schedule`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Handle::schedule`] does.
+    pub fn schedule(self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        self.schedule_at(self.core.now() + delay, payload)
+    }
+
+    /// Arms a timer on this shard: see [`Handle::schedule_at`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Handle::schedule_at`] does.
+    pub fn schedule_at(self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        let attempt = |payload| {
+            lend(self.core)
+                .on_shard(self.core, self.shard, |local| schedule(self.core, local, deadline, payload))
+        };
+        attempt(payload).or_else(|error| wait_for_room(self.core, error, attempt))
+    }
+
+    /// Moves a pending timer to this shard and to `deadline`, under a new id: see [`Handle::reschedule_at`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Handle::reschedule_at`] does.
+    pub fn reschedule_at(self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
+        crate::api::handle::move_when_there_is_room(self.core, || {
+            lend(self.core).on_shard(self.core, self.shard, |local| self.core.reschedule(local, id, deadline))
+        })
+    }
+
+    /// Arms an owned timer for `deadline`, and moves it to this shard, where its handler runs from now on. Later armings by
+    /// [`Timer::arm_at`] leave the timer where it is, or move it to the shard of the thread that arms it.
+    ///
+    /// If the timer's shard is looking at the timer at this moment, the timer stays there: the call returns
+    /// [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Timer::arm_at`] does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the timer is of another engine.
+    pub fn arm_at(self, timer: &Timer<T>, deadline: Timestamp) -> Result<Armed, ArmError> {
+        assert!(StdArc::ptr_eq(self.core, timer.core()), "the timer is of this engine");
+        let _covered = timer.postpone(deadline);
+        // Beyond the lane's capacity if need be, so that the timer is armed when the call returns.
+        let armed = self.core.queue_on(self.shard, timer.index(), deadline, true)?;
+        Ok(armed.unwrap_or(Armed::Pending))
+    }
+}
+
+impl<T: Send + 'static> Clone for On<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Send + 'static> Copy for On<'_, T> {}
+
+impl<T: Send + 'static> fmt::Debug for On<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("On").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! A shard whose leader is a loop of the program: an event loop that has a poll of its own.
+//!
+//! The loop calls [`turn_loop`](Crew::turn_loop) whenever it is awake, and asks for its
+//! [`next_look`](Crew::next_look) before it polls. It leads the shard only inside a turn: in between, the shard's lock is
+//! free, so that a shutdown on another thread can take the stations of its engine out. The station, the lanes, the wheel
+//! and the parkers are those of every shard. The difference is in the sleep: a loop does not park, it *announces*. The
+//! announcement is made at the end of a turn and stands until the loop has something to do, over any number of polls.
+//!
+//! # States
+//! ```text
+//!            a turn finds work       the turn is over: announce, fence, look again
+//!    asleep ───────────────────► awake ───────────────────────────────────────────► asleep
+//!      ▲ │ a ticket is earlier: lower the word, wake the loop                          (its words are a moment)
+//!      └─┘
+//! ```
+//! Asleep means that the words of the shard's parkers hold a moment. The loop itself may be in its poll, or handle its
+//! events. A turn at which no word is due does nothing.
+//!
+//! # The threads that touch each part
+//! | part | thread |
+//! |------|--------|
+//! | the lock of the shard, and the stations in it | the loop in a turn; a thread that shuts an engine down, in between |
+//! | the words of the parkers | the loop raises them in a turn; every thread lowers them |
+//! | the lane of the loop's own thread | that thread pushes, and drains it in its turns |
+//! | the place in the roster | the loop when it comes and goes; a thread that has lowered a word |
+//!
+//! # Invariants
+//! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise: it
+//!     asks for the next look before each poll, and turns when the poll ends.
+//! P2. Only a turn raises a word. It announces, passes the heavy fence, and drains the lanes once more (K1 of `parker`).
+//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread.
+//!
+//! # Races and their legal endings
+//! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and is
+//!   woken out of its poll.
+//! - An arming elsewhere x a turn: (a) the turn drains the ticket; (b) the drain after the announcement finds it; (c) the
+//!   word is lowered after the announcement, and the loop is woken.
+//! - A cancel or a move elsewhere x a turn: the timer's word decides, as with every shard (`state`).
+//! - The loop ends x an arming: the ticket stays in its lane, and the timer is pending. The shutdown returns it, or another
+//!   loop that takes the place fires it.
+//! - The loop moves to another thread x an arming on its former thread: (a) the loop reads the lowered word on its new
+//!   thread; (b) it is woken there (W1 of `roster`).
+//! - A shutdown x a turn: the shutdown waits for the end of the turn, or the next turn drops the station.
+//!
+//! # Why the loop's own thread has a lane
+//! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads: a
+//! push is three stores, without a fence or a locked instruction. Most timers are cancelled before the loop's next look,
+//! and their tickets die in the buffer, which is in the cache, and never touch the wheel, which is not.
+
+use super::Shard;
+use super::crew::Crew;
+use super::led::Led;
+use super::sleep::{Next, Wake};
+use super::station::Outlet;
+use crate::base::tick::Timestamp;
+use crate::lockfree::parker::{self, Look, Parker, Parkers};
+use core::time::Duration;
+
+/// The work that a turn of a loop has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a loop that has more to do turns again before it waits"]
+pub enum Left {
+    /// No timer is due.
+    Nothing,
+    /// The budget is spent, or more has come meanwhile: the loop should turn again soon.
+    More,
+}
+
+/// The parkers of a shard that a loop leads.
+struct Words<'a>(&'a Shard, &'a Led);
+
+impl Parkers for Words<'_> {
+    fn visit(&self, visit: impl FnMut(&Parker)) {
+        self.0.parkers(self.1).for_each(visit);
+    }
+}
+
+impl Words<'_> {
+    /// The first of the moments in the words; `None` if the loop waits to be woken.
+    fn first(&self) -> Option<Look> {
+        self.0.parkers(self.1).filter_map(Parker::looks_at).min()
+    }
+}
+
+impl Crew {
+    /// The moment at which loop `n` looks at its lanes; `None` if it waits to be woken.
+    pub(crate) fn next_look(&self, n: usize) -> Option<Timestamp> {
+        if self.is_forked() {
+            return None;
+        }
+        let shard = &self.shards()[n];
+        let first = Words(shard, &*shard.lead()?).first()?;
+        Some(first.moment(self.settings().tick))
+    }
+
+    /// A turn of loop `n` at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if no
+    /// look is due.
+    pub(crate) fn turn_loop(&self, n: usize, now: Timestamp, budget: usize) -> Left {
+        let shard = &self.shards()[n];
+        let Some(mut leading) = shard.lead().filter(|_| !self.is_forked()) else {
+            shard.bury_if_its_leader_panicked();
+            return Left::Nothing;
+        };
+        let led = &mut *leading;
+        let Some(look) = Words(shard, led).first() else { return Left::Nothing };
+        let due = look.moment(self.settings().tick);
+        if now < due {
+            return Left::Nothing;
+        }
+        if look.overdue(self.settings().tick, now) > Duration::ZERO {
+            led.stalls.hasten(due);
+        }
+        parker::withdraw(&Words(shard, led));
+        shard.admit_and_dismiss(led);
+        led.stalls.begin_turn(now);
+        let mut out = Outlet::with_budget(budget.max(1));
+        let next = led.turn(now, &mut out);
+        led.stalls.end_turn(now, led.due());
+        let Next::Sleep(wake) = next else { return Left::More };
+        match shard.fall_asleep(led, n, wake) {
+            Next::Sleep(wake) => {
+                led.stalls.begin_sleep(now, wake.map_or(Timestamp::MAX, |wake| wake.at));
+                Left::Nothing
+            }
+            Next::Turn => Left::More,
+        }
+    }
+
+    /// Moves the tickets in the lanes of loop `n` into its wheels, outside of its turns. Returns false inside of them.
+    pub(crate) fn drain_loop(&self, n: usize) -> bool {
+        self.shards()[n].try_lead().map(|mut leading| leading.drain()).is_some()
+    }
+}
+
+impl Shard {
+    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came meanwhile is due (P2). Returns
+    /// the sleep, or withdraws if there is work for another turn.
+    fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
+        let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
+        if announced && !self.has_newcomers() {
+            match led.look_again(wake) {
+                Next::Sleep(sooner) => {
+                    if let Some(sooner) = sooner.filter(|_| sooner != wake) {
+                        parker::lower(&Words(self, led), sooner.not_before);
+                    }
+                    return Next::Sleep(sooner);
+                }
+                Next::Turn => {}
+            }
+        }
+        parker::withdraw(&Words(self, led));
+        Next::Turn
+    }
+}

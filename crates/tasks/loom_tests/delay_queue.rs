@@ -1,27 +1,71 @@
-//! Races of items that come due, of receivers that look, stand in line and leave, and of the end of a queue.
+//! Races of pushes, of receivers that look, stand in line and leave, of the alarm, and of the end of a queue.
 //!
-//! One lock orders everything but the flag of the end, which the locks of the map order. There is no ordering to
-//! weaken, so each row names a step that was left out, or one step that was made two.
+//! One lock orders everything. There is no ordering to weaken, so each row names a step that was left out, or one step that
+//! was made two. Time stands still in a model: an item is due from the start, or comes due between the models' two phases.
 //!
 //! | mutilated | models that go red |
 //! |-----------|--------------------|
-//! | Q1: `leave` passes nothing on | `a_receiver_goes_while_an_item_comes` |
-//! | Q1: `poll` takes an item and gives its place up in two steps, as an earlier version did | `a_receiver_looks_unasked` |
-//! | Q1: `poll` stands in line without a second look | `a_receiver_looks_unasked`, `an_item_comes_while_a_receiver_sits_down` |
-//! | Q1: `put` wakes no receiver | all but `a_push_races_with_the_end` |
-//! | Q2: `put` does not wake all receivers at the end | `the_last_item_races_with_the_end` |
-//! | Q2: `settle` does not wake all receivers at the end | `the_last_item_races_with_the_end` |
-//! | Q2: the queue is over while items are under way | `the_last_item_races_with_the_end` |
-//! | Q3: `push` does not look for the end after placing | `a_push_races_with_the_end` |
-//! | Q3: `end` drains before it sets the flag | `a_push_races_with_the_end` |
+//! | Q1: `leave` passes nothing on | `a_receiver_goes_while_the_alarm_rings` |
+//! | Q1: a look wakes nobody for the items that it leaves | `a_look_finds_more_than_it_takes`, `a_look_finds_items_while_a_receiver_sits_down`, `a_receiver_looks_unasked` |
+//! | Q1: `ring` wakes nobody | all in which a receiver waits for the alarm |
+//! | Q1: `poll` stands in line without a second look | `a_look_finds_items_while_a_receiver_sits_down` |
+//! | Q2: a receiver that stands in line keeps no watch | `an_item_comes_while_a_receiver_sits_down` |
+//! | Q2: `push` keeps no watch | all in which a receiver waits for the alarm |
+//! | Q2: `set_alarm` does not look at the note again | `two_pushes_set_the_alarm` |
+//! | Q2: `ring` keeps no watch for the next item | `a_removal_races_with_the_ring` |
+//! | Q2: `ring` leaves the alarm's watch in its place | `a_push_races_with_the_ring` |
+//! | Q2: `keep_watch` does not see that the thread has left | `a_thread_that_watches_leaves_while_another_sits_down`, `a_thread_that_watches_takes_an_item` |
+//! | Q2: `take` keeps no watch | `a_thread_that_watches_takes_an_item` |
+//! | Q2: `leave` keeps no watch | `a_thread_that_watches_leaves_while_another_sits_down` |
+//! | Q2: an earlier item leaves the watch to the thread | `an_earlier_item_comes_while_a_thread_sits_down` |
+//! | Q3: `end` wakes nobody | `a_push_races_with_the_end`, `the_last_item_races_with_the_end` |
+//! | Q4: `push` does not look for the end | `a_push_races_with_the_end` |
 
 use super::model;
 use crate::sync::{ModelledMutex, StdArc, thread};
-use crate::uses::delay_queue::due::{Due, NotPushed};
+use crate::uses::delay_queue::items::{Alarm, Items};
 use crate::uses::delay_queue::line::Place;
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
+use tourbillon::wheel::TickLength;
+use tourbillon::{Refusal, Timestamp};
+
+/// A timer of the engine that the model lets ring.
+#[derive(Default)]
+struct Modelled(ModelledMutex<Option<Timestamp>>);
+
+impl Alarm for Modelled {
+    fn set(&self, moment: Timestamp) -> Result<(), Refusal> {
+        *self.0.lock().unwrap() = Some(moment);
+        Ok(())
+    }
+}
+
+type Queue = StdArc<Items<u64, Modelled>>;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: u32) -> Timestamp {
+    Timestamp::ZERO + seconds * SECOND
+}
+
+fn queue() -> Queue {
+    StdArc::new(Items::new(TickLength::new(SECOND).unwrap(), at(0), Modelled::default()))
+}
+
+fn push(queue: &Queue, seconds: u32) {
+    assert!(queue.push(at(seconds), seconds.into()).is_ok(), "an open queue refused an item");
+}
+
+/// Lets the alarm ring, if it is set to `now` or earlier.
+fn ring_if_set(queue: &Queue, now: Timestamp) {
+    let is_set = queue.alarm.0.lock().unwrap().take_if(|moment| *moment <= now).is_some();
+    if is_set {
+        queue.ring(now);
+    }
+}
 
 /// Whether a task was woken and has not looked since.
 #[derive(Default)]
@@ -33,164 +77,305 @@ impl Wake for Bell {
     }
 }
 
-/// A task that wants one item.
+/// A task that wants one item; or a thread, which can sleep until a moment.
 struct Task {
-    due: StdArc<Due<u64>>,
+    queue: Queue,
     bell: Arc<Bell>,
     place: Option<Place>,
     received: Option<Option<u64>>,
+    is_thread: bool,
+    /// The moment at which a thread looks, whether it was woken or not.
+    watches: Option<Timestamp>,
 }
 
 impl Task {
-    fn new(due: &StdArc<Due<u64>>) -> Self {
-        Self { due: StdArc::clone(due), bell: Arc::default(), place: None, received: None }
+    fn new(queue: &Queue) -> Self {
+        let queue = StdArc::clone(queue);
+        Self { queue, bell: Arc::default(), place: None, received: None, is_thread: false, watches: None }
     }
 
-    fn in_line(due: &StdArc<Due<u64>>) -> Self {
-        let mut task = Self::new(due);
-        task.look();
+    fn thread(queue: &Queue) -> Self {
+        Self { is_thread: true, ..Self::new(queue) }
+    }
+
+    fn in_line(queue: &Queue) -> Self {
+        let mut task = Self::new(queue);
+        task.look(at(0));
         assert!(task.received.is_none(), "there was an item before any came");
         task
     }
 
-    fn look(&mut self) {
+    fn look(&mut self, now: Timestamp) {
         self.bell.0.store(false, Ordering::Relaxed);
-        self.received = self.due.poll(&mut self.place, &Waker::from(Arc::clone(&self.bell)));
+        let waker = Waker::from(Arc::clone(&self.bell));
+        let received = if self.is_thread {
+            self.queue.wait(&mut self.place, &waker, || now)
+        } else {
+            self.queue.poll(&mut self.place, &waker, || now).ok_or(None)
+        };
+        self.watches = received.as_ref().err().copied().flatten();
+        self.received = received.ok().map(|due| due.map(|due| due.item));
     }
 
-    /// Looks whenever the task was woken, as an executor does.
-    fn look_if_woken(&mut self) {
-        while self.received.is_none() && self.bell.0.load(Ordering::Relaxed) {
-            self.look();
+    /// Looks whenever the task was woken, as an executor does, and at the moment that a thread watches for.
+    fn look_if_woken(&mut self, now: Timestamp) {
+        let is_time = |task: &Self| task.watches.is_some_and(|moment| moment <= now);
+        while self.received.is_none() && (self.bell.0.load(Ordering::Relaxed) || is_time(self)) {
+            self.look(now);
         }
     }
 
     fn leave(mut self) {
         if let Some(place) = self.place.take() {
-            self.due.leave(place);
+            self.queue.leave(place);
         }
     }
 }
 
-/// A queue with items that are under way.
-fn with_items(count: u64) -> StdArc<Due<u64>> {
-    let due = StdArc::new(Due::new());
-    for _ in 0..count {
-        let pushed = due.push(0, |_, _| Ok::<(), ()>(()), |_| None);
-        assert!(pushed.is_ok(), "an open queue refused an item");
-    }
-    due
-}
-
-/// Legal endings: (a) the receiver finds the item; (b) the receiver stands in line first, and is woken.
+/// Legal endings: (a) the receiver finds the item; (b), (c) one of the two sets the alarm, which wakes the receiver.
 #[test]
 fn an_item_comes_while_a_receiver_sits_down() {
-    model("an_item_comes_while_a_receiver_sits_down", || {
-        let due = with_items(1);
-        let timer = StdArc::clone(&due);
-        let firing = thread::spawn(move || timer.put(1));
-        let mut task = Task::new(&due);
-        task.look();
-        firing.join().unwrap();
-        task.look_if_woken();
-        assert_eq!(task.received, Some(Some(1)), "the wake was lost");
+    for due in [0, 2] {
+        model("an_item_comes_while_a_receiver_sits_down", move || {
+            let queue = queue();
+            let its = StdArc::clone(&queue);
+            let pushing = thread::spawn(move || push(&its, due));
+            let mut task = Task::new(&queue);
+            task.look(at(0));
+            pushing.join().unwrap();
+            ring_if_set(&queue, at(due));
+            task.look_if_woken(at(due));
+            assert_eq!(task.received, Some(Some(due.into())), "the wake was lost");
+        });
+    }
+}
+
+/// A receiver stands in line, and two threads push. Legal ending: the alarm is set to the earlier item in the end.
+#[test]
+fn two_pushes_set_the_alarm() {
+    model("two_pushes_set_the_alarm", || {
+        let queue = queue();
+        let mut task = Task::in_line(&queue);
+        let its = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&its, 3));
+        push(&queue, 2);
+        pushing.join().unwrap();
+        ring_if_set(&queue, at(2));
+        task.look_if_woken(at(2));
+        assert_eq!(task.received, Some(Some(2)), "the alarm was set to the later item");
     });
 }
 
-/// Two receivers stand in line, two items come, and the second receiver looks meanwhile without being woken: each gets
-/// an item in the end. The first receiver may be woken for the item that the second takes, and be behind the second
-/// when the other item comes.
+/// The alarm rings for one item while another one is pushed; two receivers stand in line. Each gets an item in the end.
 #[test]
-fn a_receiver_looks_unasked() {
-    model("a_receiver_looks_unasked", || {
-        let due = with_items(2);
-        let (mut first, mut second) = (Task::in_line(&due), Task::in_line(&due));
-        let timers = StdArc::clone(&due);
-        let looking = thread::spawn(move || {
-            second.look();
-            second
-        });
-        let firing = thread::spawn(move || {
-            timers.put(1);
-            first.look_if_woken();
-            timers.put(2);
-            first
-        });
-        let (mut first, mut second) = (firing.join().unwrap(), looking.join().unwrap());
-        first.look_if_woken();
-        second.look_if_woken();
-        assert!(
-            first.received.is_some() && second.received.is_some(),
-            "an item lies there, and its receiver sleeps"
+fn a_push_races_with_the_ring() {
+    model("a_push_races_with_the_ring", || {
+        let queue = queue();
+        let (mut first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&its, 2));
+        ring_if_set(&queue, at(1));
+        pushing.join().unwrap();
+        first.look_if_woken(at(1));
+        second.look_if_woken(at(1));
+        // An alarm for an item that a receiver has taken meanwhile rings for nothing, and is set anew.
+        ring_if_set(&queue, at(1));
+        ring_if_set(&queue, at(2));
+        first.look_if_woken(at(2));
+        second.look_if_woken(at(2));
+        let received = [first.received, second.received];
+        assert!(received == [Some(Some(1)), Some(Some(2))], "{received:?}");
+    });
+}
+
+/// The alarm rings for an item that is being taken back: the receiver gets that item or the next one.
+#[test]
+fn a_removal_races_with_the_ring() {
+    model("a_removal_races_with_the_ring", || {
+        let queue = queue();
+        let mut task = Task::in_line(&queue);
+        let first = queue.push(at(1), 1).ok().expect("an open queue takes items");
+        push(&queue, 2);
+        let its = StdArc::clone(&queue);
+        let removing = thread::spawn(move || its.remove(first));
+        ring_if_set(&queue, at(1));
+        let removed = removing.join().unwrap();
+        task.look_if_woken(at(1));
+        ring_if_set(&queue, at(2));
+        task.look_if_woken(at(2));
+        assert_eq!(
+            task.received,
+            Some(Some(if removed.is_some() { 2 } else { 1 })),
+            "the alarm was not set again"
         );
     });
 }
 
-/// The first of two receivers in line leaves while an item comes: the second gets it.
+/// Two receivers stand in line, two items are due, and a third receiver looks without being woken while the alarm rings: the items
+/// are received.
 #[test]
-fn a_receiver_goes_while_an_item_comes() {
-    model("a_receiver_goes_while_an_item_comes", || {
-        let due = with_items(1);
-        let (first, mut second) = (Task::in_line(&due), Task::in_line(&due));
-        let timer = StdArc::clone(&due);
-        let firing = thread::spawn(move || timer.put(1));
+fn a_receiver_looks_unasked() {
+    model("a_receiver_looks_unasked", || {
+        let queue = queue();
+        let (mut first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
+        push(&queue, 1);
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let looking = thread::spawn(move || its.take(|| at(1)).is_some());
+        ring_if_set(&queue, at(1));
+        let has_taken = looking.join().unwrap();
+        first.look_if_woken(at(1));
+        second.look_if_woken(at(1));
+        let received = usize::from(first.received.is_some()) + usize::from(second.received.is_some());
+        assert!(has_taken && received == 1, "an item lies there, and its receiver sleeps");
+    });
+}
+
+/// A receiver takes one of two items that its look finds, before the alarm rings: the receiver in line is woken for the other one.
+#[test]
+fn a_look_finds_more_than_it_takes() {
+    model("a_look_finds_more_than_it_takes", || {
+        let queue = queue();
+        let mut waiting = Task::in_line(&queue);
+        push(&queue, 1);
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let looking = thread::spawn(move || its.take(|| at(1)));
+        let mut late = Task::new(&queue);
+        late.look(at(0));
+        assert!(looking.join().unwrap().is_some());
+        waiting.look_if_woken(at(1));
+        late.look_if_woken(at(1));
+        assert!(
+            waiting.received.or(late.received).is_some(),
+            "an item was found due, and no receiver was woken for it"
+        );
+    });
+}
+
+/// A look finds two items and takes one, while a receiver sits down: the receiver gets the other one.
+#[test]
+fn a_look_finds_items_while_a_receiver_sits_down() {
+    model("a_look_finds_items_while_a_receiver_sits_down", || {
+        let queue = queue();
+        push(&queue, 1);
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let looking = thread::spawn(move || its.take(|| at(1)).is_some());
+        let mut task = Task::new(&queue);
+        task.look(at(0));
+        assert!(looking.join().unwrap());
+        task.look_if_woken(at(1));
+        assert_eq!(task.received, Some(Some(1)), "the receiver sleeps beside an item that is due");
+    });
+}
+
+/// A thread sits down to watch for an item while an earlier one is pushed. Legal endings: (a) the thread watches for the earlier
+/// one; (b) the alarm does.
+#[test]
+fn an_earlier_item_comes_while_a_thread_sits_down() {
+    model("an_earlier_item_comes_while_a_thread_sits_down", || {
+        let queue = queue();
+        push(&queue, 3);
+        let its = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&its, 2));
+        let mut task = Task::thread(&queue);
+        task.look(at(0));
+        pushing.join().unwrap();
+        ring_if_set(&queue, at(2));
+        task.look_if_woken(at(2));
+        assert_eq!(task.received, Some(Some(2)), "the thread sleeps past an item");
+    });
+}
+
+/// The thread that keeps the watch leaves while another one sits down: the item is received in time.
+#[test]
+fn a_thread_that_watches_leaves_while_another_sits_down() {
+    model("a_thread_that_watches_leaves_while_another_sits_down", || {
+        let queue = queue();
+        push(&queue, 2);
+        let mut watching = Task::thread(&queue);
+        watching.look(at(0));
+        assert_eq!(watching.watches, Some(at(2)));
+        let leaving = thread::spawn(move || watching.leave());
+        let mut other = Task::thread(&queue);
+        other.look(at(0));
+        leaving.join().unwrap();
+        ring_if_set(&queue, at(2));
+        other.look_if_woken(at(2));
+        assert_eq!(other.received, Some(Some(2)), "nobody keeps the watch");
+    });
+}
+
+/// The thread that keeps the watch takes an item, while a task stands in line: the next item is received in time, too.
+#[test]
+fn a_thread_that_watches_takes_an_item() {
+    model("a_thread_that_watches_takes_an_item", || {
+        let queue = queue();
+        push(&queue, 1);
+        let mut watching = Task::thread(&queue);
+        watching.look(at(0));
+        let mut other = Task::in_line(&queue);
+        let its = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&its, 2));
+        watching.look_if_woken(at(1));
+        assert_eq!(watching.received, Some(Some(1)));
+        pushing.join().unwrap();
+        ring_if_set(&queue, at(2));
+        other.look_if_woken(at(2));
+        assert_eq!(other.received, Some(Some(2)), "nobody keeps the watch");
+    });
+}
+
+/// The first of two receivers in line leaves while the alarm rings: the second gets the item.
+#[test]
+fn a_receiver_goes_while_the_alarm_rings() {
+    model("a_receiver_goes_while_the_alarm_rings", || {
+        let queue = queue();
+        let (first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let ringing = thread::spawn(move || ring_if_set(&its, at(1)));
         first.leave();
-        firing.join().unwrap();
-        second.look_if_woken();
+        ringing.join().unwrap();
+        second.look_if_woken(at(1));
         assert_eq!(second.received, Some(Some(1)), "the wake went with the first");
     });
 }
 
-/// A push races with the end. Legal endings: (a) the drain finds the item; (b) the push gets the item back. Then the
-/// queue is over.
+/// A push races with the end, while a receiver waits. Legal endings: (a) the end returns the item; (b) the push gets it back.
+/// The receiver gets the end.
 #[test]
 fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {
-        let due = StdArc::new(Due::new());
-        let map = StdArc::new(ModelledMutex::new(None));
-        let (pushing, its_map) = (StdArc::clone(&due), StdArc::clone(&map));
-        let push = thread::spawn(move || {
-            let place = |_, item| {
-                *its_map.lock().unwrap() = Some(item);
-                Ok::<(), ()>(())
-            };
-            match pushing.push(7, place, |_| its_map.lock().unwrap().take()) {
-                Err(NotPushed::Closed(item)) => Some(item),
-                _ => None,
-            }
-        });
-        let mut drained = None;
-        due.end(|| {
-            drained = map.lock().unwrap().take();
-            u64::from(drained.is_some())
-        });
-        let refused: Option<u64> = push.join().unwrap();
-        assert_eq!(refused.xor(drained), Some(7), "lost, or there twice");
-        assert_eq!(due.take(), Some(None::<u64>), "the queue is not over, though it has ended and is empty");
-        assert_eq!(due.len(), 0, "an item is left in a queue that is over");
+        let queue = queue();
+        let mut waiting = Task::in_line(&queue);
+        let its = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || its.push(at(2), 7).err().map(|(_, item)| item));
+        let left = queue.end(at(1));
+        let refused = pushing.join().unwrap();
+        assert_eq!(left.first().copied().xor(refused), Some(7), "lost, or there twice");
+        waiting.look_if_woken(at(1));
+        assert_eq!(waiting.received, Some(None), "a receiver does not see the end");
+        assert_eq!(queue.len(), 0, "an item is left in a queue that is over");
     });
 }
 
-/// The last item comes due while the queue ends: each waiting receiver gets the item or the end, the end after the
-/// item.
+/// The last item is due while the queue ends, and two receivers wait: one gets the item, and the other one the end.
 #[test]
 fn the_last_item_races_with_the_end() {
     model("the_last_item_races_with_the_end", || {
-        let due = with_items(1);
-        let mut waiting = [Task::in_line(&due), Task::in_line(&due)];
-        let timer = StdArc::clone(&due);
-        let firing = thread::spawn(move || timer.put(1));
-        due.end(|| 0);
-        let at_once = due.take();
-        assert!(at_once != Some(None) || due.len() == 0, "the end before the item");
-        firing.join().unwrap();
-        waiting.iter_mut().for_each(Task::look_if_woken);
-        let received: Vec<_> = waiting.iter().map(|task| task.received).chain([at_once]).collect();
-        assert_eq!(
-            received.iter().filter(|&&received| received == Some(Some(1))).count(),
-            1,
-            "the last item was lost, or received twice"
-        );
-        assert!(waiting.iter().all(|task| task.received.is_some()), "one that waits does not see the end");
+        let queue = queue();
+        let mut waiting = [Task::in_line(&queue), Task::in_line(&queue)];
+        push(&queue, 1);
+        let its = StdArc::clone(&queue);
+        let ringing = thread::spawn(move || ring_if_set(&its, at(1)));
+        assert!(queue.end(at(1)).is_empty());
+        ringing.join().unwrap();
+        waiting.iter_mut().for_each(|task| task.look_if_woken(at(1)));
+        let mut received: Vec<_> = waiting.iter().map(|task| task.received).collect();
+        received.sort_unstable();
+        assert_eq!(received, [Some(None), Some(Some(1))]);
     });
 }

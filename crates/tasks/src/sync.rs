@@ -7,7 +7,7 @@
 mod imp {
     pub(crate) use loom::sync::Mutex as ModelledMutex;
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
     /// A model has no time: a timed park waits for its unpark.
@@ -21,7 +21,7 @@ mod imp {
     /// A lock that models enter.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::{self, park_timeout};
 }
 

@@ -51,7 +51,9 @@ impl<const BITS: u32> Rig<BITS> {
 
     fn cancel(&mut self, id: TimerId) {
         let payload = self.pending.remove(&id).map(|_| self.payloads[&id]);
+        assert_eq!((self.wheel.get(id).copied(), self.wheel.get_mut(id).copied()), (payload, payload));
         assert_eq!(self.wheel.cancel(id), payload);
+        assert_eq!((self.wheel.get(id).copied(), self.wheel.get_mut(id).copied()), (None, None));
         self.check();
     }
 
@@ -89,6 +91,9 @@ impl<const BITS: u32> Rig<BITS> {
 
     fn check(&mut self) {
         self.wheel.check_invariants();
+        let held: BTreeMap<TimerId, u64> = self.wheel.iter().map(|(id, payload)| (id, *payload)).collect();
+        assert!(held.keys().eq(self.pending.keys()));
+        assert!(held.iter().all(|(id, payload)| self.payloads[id] == *payload));
         assert_eq!(self.wheel.len(), self.pending.len());
         assert_eq!(self.wheel.is_empty(), self.pending.is_empty());
         check_sweep_bound(&self.wheel);

@@ -212,6 +212,36 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         if id.is_of(timer.marks.generation()) { self.release(id.index()) } else { None }
     }
 
+    /// The payload of a pending timer; `None` if the id is stale.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1).
+    #[must_use]
+    pub fn get(&self, id: TimerId) -> Option<&T> {
+        let timer = self.timers.get(id.index() as usize)?;
+        if id.is_of(timer.marks.generation()) { timer.payload.as_ref() } else { None }
+    }
+
+    /// As [`get`](Self::get), to be changed.
+    #[must_use]
+    pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
+        let timer = self.timers.get_mut(id.index() as usize)?;
+        if id.is_of(timer.marks.generation()) { timer.payload.as_mut() } else { None }
+    }
+
+    /// The pending timers, in no order.
+    ///
+    /// # Time complexity
+    ///
+    /// O(the greatest number of timers that were ever pending at a time), for all of them.
+    pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
+        let timers = (0..).zip(&self.timers);
+        timers.filter_map(|(index, timer)| {
+            Some((TimerId::new(index, timer.marks.generation()), timer.payload.as_ref()?))
+        })
+    }
+
     /// Ends a timer: the payload goes to the caller, the index to the free list. `None` for a vacant place.
     fn release(&mut self, index: u32) -> Option<T> {
         let timer = self.timers.get_mut(index as usize)?;

@@ -34,6 +34,8 @@ const CONNECTIONS: &str = "10,000 connections";
 const DUE: &str = "1,000,000 due over 2 s";
 const AT_ONCE: &str = "1,000,000 due at once";
 const ITEMS: &str = "100,000 items";
+const ONE: &str = "100,000 items, 1 consumer";
+const TWO: &str = "100,000 items, 2 consumers";
 const FITS: &str = "10,000 timers of 1 to 60 s";
 const EXCEEDS: &str = "1,000,000 timers of 1 to 60 s";
 
@@ -47,6 +49,7 @@ const REPEAT: &str = "Tasks::repeat, own workers";
 const CLOSURE: &str = "TaskEngine, after and cancel";
 const MAP: &str = "ExpiryMap";
 const ITEM_QUEUE: &str = "DelayQueue";
+const THREADS: &str = "DelayQueue, threads";
 const WHEEL: &str = "wheel, radix 256";
 
 const QUEUE: &str = "Mutex of HashMap and DelayQueue: reset";
@@ -92,7 +95,7 @@ const GUARDED: &str = "Each run of our tasks is claimed by a compare-and-swap, t
 const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \
-    queue: an item has a key in a map, a timer, and a place in the list of due items.";
+    queue, which has a lock.";
 const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one \
     level to another. A cascading wheel is precise and takes \
     {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
@@ -249,6 +252,10 @@ const QUESTIONS: &[Question] = &[
         Best,
         SHARED,
     ),
+    ask("100,000 jobs in the queue, 1 consumer: CPU an item", ("retries", ONE, "cpu"), THREADS, Best, ""),
+    ask("100,000 jobs in the queue, 1 consumer: p99", ("retries", ONE, "p99"), THREADS, Best, ""),
+    ask("100,000 jobs in the queue, 2 consumers: CPU an item", ("retries", TWO, "cpu"), THREADS, Best, ""),
+    ask("100,000 jobs in the queue, 2 consumers: p99", ("retries", TWO, "p99"), THREADS, Best, ""),
     ask("The wheel alone, 10,000 timers: cancel", ("structures", FITS, "cancel"), WHEEL, Best, OWN_PLACE),
     ask("The wheel alone, 10,000 timers: expire", ("structures", FITS, "expire"), WHEEL, Best, NO_CASCADE),
     ask(

@@ -19,6 +19,7 @@ mod queue;
 mod reach;
 mod rearm;
 mod refresh;
+mod retries;
 mod shards;
 mod shots;
 mod start;
@@ -53,6 +54,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     touch::WORKLOAD,
     cache::WORKLOAD,
     queue::WORKLOAD,
+    retries::WORKLOAD,
     structures::WORKLOAD,
     floor::WORKLOAD,
 ];

@@ -248,17 +248,6 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         keys
     }
 
-    /// The key whose entry is due first, and its deadline.
-    pub(crate) fn first(&self) -> Option<(K, Timestamp)> {
-        let mut first: Option<(K, Timestamp)> = None;
-        self.shared.entries.for_each(|key, pending| {
-            if first.as_ref().is_none_or(|(_, deadline)| pending.deadline < *deadline) {
-                first = Some((key.clone(), pending.deadline));
-            }
-        });
-        first
-    }
-
     /// The number of keys that have entries.
     ///
     /// # Time complexity

@@ -258,6 +258,11 @@ impl Tasks {
         self.shared.base.true_now()
     }
 
+    /// The time that a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
+    pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
+        self.shared.base.sleep_for(deadline)
+    }
+
     /// The length of a tick.
     #[must_use]
     pub fn tick(&self) -> Duration {

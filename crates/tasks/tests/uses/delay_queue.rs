@@ -36,7 +36,11 @@ fn items_are_received_by_their_deadlines_and_not_before() {
     );
     tasks.advance(10 * SECOND);
     assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
-    assert!(queue.is_empty() && is_empty(&tasks.handle().stats()));
+    // The queue has one timer, which no receiver had waited for.
+    let stats = tasks.handle().stats();
+    assert_eq!((queue.is_empty(), stats.owned.alive, stats.owned.posted), (true, 1, 0));
+    drop(queue);
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -50,9 +54,52 @@ fn an_item_is_taken_back_or_moved_until_it_is_due() {
     assert_eq!(all_due(&queue), [3]);
     assert_eq!((queue.remove(ids[2]), queue.reset(ids[2], SECOND)), (None, Err(MoveError::Absent)));
     tasks.advance(SECOND);
-    // Due, and not received: it is the receivers'.
-    assert_eq!((queue.remove(ids[0]), queue.deadline(ids[0]), queue.len()), (None, None, 1));
-    assert_eq!(queue.recv().map(item), Some(1));
+    // Its time has come, and no receiver has looked.
+    queue.reset(ids[0], SECOND).unwrap();
+    let other = queue.push(SECOND, 4).unwrap();
+    tasks.advance(SECOND);
+    let first = queue.try_recv().map(|due| due.id).unwrap();
+    // Found due, and not received: it is the receivers'.
+    let second = if first == other { ids[0] } else { other };
+    assert_eq!((queue.remove(second), queue.deadline(second), queue.len()), (None, None, 1));
+    assert_eq!(queue.recv().map(|due| due.id), Some(second));
+}
+
+#[test]
+fn an_item_that_no_receiver_has_looked_for_can_be_taken_back_after_its_time() {
+    let (mut tasks, queue) = driven();
+    let id = queue.push(SECOND, 1).unwrap();
+    tasks.advance(2 * SECOND);
+    assert_eq!((queue.deadline(id), queue.remove(id)), (Some(Timestamp::ZERO + SECOND), Some(1)));
+    assert_eq!(queue.try_recv().map(item), Err(TryRecvError::Empty));
+}
+
+#[test]
+fn a_queue_that_is_cleared_goes_on() {
+    let (mut tasks, queue) = driven();
+    let ids: Vec<_> = (1..=4_u32).map(|n| queue.push(n.div_ceil(2) * SECOND, n.into()).unwrap()).collect();
+    tasks.advance(SECOND);
+    let first = queue.try_recv().map(item).unwrap();
+    // One was found due, and two wait.
+    let mut cleared = queue.clear();
+    assert_eq!((cleared[0], queue.len(), queue.clear()), (3 - first, 0, vec![]));
+    cleared.sort_unstable();
+    assert_eq!(cleared, [3 - first, 3, 4]);
+    assert!(ids.iter().all(|id| queue.remove(*id).is_none()));
+    queue.push(SECOND, 5).unwrap();
+    tasks.advance(5 * SECOND);
+    assert_eq!(all_due(&queue), [5]);
+}
+
+#[test]
+fn more_than_one_look_at_once_are_received_in_order() {
+    let (mut tasks, queue) = driven();
+    for n in (0..2_000_u64).rev() {
+        queue.push(Duration::from_millis(n / 10), n).unwrap();
+    }
+    tasks.advance(SECOND);
+    let received: Vec<u64> = all_due(&queue).into_iter().map(|n| n / 10).collect();
+    assert!(received.is_sorted() && received.len() == 2_000);
 }
 
 #[test]
@@ -88,6 +135,7 @@ fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
         (Some(1), Ok(2), None, Err(TryRecvError::Closed))
     );
     assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(TryRecvError::Closed));
+    drop(queue);
     assert!(is_empty(&tasks.handle().stats()));
 }
 
@@ -132,14 +180,23 @@ fn items_go_with_the_last_handle() {
 }
 
 #[test]
-fn a_full_engine_refuses_and_gives_the_item_back() {
-    let tasks = DrivenTasks::start(Builder::new().lane_capacity(64)).unwrap();
+fn a_full_engine_refuses_the_first_item_and_gives_it_back() {
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(64)).unwrap();
+    while tasks.handle().after(SECOND, || {}).is_ok() {}
     let queue = tasks.handle().delay_queue();
-    let (count, refused) = (0..).find_map(|n| Some((n, queue.push(SECOND, n).err()?))).unwrap();
-    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::LaneFull), count));
-    assert_eq!(queue.len() as u64, count);
-    assert_eq!(queue.close().len() as u64, count);
-    assert_eq!(queue.recv().map(item), None);
+    let refused = queue.push(SECOND, 7).unwrap_err();
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::EngineFull), 7));
+    assert_eq!((queue.len(), queue.close().len()), (0, 0));
+    let refused = queue.push(SECOND, 7).unwrap_err();
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Closed, 7));
+    let queue = tasks.handle().delay_queue();
+    tasks.advance(SECOND);
+    queue.push(SECOND, 7).unwrap();
+    while tasks.handle().after(SECOND, || {}).is_ok() {}
+    // It has its timer.
+    queue.push(SECOND, 8).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!(all_due(&queue).len(), 2);
 }
 
 #[test]

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
+/// The number of a place, by which the place is named and not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number(u64);
+
 #[derive(Default)]
 pub(super) struct Line {
     wakers: BTreeMap<u64, Waker>,
@@ -15,8 +19,8 @@ pub(super) struct Line {
 
 impl Line {
     /// Takes the place that the caller had, or a place at the end of the line if the caller was woken since. Returns
-    /// the waker that the place had, to be dropped where nothing is locked.
-    pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> Option<Waker> {
+    /// the place's number and the waker that it had, to be dropped where nothing is locked.
+    pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
             _ => {
@@ -25,7 +29,7 @@ impl Line {
             }
         };
         *place = Some(Place(at));
-        self.wakers.insert(at, waker)
+        (Number(at), self.wakers.insert(at, waker))
     }
 
     /// Gives a place up. Returns its waker, unless the place's holder had been woken.
@@ -33,13 +37,17 @@ impl Line {
         self.wakers.remove(&at)
     }
 
-    /// Takes the first waker out of the line, to be woken.
-    pub(super) fn call(&mut self) -> Option<Waker> {
-        Some(self.wakers.pop_first()?.1)
+    /// Takes so many wakers out of the line, or all that there are, to be woken.
+    pub(super) fn call(&mut self, count: usize) -> Vec<Waker> {
+        let first = core::iter::from_fn(|| Some(self.wakers.pop_first()?.1));
+        first.take(count).collect()
     }
 
-    /// Takes all wakers out of the line, to be woken.
-    pub(super) fn call_all(&mut self) -> impl Iterator<Item = Waker> + use<> {
-        core::mem::take(&mut self.wakers).into_values()
+    pub(super) fn has(&self, Number(at): Number) -> bool {
+        self.wakers.contains_key(&at)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.wakers.is_empty()
     }
 }

@@ -1,17 +1,18 @@
 //! A queue whose items can be received when their delay has passed.
 //!
-//! An item waits among timers by key ([`Keyed`](crate::keyed)), under its [`Delayed`] id, and is moved to a list of due
-//! items when it is due. The first receiver that comes takes the item there. Several receivers may receive at a time:
-//! threads that block, tasks that await, or both.
+//! An item waits in a timing wheel of the queue, and is moved to a list of due items when it is due. The first receiver that
+//! comes takes the item there. Several receivers may receive at a time: threads that block, tasks that await, or both.
 //!
-//! A closure on a worker needs no queue: [`Tasks::after`] costs a fifth. If items are moved or taken back again and
-//! again, and hardly ever received, a [`Timer`](tourbillon::Timer) is better.
+//! A thread that waits sleeps until the first item is due. For tasks that wait, the queue has one timer of the engine. So an item costs
+//! no timer and no room in the engine, and a receiver that finds items due needs no thread of the engine. All that a queue has is behind one lock, which is
+//! held for some tens of nanoseconds.
+//!
+//! If items are moved or taken back again and again, and hardly ever received, a [`Timer`](tourbillon::Timer) is better: it has
+//! no lock.
 //!
 //! # Order
 //!
-//! Items are received in the order in which the engine fires their timers: by deadline, up to a tick on one shard, and
-//! up to the lateness of the shards and of the workers if there are several shards or workers. Within a tick there is
-//! no order.
+//! Items are received by deadline, up to a tick of the engine. Within a tick there is no order.
 //!
 //! # The end
 //!
@@ -21,47 +22,32 @@
 //!
 //! # Races and their endings
 //!
-//! - remove x due, reset x due: as for [`Keyed`](crate::keyed), the item comes back, or waits anew, or is received.
+//! - remove x due, reset x due: the item comes back, or waits anew, or is received.
 //! - push x close: the item is received, or comes back from the close, or comes back with the push's error. Exactly one
 //!   of these happens.
 //! - receive x receive: each item goes to one receiver.
 //! - An item that comes due wakes the first receiver in line. A receiver that was woken and is dropped instead of
 //!   looking, such as a future, wakes the next one. So no receiver sleeps while an item is due that no woken receiver
 //!   is about to take.
-//!
-//! Items, receivers and the end meet in `due`, under one lock; its table lists the ordering of a push against the
-//! close.
 
-pub(crate) mod due;
+mod item;
+pub(crate) mod items;
 pub(crate) mod line;
 mod receiver;
 
+pub use item::{Delayed, DueItem};
 pub use receiver::Receiver;
 
 use super::error::{PushError, PushErrorKind, TryRecvError};
-use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
-use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
-use crate::task::{IfPresent, OnEnd, Tasks};
+use crate::keyed::MoveError;
+use crate::sync::{Mutex, OnceLock, StdArc, Weak, ignore_poison};
+use crate::task::{OnEnd, TaskTimer, Tasks};
 use core::fmt;
+use core::num::NonZero;
 use core::time::Duration;
-use due::{Due, NotPushed};
-use tourbillon::{Refusal, Timestamp};
-
-/// The id of an item in its [`DelayQueue`]. No other item of the queue has the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Delayed(u64);
-
-/// An item that was received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DueItem<T> {
-    /// The item as it was pushed.
-    pub item: T,
-    /// The item's id, by which the item is found no more.
-    pub id: Delayed,
-    /// The moment at which the item was due.
-    pub deadline: Timestamp,
-}
+use items::{Alarm, Items, NotPushed};
+use tourbillon::wheel::TickLength;
+use tourbillon::{ArmError, Refusal, Timestamp};
 
 /// A queue whose items can be received when their delay has passed. Clones refer to the same queue: any of them pushes
 /// and receives.
@@ -88,7 +74,7 @@ pub struct DueItem<T> {
 /// ```
 ///
 /// The loop is for one receiver, which is also the only one that removes items. `insert` is [`push`](Self::push) here,
-/// `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek` and `deadline` have the same names.
+/// `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek`, `clear` and `deadline` have the same names.
 ///
 /// # Examples
 ///
@@ -115,23 +101,32 @@ pub struct DelayQueue<T: Send + 'static> {
 
 struct Shared<T: Send + 'static> {
     tasks: Tasks,
-    waiting: Keyed<u64, T>,
-    due: StdArc<Due<DueItem<T>>>,
+    items: Items<T, LateTimer>,
     /// The items that had not come due when the queue ended, until a call of `close` fetches them.
     left: Mutex<Vec<T>>,
+}
+
+/// The queue's timer, which is made with the first push: before, there is nothing to wait for.
+type LateTimer = OnceLock<TaskTimer>;
+
+impl Alarm for LateTimer {
+    fn set(&self, moment: Timestamp) -> Result<(), Refusal> {
+        match self.get().map(|timer| timer.arm_at(moment)) {
+            Some(Err(ArmError::Forked)) => Err(Refusal::Forked),
+            Some(Err(_)) => Err(Refusal::ShutDown),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
 }
 
 impl Tasks {
     /// Makes a queue whose items wait for their time on this engine.
     #[must_use]
     pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
-        let due = StdArc::new(Due::new());
-        let came_due = StdArc::clone(&due);
-        let waiting = self.keyed(move |due| {
-            let DueKey { key, value: item, deadline, .. } = due;
-            came_due.put(DueItem { item, id: Delayed(key), deadline });
-        });
-        let shared = StdArc::new(Shared { tasks: self.clone(), waiting, due, left: Mutex::default() });
+        let ticks =
+            TickLength::new(self.tick()).unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
+        let items = Items::new(ticks, self.true_now(), LateTimer::new());
+        let shared = StdArc::new(Shared { tasks: self.clone(), items, left: Mutex::default() });
         self.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         DelayQueue { shared }
     }
@@ -142,11 +137,13 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// Fails when the queue was closed, and when the engine is full or shut down. The error returns the item.
+    /// Fails when the queue was closed, when the engine is shut down, and when the engine is full at the first push, for which
+    /// the queue makes its timer. The error returns the item.
     ///
     /// # Time complexity
     ///
-    /// O(1): a timer, its allocation, an operation of a map, and a count that all pushing threads share.
+    /// O(1), amortised over the growth of the queue's tables, under the queue's lock. A push does not wait for the engine, unless a
+    /// receiver waits and the item is due before all others.
     pub fn push(&self, delay: Duration, item: T) -> Result<Delayed, PushError<T>> {
         self.push_at(self.shared.tasks.now() + delay, item)
     }
@@ -157,19 +154,28 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// See [`push`](Self::push).
     pub fn push_at(&self, deadline: Timestamp, item: T) -> Result<Delayed, PushError<T>> {
-        let Shared { waiting, due, .. } = &*self.shared;
-        let place = |id, item| match waiting.schedule_at(IfPresent::Reject, id, deadline, item) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match due.push(item, place, |id| waiting.cancel(&id)) {
-            Ok(id) => Ok(Delayed(id)),
-            Err(NotPushed::Closed(item)) => Err(PushError { kind: self.end_kind(), item }),
-            Err(NotPushed::Refused(KeyedError { kind, value: item, .. })) => {
-                let KeyedErrorKind::Refused(kind) = kind else { unreachable!("no other item has this id") };
-                Err(PushError { kind: PushErrorKind::Refused(kind), item })
-            }
+        if let Err(kind) = self.make_timer() {
+            return Err(PushError { kind: self.kind_of(NotPushed::Refused(kind)), item });
         }
+        let pushed = self.shared.items.push(deadline, item);
+        pushed.map_err(|(reason, item)| PushError { kind: self.kind_of(reason), item })
+    }
+
+    /// Makes the queue's timer, unless there is one.
+    fn make_timer(&self) -> Result<(), Refusal> {
+        let timer = &self.shared.items.alarm;
+        if timer.get().is_none() {
+            let shared = StdArc::downgrade(&self.shared);
+            let ring = move || {
+                if let Some(shared) = shared.upgrade() {
+                    shared.items.ring(shared.tasks.true_now());
+                }
+            };
+            let made = self.shared.tasks.timer(ring).map_err(|error| error.kind)?;
+            // Another push may have been faster.
+            drop(timer.set(made));
+        }
+        Ok(())
     }
 
     /// Receives an item that is due already.
@@ -178,29 +184,40 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// Fails when no item is due, and when the queue has ended.
     pub fn try_recv(&self) -> Result<DueItem<T>, TryRecvError> {
-        self.shared.due.take().map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
+        self.take().map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Takes an item back. `None` when the item is due and can be, or was, received; and when it was taken before.
+    fn take(&self) -> Option<Option<DueItem<T>>> {
+        self.shared.items.take(|| self.shared.tasks.true_now())
+    }
+
+    /// Takes an item back. `None` when the item was found due and can be, or was, received; and when it was taken before.
     ///
     /// # Time complexity
     ///
-    /// O(1), as for [`Keyed::cancel`](crate::keyed::Keyed::cancel).
+    /// O(1).
     #[expect(clippy::must_use_candidate, reason = "who removes an item need not want it")]
     pub fn remove(&self, id: Delayed) -> Option<T> {
-        let item = self.shared.waiting.cancel(&id.0)?;
-        self.shared.due.settle(1);
-        Some(item)
+        self.shared.items.remove(id)
+    }
+
+    /// Takes all items back, also those that are due and were not received. The queue goes on.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n) under the queue's lock.
+    #[expect(clippy::must_use_candidate, reason = "who clears a queue need not want the items")]
+    pub fn clear(&self) -> Vec<T> {
+        self.shared.items.clear()
     }
 
     /// Moves an item to `delay` from now. The item cannot be received before.
     ///
     /// # Errors
     ///
-    /// Fails when the item is due or was taken out, and when the engine is full or shut down. The item is unchanged
-    /// then.
+    /// Fails when the item was found due, or was taken out.
     pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
-        self.shared.waiting.reschedule(&id.0, delay)
+        self.reset_at(id, self.shared.tasks.now() + delay)
     }
 
     /// As [`reset`](Self::reset), to an absolute moment.
@@ -209,31 +226,30 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// See [`reset`](Self::reset).
     pub fn reset_at(&self, id: Delayed, deadline: Timestamp) -> Result<(), MoveError> {
-        self.shared.waiting.reschedule_at(&id.0, deadline)
+        if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
     /// The waiting item that is due first, and its deadline. The result may be out of date, since other threads push,
-    /// take and reset items meanwhile. `None` when no item waits; items that are due already do not count.
+    /// take and reset items meanwhile. `None` when no item waits; items that were found due do not count.
     ///
     /// # Time complexity
     ///
-    /// O(n), for diagnostics and not for a loop. A loop waits in [`recv`](Self::recv).
+    /// O(n) under the queue's lock, for diagnostics and not for a loop. A loop waits in [`recv`](Self::recv).
     #[must_use]
     pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
-        let first = self.shared.waiting.first()?;
-        Some((Delayed(first.0), first.1))
+        self.shared.items.first()
     }
 
-    /// The deadline of an item; `None` when the item is due already, or was taken out.
+    /// The deadline of an item; `None` when the item was found due, or was taken out.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
-        self.shared.waiting.deadline(&id.0)
+        self.shared.items.deadline(id)
     }
 
     /// The number of items that wait for their time, or are due and were not received.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.due.len()
+        self.shared.items.len()
     }
 
     /// Whether there is no item.
@@ -253,27 +269,26 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// Whether the queue was closed, or its engine shut down.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.due.is_closed()
+        self.shared.items.is_ended()
     }
 
-    /// The error kind that says how the queue ended.
-    fn end_kind(&self) -> PushErrorKind {
-        if self.shared.tasks.is_shut_down() {
-            PushErrorKind::Refused(Refusal::ShutDown)
-        } else {
-            PushErrorKind::Closed
+    /// The kind of a push's error: the end comes before other reasons.
+    fn kind_of(&self, reason: NotPushed) -> PushErrorKind {
+        match reason {
+            _ if self.shared.tasks.is_shut_down() => PushErrorKind::Refused(Refusal::ShutDown),
+            NotPushed::Refused(refusal) if !self.is_closed() => PushErrorKind::Refused(refusal),
+            NotPushed::Refused(_) | NotPushed::Ended => PushErrorKind::Closed,
         }
     }
 }
 
 impl<T: Send + 'static> Shared<T> {
     fn end(&self) {
-        self.due.end(|| {
-            let items = self.waiting.drain();
-            let count = items.len() as u64;
-            ignore_poison(self.left.lock()).extend(items.into_iter().map(|(_, item)| item));
-            count
-        });
+        let items = self.items.end(self.tasks.true_now());
+        if let Some(timer) = self.items.alarm.get() {
+            timer.disarm();
+        }
+        ignore_poison(self.left.lock()).extend(items);
     }
 }
 

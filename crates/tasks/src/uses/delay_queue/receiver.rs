@@ -1,14 +1,14 @@
 //! Receiving: by waiting, and by polling.
 
 use super::line::Place;
-use super::{DelayQueue, DueItem};
+use super::{DelayQueue, DueItem, Shared};
 use crate::sync::{StdArc, park_timeout, thread};
 use crate::uses::error::TryRecvError;
 use core::fmt;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
-use tourbillon::{Clock, SystemClock};
+use tourbillon::{Clock, SystemClock, Timestamp};
 
 /// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
 ///
@@ -44,7 +44,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// must not be called where the engine's handlers run: it might wait for the calling handler itself.
     #[must_use]
     pub fn recv(&self) -> Option<DueItem<T>> {
-        self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
+        self.take().or_else(|| self.receiver().wait(|| None)).flatten()
     }
 
     /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
@@ -82,7 +82,8 @@ impl<T: Send + 'static> Receiver<T> {
     /// Receives the next item that is due, or `None` when the queue has ended. A pending receiver wakes the task that
     /// polled it last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
-        match self.queue.shared.due.poll(&mut self.place, cx.waker()) {
+        let Shared { items, tasks, .. } = &*self.queue.shared;
+        match items.poll(&mut self.place, cx.waker(), || tasks.true_now()) {
             Some(received) => Poll::Ready(received),
             None => Poll::Pending,
         }
@@ -91,16 +92,23 @@ impl<T: Send + 'static> Receiver<T> {
     /// Waits on this thread, for as long as `left` returns a time that is not zero. `None` when the time is over.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
-        let mut cx = Context::from_waker(&waker);
+        let Shared { items, tasks, .. } = &*self.queue.shared;
+        let can_sleep = tasks.sleep_for(Timestamp::MAX).is_some();
         loop {
             let left = left();
-            match self.poll_recv(&mut cx) {
-                Poll::Ready(outcome) => return Some(outcome),
-                Poll::Pending => match left {
-                    Some(Duration::ZERO) => return None,
-                    Some(left) => park_timeout(left),
-                    None => thread::park(),
-                },
+            let waited = if can_sleep {
+                items.wait(&mut self.place, &waker, || tasks.true_now())
+            } else {
+                items.poll(&mut self.place, &waker, || tasks.true_now()).ok_or(None)
+            };
+            let watch = match waited {
+                Ok(outcome) => return Some(outcome),
+                Err(watch) => watch.and_then(|moment| tasks.sleep_for(moment)),
+            };
+            match left.into_iter().chain(watch).min() {
+                _ if left == Some(Duration::ZERO) => return None,
+                Some(pause) => park_timeout(pause),
+                None => thread::park(),
             }
         }
     }
@@ -124,7 +132,7 @@ impl Wake for Unpark {
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.queue.shared.due.leave(place);
+            self.queue.shared.items.leave(place);
         }
     }
 }

@@ -1,0 +1,424 @@
+//! The items of a queue, the line of receivers that wait for them, and the end of the queue, behind one lock.
+//!
+//! Items wait in a timing wheel. A *look* advances the wheel to the present and moves the items whose tick has come to a list
+//! of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing of the engine.
+//!
+//! Receivers that wait stand in line, and one *watch* looks for all of them when the first item is due. A thread that waits can keep
+//! the watch itself: it sleeps until then, and no other thread needs to wake it. If none does, the *alarm* keeps the watch, one timer of
+//! the engine for the whole queue.
+//!
+//! No user code runs under the lock: wakers are cloned before, and woken and dropped after. The alarm is set after it, too,
+//! since the engine may wait then.
+//!
+//! # States
+//! ```text
+//! an item:   waiting ── a look at or after its tick ──► due ── taken ──► received
+//!               └── removed, or returned by the end
+//!
+//! the watch: nobody ── an item waits, and a task stands in line ──► the alarm, at a tick ── rung ──► nobody
+//!              │ └── a thread stands in line ──► that thread ── it leaves the line ──► nobody
+//!              └── an earlier item ──► the alarm, at the earlier tick
+//! ```
+//!
+//! # Invariants
+//! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due items.
+//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's: a
+//!     thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so.
+//! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
+//! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one
+//!     of these happens.
+//!
+//! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it finds and
+//! does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in line may
+//! look without being woken; it leaves the line if it takes an item.
+//!
+//! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that stands in line,
+//! a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm afterwards. Two threads may set the alarm
+//! in another order than they noted their ticks. So a thread that has set the alarm looks at the note again, and sets the alarm
+//! anew if the note has changed: the last one to set it finds its own tick there.
+//!
+//! # Races and their legal endings
+//! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets the
+//!   alarm; (c) the push comes first, and the receiver sets the alarm.
+//! - push x push, with a receiver in line: the alarm is set to the earlier item's tick in the end.
+//! - ring x push: (a) the ring finds the item due, or sets the alarm to its tick; (b) the push finds the alarm unset, and sets it.
+//! - ring x poll: (a) the poll takes the item, and the ring finds none; (b) the ring wakes the receiver.
+//! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next one; (b) the receiver was woken, and
+//!   wakes the next one.
+//! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
+//! - The thread that keeps the watch leaves x push, x ring: the alarm is set for the others in line.
+//! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has taken it.
+//!
+//! # Synchronisation
+//! | pair | one side | other side | what is handed over | model |
+//! |------|----------|------------|---------------------|-------|
+//! | Q1 to Q4 | the lock | the lock | items, the line, the alarm's tick, the end | `delay_queue::*` |
+
+use super::item::{Delayed, DueItem};
+use super::line::{Line, Number, Place};
+use crate::sync::{ModelledMutex, ModelledMutexGuard, ignore_poison};
+use core::any::Any;
+use core::task::Waker;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use tourbillon::wheel::{Tick, TickLength, Wheel};
+use tourbillon::{Refusal, Timestamp};
+
+/// A timer that calls [`Items::ring`] at a moment or later. An earlier setting is replaced.
+pub(crate) trait Alarm {
+    fn set(&self, moment: Timestamp) -> Result<(), Refusal>;
+}
+
+pub(crate) struct Items<T, A> {
+    pub(crate) alarm: A,
+    ticks: TickLength,
+    state: ModelledMutex<State<T>>,
+}
+
+struct State<T> {
+    waiting: Wheel<Waiting<T>>,
+    due: VecDeque<DueItem<T>>,
+    line: Line,
+    watch: Option<Watch>,
+    is_ended: bool,
+}
+
+/// What looks for the receivers in line, and the tick at which it does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    Alarm(Tick),
+    /// A thread in line.
+    Receiver(Tick, Number),
+}
+
+impl Watch {
+    fn tick(self) -> Tick {
+        match self {
+            Self::Alarm(tick) | Self::Receiver(tick, _) => tick,
+        }
+    }
+}
+
+struct Waiting<T> {
+    item: T,
+    deadline: Timestamp,
+}
+
+/// The reason why an item was not pushed.
+pub(crate) enum NotPushed {
+    Ended,
+    Refused(Refusal),
+}
+
+/// The next item, or the end.
+type Received<T> = Option<DueItem<T>>;
+
+/// The number of items from which on a look goes no further: it is made under the lock.
+const LOOK: usize = 256;
+/// The number of items that a wheel cannot hold.
+const TOO_MANY: usize = u32::MAX as usize;
+
+impl<T, A: Alarm> Items<T, A> {
+    pub(crate) fn new(ticks: TickLength, now: Timestamp, alarm: A) -> Self {
+        let state = State {
+            waiting: Wheel::new(ticks.current_tick(now.as_nanos())),
+            due: VecDeque::new(),
+            line: Line::default(),
+            watch: None,
+            is_ended: false,
+        };
+        Self { alarm, ticks, state: ModelledMutex::new(state) }
+    }
+
+    pub(crate) fn push(&self, deadline: Timestamp, item: T) -> Result<Delayed, (NotPushed, T)> {
+        let tick = self.ticks.due_tick(deadline.as_nanos());
+        let (id, ring_at) = {
+            let mut state = self.lock();
+            if state.is_ended {
+                return Err((NotPushed::Ended, item));
+            }
+            if state.waiting.len() >= TOO_MANY {
+                return Err((NotPushed::Refused(Refusal::EngineFull), item));
+            }
+            let id = state.waiting.insert(tick, Waiting { item, deadline });
+            (Delayed(id), state.watch_at(tick))
+        };
+        if let Err(refusal) = self.set_alarm(ring_at)
+            && let Some(item) = self.remove(id)
+        {
+            return Err((NotPushed::Refused(refusal), item));
+        }
+        Ok(id)
+    }
+
+    /// Takes a waiting item out.
+    pub(crate) fn remove(&self, Delayed(id): Delayed) -> Option<T> {
+        Some(self.lock().waiting.cancel(id)?.item)
+    }
+
+    /// Takes all items out, those that are due first.
+    pub(crate) fn clear(&self) -> Vec<T> {
+        let mut state = self.lock();
+        let State { waiting, due, .. } = &mut *state;
+        let ids: Vec<_> = waiting.iter().map(|(id, _)| id).collect();
+        let waited = ids.into_iter().filter_map(|id| Some(waiting.cancel(id)?.item));
+        due.drain(..).map(|due| due.item).chain(waited).collect()
+    }
+
+    /// Moves a waiting item; `false` if it does not wait.
+    pub(crate) fn reset(&self, Delayed(id): Delayed, deadline: Timestamp) -> bool {
+        let tick = self.ticks.due_tick(deadline.as_nanos());
+        let ring_at = {
+            let mut state = self.lock();
+            if !state.waiting.reschedule(id, tick) {
+                return false;
+            }
+            if let Some(waiting) = state.waiting.get_mut(id) {
+                waiting.deadline = deadline;
+            }
+            state.watch_at(tick)
+        };
+        // A refusal is the end of the engine, which ends the queue.
+        _ = self.set_alarm(ring_at);
+        true
+    }
+
+    pub(crate) fn deadline(&self, Delayed(id): Delayed) -> Option<Timestamp> {
+        Some(self.lock().waiting.get(id)?.deadline)
+    }
+
+    /// The waiting item that is due first.
+    pub(crate) fn first(&self) -> Option<(Delayed, Timestamp)> {
+        let state = self.lock();
+        let items = state.waiting.iter().map(|(id, waiting)| (Delayed(id), waiting.deadline));
+        items.min_by_key(|(_, deadline)| *deadline)
+    }
+
+    /// Looks, for the alarm.
+    pub(crate) fn ring(&self, now: Timestamp) {
+        let (called, ring_at) = {
+            let mut state = self.lock();
+            state.watch = state.watch.filter(|watch| matches!(watch, Watch::Receiver(..)));
+            let found = state.look(self.ticks.current_tick(now.as_nanos()));
+            (state.line.call(found), state.keep_watch())
+        };
+        // A refusal is the end of the engine, which ends the queue.
+        _ = self.set_alarm(ring_at);
+        if let Err(panic) = wake(called) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Takes the next due item, or the end; `None` when there is neither. `now` is called if a look is needed.
+    pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
+        let at_once = self.lock().take(&mut None);
+        let taken = at_once.or_else(|| {
+            let to = self.ticks.current_tick(now().as_nanos());
+            self.lock().look_and_take(to, &mut None)
+        });
+        taken.map(|taken| self.hand_over(taken))
+    }
+
+    /// As [`take`](Self::take), for a task, which gives up its place in line if it gets an item or the end.
+    /// Otherwise the task stands in line, at the place that it had, or at the end of the line if it was woken since.
+    pub(crate) fn poll(
+        &self,
+        place: &mut Option<Place>,
+        waker: &Waker,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Received<T>> {
+        self.take_or_stand(place, waker, now, false).ok()
+    }
+
+    /// As [`poll`](Self::poll), for a thread that can sleep until a moment. If it stands in line and gets a moment, it keeps
+    /// the watch, and is to look at that moment.
+    pub(crate) fn wait(
+        &self,
+        place: &mut Option<Place>,
+        waker: &Waker,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Result<Received<T>, Option<Timestamp>> {
+        let stood = self.take_or_stand(place, waker, now, true);
+        stood.map_err(|watch| watch.map(|tick| Timestamp::from_nanos(self.ticks.start_of(tick))))
+    }
+
+    fn take_or_stand(
+        &self,
+        place: &mut Option<Place>,
+        waker: &Waker,
+        now: impl FnOnce() -> Timestamp,
+        may_watch: bool,
+    ) -> Result<Received<T>, Option<Tick>> {
+        let at_once = self.lock().take(place);
+        if let Some(taken) = at_once {
+            return Ok(self.hand_over(taken));
+        }
+        let (waker, to) = (waker.clone(), self.ticks.current_tick(now().as_nanos()));
+        let mut state = self.lock();
+        if let Some(taken) = state.look_and_take(to, place) {
+            drop(state);
+            return Ok(self.hand_over(taken));
+        }
+        let (number, _stood) = state.line.stand(place, waker);
+        let watch = if may_watch { state.watch_by(number) } else { None };
+        let ring_at = state.keep_watch();
+        drop(state);
+        // A refusal is the end of the engine, which ends the queue.
+        _ = self.set_alarm(ring_at);
+        Err(watch)
+    }
+
+    /// Gives a place up. If its receiver was woken and has not looked, the next receiver in line is woken instead.
+    pub(crate) fn leave(&self, place: Place) {
+        let (_waker, next, ring_at) = {
+            let mut state = self.lock();
+            let (waker, next) = match state.line.leave(place) {
+                None if !state.due.is_empty() => (None, state.line.call(1)),
+                waker => (waker, Vec::new()),
+            };
+            (waker, next, state.keep_watch())
+        };
+        _ = self.set_alarm(ring_at);
+        // The receiver may be leaving because of a panic.
+        drop(wake(next));
+    }
+
+    /// Ends the queue. Returns the items that are not due.
+    pub(crate) fn end(&self, now: Timestamp) -> Vec<T> {
+        let mut left = Vec::new();
+        let called = {
+            let mut state = self.lock();
+            (state.is_ended, state.watch) = (true, None);
+            while state.look(self.ticks.current_tick(now.as_nanos())) > 0 {}
+            left.reserve_exact(state.waiting.len());
+            _ = state.waiting.advance(Tick::MAX, usize::MAX, |_, expired| left.push(expired.payload.item));
+            state.line.call(usize::MAX)
+        };
+        // A panic of a receiver's waker must not take the items with it.
+        drop(wake(called));
+        left
+    }
+
+    /// The number of items that wait or are due.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.lock();
+        state.waiting.len() + state.due.len()
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.lock().is_ended
+    }
+
+    fn hand_over(&self, taken: Taken<T>) -> Received<T> {
+        let Taken { received, called, stood, ring_at } = taken;
+        drop(stood);
+        _ = self.set_alarm(ring_at);
+        // A panic of another receiver's waker must not take this receiver's item with it.
+        drop(wake(called));
+        received
+    }
+
+    /// Sets the alarm to the start of `tick`, and to that of the tick that is noted by then.
+    fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
+        let mut wanted = tick;
+        while let Some(tick) = wanted {
+            self.alarm.set(Timestamp::from_nanos(self.ticks.start_of(tick)))?;
+            wanted = match self.lock().watch {
+                Some(Watch::Alarm(noted)) if noted != tick => Some(noted),
+                _ => None,
+            };
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> ModelledMutexGuard<'_, State<T>> {
+        ignore_poison(self.state.lock())
+    }
+}
+
+impl<T> State<T> {
+    /// Takes the next due item, or the end, and gives the place up then.
+    fn take(&mut self, place: &mut Option<Place>) -> Option<Taken<T>> {
+        let received = match self.due.pop_front() {
+            None if !self.is_ended => return None,
+            received => received,
+        };
+        let stood = place.take().and_then(|place| self.line.leave(place));
+        Some(Taken { received, called: Vec::new(), stood, ring_at: self.keep_watch() })
+    }
+
+    /// As [`take`](Self::take), after a look.
+    fn look_and_take(&mut self, to: Tick, place: &mut Option<Place>) -> Option<Taken<T>> {
+        let found = self.look(to);
+        // One item is taken here.
+        let called = self.line.call(found.saturating_sub(1));
+        Some(Taken { called, ..self.take(place)? })
+    }
+
+    /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is none.
+    fn look(&mut self, to: Tick) -> usize {
+        let before = self.due.len();
+        let Self { waiting, due, .. } = self;
+        while due.len() - before < LOOK
+            && let Some(next) = waiting.next_expiry().filter(|next| *next <= to)
+        {
+            _ = waiting.advance(next, LOOK, |_, expired| {
+                let Waiting { item, deadline } = expired.payload;
+                due.push_back(DueItem { item, id: Delayed(expired.id), deadline });
+            });
+        }
+        self.due.len() - before
+    }
+
+    /// Notes that the alarm keeps the watch at `tick`, unless nobody waits or there is a watch before. Returns the tick to set
+    /// the alarm to.
+    fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
+        if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
+            return None;
+        }
+        self.watch = Some(Watch::Alarm(tick));
+        Some(tick)
+    }
+
+    /// Notes that the thread at this place keeps the watch for the first item, unless there is another watch before. Returns
+    /// the tick of its watch.
+    fn watch_by(&mut self, number: Number) -> Option<Tick> {
+        let first = self.waiting.next_expiry()?;
+        let is_kept = |watch: Watch| {
+            watch.tick() <= first && !matches!(watch, Watch::Receiver(_, its) if its == number)
+        };
+        if self.watch.is_some_and(is_kept) {
+            return None;
+        }
+        self.watch = Some(Watch::Receiver(first, number));
+        Some(first)
+    }
+
+    /// Puts the alarm in the place of a thread that has left the line. As [`watch_at`](Self::watch_at), for the first item.
+    fn keep_watch(&mut self) -> Option<Tick> {
+        let line = &self.line;
+        self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, its) if !line.has(*its)));
+        if line.is_empty() {
+            return None;
+        }
+        let first = self.waiting.next_expiry()?;
+        self.watch_at(first)
+    }
+}
+
+/// An item or the end that a receiver got, and the wakers to be woken and to be dropped where nothing is locked.
+struct Taken<T> {
+    received: Received<T>,
+    /// Those of other receivers, for which there are items, too.
+    called: Vec<Waker>,
+    /// The one that stood in line for the receiver.
+    stood: Option<Waker>,
+    /// The tick to set the alarm to.
+    ring_at: Option<Tick>,
+}
+
+/// Wakes all `wakers`. A waker that panics does not keep the others from being woken. Returns the first panic.
+fn wake(wakers: Vec<Waker>) -> Result<(), Box<dyn Any + Send>> {
+    let wake = |waker: Waker| catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    wakers.into_iter().map(wake).fold(Ok(()), Result::and)
+}

@@ -238,13 +238,15 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`.
+    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`. `fresh` returns the id of a
+    /// timer with this namespace and key, unless the description has one.
     pub(crate) fn to_timer(
         &self,
         kind: &str,
         payload: Vec<u8>,
         now: UtcMillis,
         limits: &Limits,
+        fresh: impl FnOnce(&str, Option<&str>) -> TimerId,
     ) -> Result<Timer, Rejection> {
         let too_long =
             |part, text: &str, most| if text.len() > most { Err(Rejection::TooLong(part)) } else { Ok(()) };
@@ -266,7 +268,7 @@ impl<P> Spec<P> {
             Due::After(delay) => now + Duration::from_millis(1) + delay,
             Due::At(moment) => moment,
         };
-        let id = self.id.unwrap_or_else(TimerId::fresh);
+        let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
         // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait longer.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),

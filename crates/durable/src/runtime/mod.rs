@@ -164,7 +164,8 @@ impl Builder {
 
     /// Sets what the end of a delivery survives before the handler's place is given to the next delivery.
     /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer again,
-    /// under the same id. A longer wait makes such deliveries rarer, and never impossible.
+    /// under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
+    /// ([`TimerStore::parts`]) other timers are delivered meanwhile.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
@@ -177,7 +178,7 @@ impl Builder {
     }
 
     /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
-    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a delivery's in their order. The
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a timer's in their order. The
     /// thread claims and delivers nothing meanwhile, so the function must not block: it passes the event to a channel,
     /// for example. A panic in it is caught. Without such a function no event is made.
     ///
@@ -507,7 +508,8 @@ impl Timers {
         if self.keeper.is_stopping() {
             return Err(Rejection::ShutDown);
         }
-        spec.to_timer(kind, payload, now, &self.keeper.settings.limits)
+        let fresh = |namespace: &str, key: Option<&str>| self.store().fresh_id(namespace, key);
+        spec.to_timer(kind, payload, now, &self.keeper.settings.limits, fresh)
     }
 
     /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no

@@ -297,6 +297,13 @@ pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
+    /// The id of a new timer with this namespace and key: one that no other call returns. A store with several places may
+    /// choose it so that it says where the timer is. [`TimerId::fresh`] unless the store has a reason for another one.
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        let _any_place = (namespace, key);
+        TimerId::fresh()
+    }
+
     /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these changes
     /// and all that were answered before have the durability, so a call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
@@ -365,6 +372,19 @@ pub trait TimerStore: Send + Sync + 'static {
     /// own, and after an error any of them may have had its effect.
     fn is_transactional(&self) -> bool {
         true
+    }
+
+    /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts sends the
+    /// ends of each part in one batch at a time, and goes on claiming meanwhile: a part that does not answer delays no other.
+    /// On a store without parts, as most are, it claims once all ends have an answer.
+    fn parts(&self) -> u32 {
+        0
+    }
+
+    /// The number of the part, below [`parts`](Self::parts), that reports the end of this timer. The timer was claimed by
+    /// this process. Must not wait.
+    fn part_of(&self, _: TimerId) -> u32 {
+        0
     }
 
     /// The processes that share the store; `None` if it is a store of one process.

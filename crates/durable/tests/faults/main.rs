@@ -6,6 +6,7 @@ mod clocks;
 mod crowds;
 mod downtime;
 mod handlers;
+mod parts;
 mod races;
 mod simulation;
 mod stores;

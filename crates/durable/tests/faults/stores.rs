@@ -1,8 +1,9 @@
 //! Stores that fail for a while, lose answers, or are closed.
 
 use crate::{Note, PATIENCE, eventually, secs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
@@ -22,12 +23,71 @@ pub(crate) struct Failing {
     has_effect: bool,
     /// The changes that failed.
     pub(crate) failed: AtomicU32,
+    /// The parts, and those of them that do not answer.
+    parts: u32,
+    away: Mutex<Away>,
+}
+
+/// The parts of a store that do not answer to ends.
+#[derive(Default)]
+struct Away {
+    parts: Vec<u32>,
+    /// The ends have had their effect before the answer.
+    has_effect: bool,
+    /// The next answers are lost.
+    loses: bool,
+    wakers: Vec<Waker>,
+}
+
+/// The timer that an end names.
+fn id_of(op: &Op) -> Option<TimerId> {
+    match op {
+        Op::Ack(id, _) | Op::Fail(id, ..) | Op::Snooze(id, ..) | Op::Release(id, _) => Some(*id),
+        _ => None,
+    }
 }
 
 impl Failing {
     pub(crate) fn new(inner: Arc<dyn TimerStore>, kind: StoreErrorKind) -> Self {
         let (good, has_effect) = (AtomicU64::new(u64::MAX), kind == StoreErrorKind::Unknown);
-        Self { inner, good, kind, has_effect, failed: AtomicU32::new(0) }
+        Self { inner, good, kind, has_effect, failed: AtomicU32::new(0), parts: 0, away: Mutex::default() }
+    }
+
+    /// A store in memory that has so many parts.
+    pub(crate) fn with_parts(parts: u32) -> Self {
+        let inner = Arc::new(MemoryStore::default());
+        Self { parts, ..Self::new(inner, StoreErrorKind::Unknown) }
+    }
+
+    /// From now on the ends of this part have no answer, with or without an effect before.
+    pub(crate) fn leave(&self, part: u32, has_effect: bool) {
+        let mut away = self.away.lock().unwrap();
+        away.parts.push(part);
+        away.has_effect = has_effect;
+    }
+
+    /// All parts answer again. What they answer first is lost, perhaps.
+    pub(crate) fn come_back(&self, loses: bool) {
+        let wakers = {
+            let mut away = self.away.lock().unwrap();
+            away.parts.clear();
+            away.loses = loses;
+            core::mem::take(&mut away.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until a part answers.
+    async fn answers(&self, part: u32) {
+        std::future::poll_fn(|context| {
+            let mut away = self.away.lock().unwrap();
+            if !away.parts.contains(&part) {
+                return Poll::Ready(());
+            }
+            away.wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Makes a change, unless the store fails now.
@@ -51,7 +111,38 @@ impl TimerStore for Failing {
     }
 
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        let ids: Vec<TimerId> = ops.iter().filter_map(id_of).collect();
+        if let Some(part) = ids.first().map(|id| self.part_of(*id)).filter(|_| self.parts > 0) {
+            assert!(ids.iter().all(|id| self.part_of(*id) == part), "the ends of one call are of one part");
+            return Box::pin(async move {
+                let (is_away, has_effect) = {
+                    let away = self.away.lock().unwrap();
+                    (away.parts.contains(&part), away.has_effect)
+                };
+                let first = match is_away && has_effect {
+                    true => Some(self.inner.apply(ops.clone(), durability).await?),
+                    false => None,
+                };
+                self.answers(part).await;
+                match first {
+                    Some(_) if core::mem::take(&mut self.away.lock().unwrap().loses) => {
+                        self.failed.fetch_add(1, Ordering::SeqCst);
+                        Err(StoreError::new(StoreErrorKind::Unknown, "on command"))
+                    }
+                    Some(outcomes) => Ok(outcomes),
+                    None => self.inner.apply(ops, durability).await,
+                }
+            });
+        }
         self.change(|| self.inner.apply(ops, durability))
+    }
+
+    fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    fn part_of(&self, id: TimerId) -> u32 {
+        u32::try_from(id.as_u128() % u128::from(self.parts.max(1))).unwrap()
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
@@ -117,7 +208,7 @@ impl TimerStore for Failing {
 fn outages(kind: StoreErrorKind) {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let failing = Arc::new(Failing::new(Arc::clone(&inner), kind));
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
     let durable = Durable::builder_on(store)

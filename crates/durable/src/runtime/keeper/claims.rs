@@ -1,10 +1,11 @@
 //! Claims, and the beginning of deliveries.
 
+use super::calls::Calls;
 use super::ends::ended_unstored;
 use super::pause::Pause;
 use super::{Keeper, REAP};
 use crate::delivery::{Delivery, Settlement};
-use crate::executor::{Executor, Threads, block_on};
+use crate::executor::{Executor, Threads};
 use crate::handler::Verdict;
 use crate::policy::{Guarantee, Misfire};
 use crate::runtime::alarm::Alarms;
@@ -28,15 +29,15 @@ const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 impl Keeper {
     /// Puts timers back whose handlers were missing when they were due, and are there now.
-    pub(super) fn put_back_known_kinds(&self, pause: &mut Pause) {
+    pub(super) fn put_back_known_kinds(&self, calls: &mut Calls, pause: &mut Pause) {
         for kind in self.handlers.keys() {
             loop {
                 let op = Op::Unpark(reason_for_unknown(kind), REAP);
-                match block_on(self.store.apply(vec![op], Durability::Volatile)) {
+                match self.wait_for(calls, self.store.apply(vec![op], Durability::Volatile)) {
                     Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
                     Ok(_) => break,
                     Err(error) => {
-                        if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {
+                        if !self.bear(&error, calls, pause) || error.kind() == StoreErrorKind::Closed {
                             return;
                         }
                     }
@@ -49,8 +50,8 @@ impl Keeper {
         self: &Arc<Self>,
         room: usize,
         claim: u64,
-        alarms: &Alarms,
-        threads: &Threads,
+        (alarms, threads): (&Alarms, &Threads),
+        calls: &mut Calls,
         catch_up: &mut CatchUp,
         pause: &mut Pause,
     ) {
@@ -69,17 +70,18 @@ impl Keeper {
             }
         };
         let limit = Limit { timers: permitted, bytes: CLAIM_BYTES };
-        let claimed = match block_on(self.store.claim(self.claimant, claim, limit)) {
+        let claimed = match self.wait_for(calls, self.store.claim(self.claimant, claim, limit)) {
             Ok(claimed) => claimed,
             Err(error) => {
                 // The claim may have had its effect: the timers are asked for, or their leases end.
                 if error.kind() == StoreErrorKind::Unknown
-                    && let Ok(leased) = block_on(self.store.recover(self.claimant, claim))
+                    && let Ok(leased) = self.wait_for(calls, self.store.recover(self.claimant, claim))
                 {
                     let now = self.store.now();
-                    leased.into_iter().for_each(|leased| self.begin(leased, now, alarms, threads));
+                    let leased = leased.into_iter().filter_map(|leased| calls.keep(leased));
+                    leased.for_each(|leased| self.begin(leased, now, alarms, threads));
                 }
-                let _goes_on = self.bear(&error, pause);
+                let _goes_on = self.bear(&error, calls, pause);
                 self.set_renewal(alarms);
                 self.look();
                 return;
@@ -100,13 +102,19 @@ impl Keeper {
         if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
             alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
         }
-        for leased in claimed.leased {
+        for leased in claimed.leased.into_iter().filter_map(|leased| calls.keep(leased)) {
             self.begin(leased, claimed.now, alarms, threads);
         }
     }
 
     /// Begins a delivery, or ends it at once if it must not be made.
-    fn begin(self: &Arc<Self>, leased: Leased, now: UtcMillis, alarms: &Alarms, threads: &Threads) {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        leased: Leased,
+        now: UtcMillis,
+        alarms: &Alarms,
+        threads: &Threads,
+    ) {
         let Leased { timer, token } = leased;
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
@@ -139,7 +147,6 @@ impl Keeper {
             None => {}
             Some(Obstacle::End(op)) => {
                 state.ends.push((under_way, op));
-                self.changed.notify_all();
                 return;
             }
             Some(Obstacle::Nothing) => {

@@ -1,13 +1,14 @@
 //! The ends of deliveries, from the settlement to the store.
 
-use super::pause::Pause;
+use super::calls::{Answered, Calls};
 use super::{Keeper, State};
-use crate::executor::block_on;
+use crate::executor::{Threads, block_on};
 use crate::handler::Verdict;
+use crate::runtime::alarm::Alarms;
 use crate::runtime::event::{Attempt, Ending, Event};
 use crate::runtime::under_way::{Observed, UnderWay};
 use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
-use crate::store::{Durability, Op, Outcome, StoreErrorKind};
+use crate::store::{Durability, Op, Outcome};
 use crate::timer::Timer;
 use crate::utc::UtcMillis;
 use core::time::Duration;
@@ -42,19 +43,21 @@ impl Keeper {
         timeout
     }
 
-    /// Settles a delivery that the store has settled already. Does nothing if the delivery is settled.
-    pub(super) fn settle_lost(&self, number: u64) {
+    /// Settles a delivery that the store has settled already. Returns false, and does nothing, if the delivery is not under
+    /// way any more.
+    pub(super) fn settle_lost(&self, number: u64) -> bool {
         let at = self.store.now();
         let mut state = self.lock();
-        let Some(under_way) = state.under_way.remove(&number) else { return };
+        let Some(under_way) = state.under_way.remove(&number) else { return false };
         if under_way.settlement.settle()
             && let Some(Observed { of, .. }) = under_way.observed
         {
             state.events.push(Event::LeaseLost { of, at });
         }
-        self.changed.notify_all();
+        self.notify(&state, |wants| wants.others);
         drop(state);
         under_way.settlement.wake();
+        true
     }
 
     /// Notes the end of a delivery that the caller has settled. `now` and `at` are the same moment, by the runtime's clock
@@ -69,7 +72,7 @@ impl Keeper {
         if let Some(observed) = &mut under_way.observed {
             (observed.answer, observed.took) = (Some(verdict.clone()), took);
         }
-        self.changed.notify_all();
+        self.notify(state, |wants| wants.ends || under_way.unstored.is_some() && wants.others);
         if let Some(timer) = &under_way.unstored {
             let returned = match &verdict {
                 Verdict::Park(reason) => {
@@ -104,57 +107,52 @@ impl Keeper {
         state.ends.push((under_way, op));
     }
 
-    /// Reports ends to the store, and tries again until the store answers.
-    pub(super) fn report(&self, ends: Vec<(UnderWay, Op)>, pause: &mut Pause) {
-        loop {
-            let ops = ends.iter().map(|(_, op)| op.clone()).collect();
-            let error = match block_on(self.store.apply(ops, self.settings.end_durability)) {
-                Ok(outcomes) => {
-                    pause.reset();
+    /// Reports ends that the store has, or that are lost, and begins the deliveries that waited for them.
+    pub(super) fn report(
+        self: &Arc<Self>,
+        answers: Vec<Answered>,
+        calls: &mut Calls,
+        alarms: &Alarms,
+        threads: &Threads,
+    ) {
+        // First of all: an executor may panic.
+        let mut free = Vec::new();
+        for Answered::Stored(ends, _) | Answered::Lost(ends) in &answers {
+            free.extend(calls.let_go(ends));
+        }
+        for answered in answers {
+            match answered {
+                Answered::Stored(ends, stored) => {
                     self.reporter.store_answered();
-                    for ((under_way, op), outcome) in ends.iter().zip(outcomes) {
+                    for ((under_way, op), (outcome, due)) in ends.iter().zip(stored) {
                         self.reporter.ended(under_way, op, &outcome);
                         if let Some(observed) = &under_way.observed {
-                            self.emit_end(observed, op, &outcome);
+                            self.emit_end(observed, op, &outcome, due);
                         }
                     }
-                    return;
                 }
-                Err(error) => error,
-            };
-            let goes_on = self.bear(&error, pause);
-            if error.is_transient() && (goes_on || !pause.is_long()) {
-                if !goes_on {
-                    // A stop waits a while for a store that may come back.
-                    std::thread::sleep(pause.0);
+                Answered::Lost(ends) => {
+                    // The leases end by themselves, and the timers are delivered again.
+                    self.reporter.ends_lost(ends.len());
+                    for observed in ends.iter().filter_map(|(under_way, _)| under_way.observed.as_ref()) {
+                        let of = Arc::clone(&observed.of);
+                        self.reporter.emit(&Event::EndLost { of, at: self.store.now() });
+                    }
                 }
-            } else if ends.len() > 1 && error.kind() != StoreErrorKind::Closed {
-                // One of them may be at fault.
-                ends.into_iter().for_each(|end| self.report(vec![end], pause));
-                return;
-            } else {
-                // The leases end by themselves, and the timers are delivered again.
-                self.reporter.ends_lost(ends.len());
-                for observed in ends.into_iter().filter_map(|(under_way, _)| under_way.observed) {
-                    self.reporter.emit(&Event::EndLost { of: observed.of, at: self.store.now() });
-                }
-                return;
             }
         }
+        let now = self.store.now();
+        free.into_iter().for_each(|leased| self.begin(leased, now, alarms, threads));
     }
 
     /// Emits the end of a delivery as the store has it.
-    fn emit_end(&self, observed: &Observed, op: &Op, outcome: &Outcome) {
+    fn emit_end(&self, observed: &Observed, op: &Op, outcome: &Outcome, due: Option<UtcMillis>) {
         let (of, at) = (Arc::clone(&observed.of), self.store.now());
         let (phase, next) = match (op, outcome) {
             (Op::Return(timer), _) => (timer.state.phase(), None),
             (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
             _ => return self.reporter.emit(&Event::LeaseLost { of, at }),
         };
-        let due = next.or((phase == Phase::Pending).then_some(of.id)).and_then(|id| {
-            let timer = block_on(self.store.get(id.into())).ok().flatten();
-            timer.map(|timer| timer.due)
-        });
         let (ending, took) = (observed.ending(op), observed.took);
         self.reporter.emit(&Event::Ended { of, at, ending, took, phase, next, due });
     }

@@ -23,7 +23,7 @@ impl Supervisor for Keeper {
             self.reporter.called(lateness);
             if let Some(of) = under_way.observed.as_ref().map(|observed| Arc::clone(&observed.of)) {
                 state.events.push(Event::Began { of, at, lateness });
-                self.changed.notify_all();
+                self.notify(&state, |wants| wants.others);
             }
             return true;
         }
@@ -32,7 +32,7 @@ impl Supervisor for Keeper {
         {
             let op = Op::Release(under_way.id, under_way.token);
             state.ends.push((under_way, op));
-            self.changed.notify_all();
+            self.notify(&state, |wants| wants.ends);
         }
         false
     }
@@ -65,8 +65,9 @@ impl Supervisor for Keeper {
                 None => Some(Op::Snooze(under_way.id, under_way.token, at + DROPPED)),
             };
             state.ends.extend(op.map(|op| (under_way, op)));
+            self.notify(&state, |wants| wants.ends);
         }
-        self.changed.notify_all();
+        self.notify(&state, |wants| wants.others);
         drop(state);
         if let Some(settlement) = settlement {
             settlement.wake();

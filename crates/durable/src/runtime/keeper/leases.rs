@@ -1,8 +1,8 @@
 //! Leases: those of deliveries under way are renewed, and those whose holder is gone are ended (R4).
 
+use super::calls::{Calls, Renewed};
 use super::pause::Pause;
 use super::{Keeper, REAP};
-use crate::executor::block_on;
 use crate::runtime::alarm::Alarms;
 use crate::state::Token;
 use crate::timer::TimerId;
@@ -13,43 +13,44 @@ use core::time::Duration;
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 impl Keeper {
-    pub(super) fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
-        let leases: Vec<_> = {
+    /// Sends a renewal of the leases of all deliveries under way.
+    pub(super) fn renew(&self, calls: &mut Calls) {
+        let leases = {
             let mut state = self.lock();
             if !state.ends.is_empty() {
-                // The leases of these are not renewed, and must not be ended as those of a holder that is gone.
+                // The leases of these are renewed once they are sent, and must not be ended as those of a holder that is gone.
                 state.renew = true;
                 return;
             }
             let stored = state.under_way.values().filter(|under_way| under_way.unstored.is_none());
             stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
         };
-        let tokens = leases.iter().map(|(_, id, token)| (*id, *token)).collect();
-        let begin = self.store.now();
-        let renewed = if leases.is_empty() {
-            Ok(Vec::new())
-        } else {
-            block_on(self.store.renew(self.claimant, tokens))
-        };
-        match renewed {
+        calls.renew(leases);
+    }
+
+    /// Notes the answer to a renewal, and ends the leases whose holder is gone.
+    pub(super) fn reap(&self, renewed: Renewed, alarms: &Alarms, calls: &mut Calls, pause: &mut Pause) {
+        let Renewed { leases, begin, lost } = renewed;
+        match lost {
             Ok(lost) => {
                 pause.reset();
                 self.reporter.store_answered();
                 self.note_renewal(&leases, &lost, begin);
                 for (number, ..) in leases.iter().filter(|(_, id, _)| lost.contains(id)) {
                     // An end may have been reported meanwhile: then the delivery is not under way any more.
-                    self.reporter.lease_lost();
-                    self.settle_lost(*number);
+                    if self.settle_lost(*number) {
+                        self.reporter.lease_lost();
+                    }
                 }
             }
             Err(error) => {
                 // Leases that could not be renewed are not ended either: the handlers go on.
-                let _goes_on = self.bear(&error, pause);
-                self.set_renewal_in(alarms, pause.0);
+                self.reporter.store_failed(&error);
+                self.set_renewal_in(alarms, pause.next());
                 return;
             }
         }
-        match block_on(self.store.reap(REAP)) {
+        match self.wait_for(calls, self.store.reap(REAP)) {
             Ok(reaped) => {
                 self.reporter.reaped(&reaped, self.store.now());
                 let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;

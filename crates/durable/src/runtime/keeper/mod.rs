@@ -6,9 +6,12 @@
 //! |---|---|---|
 //! | look   | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
 //! | events | a handler that is called, if there is an observer | emits them |
-//! | ended  | a delivery that is settled | reports all ends that are there in one batch |
-//! | renew  | a timer at each third of a lease, while deliveries are under way | renews, and reaps |
-//! | stop   | `shutdown` | gives back what is under way, and ends |
+//! | ended  | a delivery that is settled | sends the ends that are there to the store, in one batch for each part of it |
+//! | called | the store, with the answer to ends or to a renewal | reports the ends as stored; reaps |
+//! | renew  | a timer at each third of a lease, while deliveries are under way | renews |
+//! | stop   | `shutdown` | gives back what is under way, waits for the answers to ends, and ends |
+//!
+//! The loop waits for claims and reaps. Ends and renewals are at the store meanwhile ([`calls`] has their states and races).
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
@@ -22,16 +25,22 @@
 //! R3. No error of the store ends the loop. It tries again after a pause.
 //! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way, and
 //!     ends those whose holder is gone.
-//! R5. No waker, handler, executor or observer is called under the lock: each may wait for a thread that wants the lock.
-//! R6. Events are emitted by the loop's thread alone, a delivery's in their order. What happens on other threads is noted
+//! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a thread that
+//!     wants the lock, or want it itself.
+//! R6. Events are emitted by the loop's thread alone, a timer's in their order. What happens on other threads is noted
 //!     under the lock and emitted before any end that is noted later.
+//! R7. Nothing is claimed while [`MOST_ENDS`] ends have no answer: a store that answers claims and no ends costs a bounded
+//!     memory.
 
+mod calls;
 mod claims;
 mod ends;
 mod handlers;
 mod leases;
 mod pause;
+mod waits;
 
+use self::calls::{Answered, Called, Calls, Renewed, Ring};
 use self::pause::Pause;
 use super::alarm::{Alarms, Signal};
 use super::catch_up::CatchUp;
@@ -39,7 +48,6 @@ use super::event::Event;
 use super::report::Reporter;
 use super::settings::Settings;
 use super::under_way::UnderWay;
-use crate::delivery::Settlement;
 use crate::executor::Threads;
 use crate::handler::{Handler, Verdict};
 use crate::store::{Claimant, Op, StoreError, StoreErrorKind, TimerStore};
@@ -51,8 +59,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use tourbillon::Clock;
 
-/// The greatest number of ends that are reported in one batch.
-const BATCH: usize = 4_096;
+/// The number of ends without an answer from which on nothing is claimed (R7).
+const MOST_ENDS: usize = 4_096;
 /// The greatest number of leases that are reaped at once.
 const REAP: u32 = 1_000;
 
@@ -79,8 +87,20 @@ struct State {
     is_renewal_set: bool,
     stop: Option<Stop>,
     has_ended: bool,
-    /// Ends that the store does not know of.
+    /// Ends that are not sent yet.
     ends: Vec<(UnderWay, Op)>,
+    /// The number of ends that were sent, or wait to be, and have no answer that was reported.
+    unanswered: usize,
+    /// Since when the longest of the calls beside the loop has no answer.
+    unanswered_since: Option<Instant>,
+    /// A renewal is at the store, or is followed by a reap.
+    is_renewing: bool,
+    /// The calls whose wakers were called.
+    called: Vec<Called>,
+    /// The waker was called of the call for which the loop waits.
+    is_answered: bool,
+    /// What the loop is to be woken for.
+    wants: Wants,
     /// Events that happened on other threads than the loop's, for an observer.
     events: Vec<Event>,
     /// The loop is at the observer.
@@ -98,6 +118,20 @@ struct State {
     busy_since: Option<Instant>,
 }
 
+/// What a sleeping loop is woken for, besides the stop and the answers of the store. A look at something that cannot be done
+/// yet would cost a turn of the thread for each delivery.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    ends: bool,
+    others: bool,
+}
+
+impl Default for Wants {
+    fn default() -> Self {
+        Self { ends: true, others: true }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     /// The moment at which deliveries that are still under way are given back.
@@ -111,6 +145,8 @@ impl State {
             && !self.look
             && self.busy_since.is_none()
             && self.ends.is_empty()
+            && self.unanswered == 0
+            && !self.is_renewing
             && self.events.is_empty()
             && !self.is_emitting
             && self.occupied == 0
@@ -156,9 +192,27 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes the loop if it wants to be.
+    fn notify(&self, state: &State, is_wanted: impl Fn(Wants) -> bool) {
+        if is_wanted(state.wants) {
+            self.changed.notify_all();
+        }
+    }
+
     /// Makes the loop look for timers that are due.
     pub(crate) fn look(&self) {
-        self.lock().look = true;
+        let mut state = self.lock();
+        state.look = true;
+        self.notify(&state, |wants| wants.others);
+    }
+
+    /// Makes the loop poll a call.
+    fn call(&self, called: Called) {
+        let mut state = self.lock();
+        match called {
+            Called::Awaited => state.is_answered = true,
+            Called::Renewal | Called::Ends(_) => state.called.push(called),
+        }
         self.changed.notify_all();
     }
 
@@ -169,7 +223,7 @@ impl Keeper {
             Signal::Renew => {
                 let mut state = self.lock();
                 (state.renew, state.is_renewal_set) = (true, false);
-                self.changed.notify_all();
+                self.notify(&state, |wants| wants.others);
             }
             Signal::Timeout(number) => {
                 let error = "the handler did not answer in time".into();
@@ -217,100 +271,45 @@ impl Keeper {
     /// Runs until the runtime is stopped.
     pub(crate) fn serve(self: &Arc<Self>, threads: &Threads) {
         let Some(alarms) = self.alarms.get() else { return };
-        let mut pause = Pause::new(self.settings.lease);
+        let (mut pause, mut renewals) = (Pause::new(self.settings.lease), Pause::new(self.settings.lease));
         let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
-        self.put_back_known_kinds(&mut pause);
-        while let Some(wanted) = self.await_work() {
+        let weak = Arc::downgrade(self);
+        let ring: Ring = Arc::new(move |called| drop(weak.upgrade().inspect(|keeper| keeper.call(called))));
+        let mut calls =
+            Calls::new(Arc::clone(&self.store), self.settings.end_durability, self.claimant, ring);
+        self.put_back_known_kinds(&mut calls, &mut pause);
+        while let Some(wanted) = self.await_work(&mut calls) {
             let serve = || match wanted {
                 Wanted::Events(events) => events.iter().for_each(|event| self.reporter.emit(event)),
-                Wanted::Ends(ends) => {
-                    self.report(ends, &mut pause);
+                Wanted::Answers(answers) => {
+                    self.report(answers, &mut calls, alarms, threads);
                     // An end that was lost leaves a lease.
                     self.set_renewal(alarms);
                 }
-                Wanted::Renewal => self.renew(alarms, &mut pause),
+                Wanted::Renewal => self.renew(&mut calls),
+                Wanted::Reap(renewed) => self.reap(renewed, alarms, &mut calls, &mut renewals),
                 Wanted::Claim { room, claim } => {
-                    self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause);
+                    self.claim(room, claim, (alarms, threads), &mut calls, &mut catch_up, &mut pause);
                 }
             };
             // A store or an executor of the caller's may panic. What was under way then is delivered again.
             if catch_unwind(AssertUnwindSafe(serve)).is_err() {
                 let error = StoreError::new(StoreErrorKind::Unknown, "the store or the executor panicked");
-                let _goes_on = self.bear(&error, &mut pause);
+                let _goes_on = self.bear(&error, &mut calls, &mut pause);
                 self.look();
             }
             {
                 let mut state = self.lock();
                 (state.busy_since, state.is_emitting) = (None, false);
+                (state.unanswered, state.unanswered_since) = (calls.count(), calls.since());
+                state.is_renewing = calls.is_renewing();
             }
             self.changed.notify_all();
         }
+        drop(calls);
         let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.leave()));
         self.lock().has_ended = true;
         self.changed.notify_all();
-    }
-
-    /// Waits until something is wanted. Returns `None` when the runtime is stopped and the store knows of all ends.
-    fn await_work(&self) -> Option<Wanted> {
-        let mut state = self.lock();
-        loop {
-            // A delivery's events come before its end, which is emitted when the store has it.
-            if !state.events.is_empty() {
-                state.is_emitting = true;
-                return Some(Wanted::Events(core::mem::take(&mut state.events)));
-            }
-            if !state.ends.is_empty() {
-                state.busy_since = Some(Instant::now());
-                let taken = state.ends.len().min(BATCH);
-                return Some(Wanted::Ends(state.ends.drain(..taken).collect()));
-            }
-            if let Some(Stop { until }) = state.stop {
-                if state.under_way.is_empty() {
-                    return None;
-                }
-                match until.checked_duration_since(Instant::now()) {
-                    Some(rest) if !rest.is_zero() && !state.renew => {
-                        state =
-                            self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
-                        continue;
-                    }
-                    Some(rest) if !rest.is_zero() => {}
-                    _ => {
-                        let settled = give_all_back(&mut state);
-                        drop(state);
-                        settled.iter().for_each(|settlement| settlement.wake());
-                        state = self.lock();
-                        continue;
-                    }
-                }
-            }
-            if state.renew {
-                state.renew = false;
-                state.busy_since = Some(Instant::now());
-                return Some(Wanted::Renewal);
-            }
-            let room = self.settings.concurrency.saturating_sub(state.occupied);
-            if state.look && room > 0 {
-                state.look = false;
-                state.busy_since = Some(Instant::now());
-                state.next_claim += 1;
-                return Some(Wanted::Claim { room, claim: state.next_claim });
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Reports an error of the store and waits. Returns false, and does not wait, if the runtime is stopped.
-    fn bear(&self, error: &StoreError, pause: &mut Pause) -> bool {
-        self.reporter.store_failed(error);
-        let until = Instant::now() + pause.next();
-        let mut state = self.lock();
-        // Signals other than the stop do not end the pause: under load there are always some.
-        while state.stop.is_none() {
-            let Some(rest) = until.checked_duration_since(Instant::now()) else { return true };
-            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        false
     }
 
     /// The number of handlers that run, and the moment of the first pending timer, as far as is known.
@@ -320,22 +319,14 @@ impl Keeper {
             running: state.occupied,
             overrun: state.occupied.saturating_sub(state.under_way.len()),
             next_due: state.next_due,
-            stuck_for: state.busy_since.map(|since| since.elapsed()),
+            stuck_for: state
+                .busy_since
+                .into_iter()
+                .chain(state.unanswered_since)
+                .min()
+                .map(|since| since.elapsed()),
         }
     }
-}
-
-/// Gives back the timers of all deliveries that are under way. Returns the settlements that are to be woken.
-fn give_all_back(state: &mut State) -> Vec<Arc<Settlement>> {
-    let mut settled = Vec::new();
-    for (_, under_way) in core::mem::take(&mut state.under_way) {
-        if under_way.unstored.is_none() && under_way.settlement.settle() {
-            settled.push(Arc::clone(&under_way.settlement));
-            let op = Op::Release(under_way.id, under_way.token);
-            state.ends.push((under_way, op));
-        }
-    }
-    settled
 }
 
 /// What a runtime is at.
@@ -346,14 +337,15 @@ pub(crate) struct Progress {
     pub(crate) overrun: usize,
     /// The moment of the first pending timer, as far as the last claim knew.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the loop has waited for the store.
+    /// The time for which the loop, or an end, has waited for the store.
     pub(crate) stuck_for: Option<Duration>,
 }
 
 /// What the loop is to do next.
 enum Wanted {
     Events(Vec<Event>),
-    Ends(Vec<(UnderWay, Op)>),
+    Answers(Vec<Answered>),
     Renewal,
+    Reap(Renewed),
     Claim { room: usize, claim: u64 },
 }

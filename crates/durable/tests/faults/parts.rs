@@ -1,0 +1,218 @@
+//! A store in parts, of which one does not answer to ends.
+
+use crate::stores::Failing;
+use crate::{Note, PATIENCE, eventually, phases, secs};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
+
+/// The parts of the store. An id is in the part of its remainder.
+const PARTS: u32 = 4;
+/// The part that is away.
+const AWAY: u32 = 1;
+/// The shortest lease: what is not renewed is delivered again soon.
+const LEASE: Duration = Duration::from_secs(1);
+
+/// A runtime on a store in parts, and the deliveries of each timer.
+struct Parts {
+    failing: Arc<Failing>,
+    durable: Option<Durable>,
+    seen: Arc<Mutex<BTreeMap<TimerId, u32>>>,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+fn id(number: u64) -> TimerId {
+    TimerId::from_u128(u128::from(number))
+}
+
+/// The number of a timer in a part.
+fn number(part: u32, number: u64) -> u64 {
+    u64::from(PARTS) * (1 + number) + u64::from(part)
+}
+
+impl Parts {
+    fn start() -> Self {
+        Self::answering(|_| Verdict::Done)
+    }
+
+    fn answering(answer: impl Fn(&Delivery) -> Verdict + Send + Sync + 'static) -> Self {
+        let failing = Arc::new(Failing::with_parts(PARTS));
+        let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
+        let (seen, events) = (Arc::<Mutex<BTreeMap<_, _>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let (noted, observed) = (Arc::clone(&seen), Arc::clone(&events));
+        let durable = Durable::builder_on(store)
+            .lease(LEASE)
+            .catch_up_rate(None)
+            .observe(move |event| {
+                let line = match event {
+                    Event::Began { of, .. } => format!("began {}", of.delivery),
+                    Event::Ended { of, .. } => format!("ended {}", of.delivery),
+                    Event::LeaseLost { .. } => "lost".to_owned(),
+                    Event::EndLost { .. } => "end lost".to_owned(),
+                    _ => return,
+                };
+                observed.lock().unwrap().push(line);
+            })
+            .handler(move |_: Note, delivery: Delivery| {
+                *noted.lock().unwrap().entry(delivery.id).or_default() += 1;
+                let verdict = answer(&delivery);
+                async move { verdict }
+            })
+            .start()
+            .unwrap();
+        Self { failing, durable: Some(durable), seen, events }
+    }
+
+    fn durable(&self) -> &Durable {
+        self.durable.as_ref().unwrap()
+    }
+
+    fn schedule(&self, number: u64) {
+        self.durable().handle().schedule_blocking(Spec::new(Note(number)).id(id(number))).unwrap();
+    }
+
+    fn deliveries(&self, number: u64) -> u32 {
+        self.seen.lock().unwrap().get(&id(number)).copied().unwrap_or(0)
+    }
+
+    fn done(&self) -> u64 {
+        self.durable().handle().stats().done
+    }
+
+    fn left(&self) -> BTreeMap<Phase, u64> {
+        phases(&*self.failing.inner)
+    }
+
+    /// All timers are done, each by one delivery.
+    fn assert_once(mut self, timers: u64) {
+        eventually(|| self.left().is_empty());
+        assert_eq!(self.durable.take().unwrap().shutdown(PATIENCE).ends_lost, 0);
+        let seen = self.seen.lock().unwrap();
+        assert_eq!(seen.len() as u64, timers);
+        assert!(seen.values().all(|count| *count == 1), "delivered again: {seen:?}");
+        assert_eq!(pollster::block_on(self.failing.inner.check()).unwrap(), []);
+    }
+}
+
+/// The claims and ends of other parts go on, and so do the renewals: the end without an answer keeps its lease.
+#[test]
+fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
+    let parts = Parts::start();
+    parts.failing.leave(AWAY, false);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    eventually(|| parts.deliveries(stuck) == 1);
+    let (begin, mut longest, mut others) = (Instant::now(), Duration::ZERO, 0);
+    while begin.elapsed() < 3 * LEASE {
+        let number = number(if others % 2 == 0 { 2 } else { 3 }, others);
+        let placed = Instant::now();
+        parts.schedule(number);
+        eventually(|| parts.done() > others);
+        longest = longest.max(placed.elapsed());
+        others += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{others} timers beside an end without an answer, the slowest in {longest:?}");
+    assert!(longest < secs(1), "{longest:?}");
+    assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]), "its end has no answer yet");
+    parts.failing.come_back(false);
+    parts.assert_once(others + 1);
+}
+
+/// Ends of the part that come meanwhile follow in their order, once the part answers.
+#[test]
+fn f23_ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
+    const TIMERS: u64 = 6_000;
+    let parts = Parts::start();
+    parts.failing.leave(AWAY, false);
+    (0..TIMERS).for_each(|timer| parts.schedule(number(AWAY, timer)));
+    let delivered = || parts.durable().handle().stats().delivered;
+    eventually(|| delivered() >= 4_096);
+    std::thread::sleep(Duration::from_millis(200));
+    // A last claim may have been made with one end less.
+    assert!(delivered() < 4_096 + 512, "nothing bounds the ends: {}", delivered());
+    parts.failing.come_back(false);
+    parts.assert_once(TIMERS);
+}
+
+/// The end has its effect, and only the answer is lost: nothing is delivered again.
+#[test]
+fn f23_an_end_whose_answer_is_lost_is_repeated_and_refused() {
+    let parts = Parts::start();
+    parts.failing.leave(AWAY, true);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    eventually(|| parts.left().is_empty());
+    parts.failing.come_back(true);
+    eventually(|| parts.durable().handle().stats().leases_lost == 1);
+    assert_eq!(parts.failing.failed.load(Ordering::SeqCst), 1);
+    assert_eq!((parts.deliveries(stuck), parts.done()), (1, 0));
+    assert_eq!(*parts.events.lock().unwrap(), ["began 1", "lost"]);
+    parts.assert_once(1);
+}
+
+/// A timer whose end has its effect and no answer is due again: its next delivery begins after the answer.
+#[test]
+fn f23_deliveries_of_a_timer_stay_in_their_order() {
+    let again = |delivery: &Delivery| match delivery.delivery {
+        1 => Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) },
+        _ => Verdict::Done,
+    };
+    let parts = Parts::answering(again);
+    parts.failing.leave(AWAY, true);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    // The timer is claimed again, although the end of its first delivery has no answer.
+    eventually(|| parts.deliveries(stuck) == 1 && parts.durable().handle().stats().claims > 1);
+    parts.durable().handle().look();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]), "it is claimed");
+    assert_eq!(parts.deliveries(stuck), 1);
+    parts.failing.come_back(false);
+    eventually(|| parts.left().is_empty());
+    eventually(|| parts.events.lock().unwrap().len() == 4);
+    assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1", "began 2", "ended 2"]);
+    assert_eq!(parts.deliveries(stuck), 2);
+}
+
+/// A stop waits for the answer.
+#[test]
+fn f23_a_stop_waits_for_ends_without_an_answer() {
+    let mut parts = Parts::start();
+    parts.failing.leave(AWAY, false);
+    parts.schedule(number(AWAY, 0));
+    eventually(|| parts.deliveries(number(AWAY, 0)) == 1);
+    let failing = Arc::clone(&parts.failing);
+    let back = std::thread::spawn(move || {
+        std::thread::sleep(LEASE / 2);
+        failing.come_back(false);
+    });
+    let stats = parts.durable.take().unwrap().shutdown(Duration::ZERO);
+    back.join().unwrap();
+    assert_eq!((stats.done, stats.ends_lost), (1, 0));
+    assert!(parts.left().is_empty());
+}
+
+/// A stop gives an end up whose lease is over anyway, and the timer is delivered again.
+#[test]
+fn f23_a_stop_does_not_wait_for_ever() {
+    let mut parts = Parts::start();
+    parts.failing.leave(AWAY, false);
+    let stuck = number(AWAY, 0);
+    parts.schedule(stuck);
+    eventually(|| parts.deliveries(stuck) == 1);
+    let begin = Instant::now();
+    let stats = parts.durable.take().unwrap().shutdown(Duration::from_millis(100));
+    assert!((LEASE..secs(20)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert_eq!((stats.done, stats.ends_lost), (0, 1));
+    assert_eq!(parts.events.lock().unwrap().last().map(String::as_str), Some("end lost"));
+    assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]));
+    let next = Durable::builder_on(Arc::clone(&parts.failing.inner)).handler(async |_: Note, _| {}).start();
+    let next = next.unwrap();
+    eventually(|| next.handle().stats().done == 1);
+}

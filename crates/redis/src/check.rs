@@ -1,7 +1,7 @@
 //! The check of the structure: each shard as it is at one moment.
 
 use crate::commit::{count_field, text};
-use crate::layout::{HOMES, Part, Shard, hour_of};
+use crate::layout::{HOMES, Part, Shard, period_of};
 use crate::lists::pairs;
 use crate::reservation::Note;
 use crate::shared::Core;
@@ -66,7 +66,7 @@ impl Core {
 
     /// The content of a shard at one moment.
     async fn whole(&self, shard: Shard) -> Result<Whole, StoreError> {
-        let mut hours: Vec<u64> = Vec::new();
+        let mut periods: Vec<u64> = Vec::new();
         for _ in 0..TURNS {
             let parts = [
                 Part::Records,
@@ -79,10 +79,10 @@ impl Core {
                 Part::Counts,
                 Part::Slices,
             ];
-            let slices = hours.iter().map(|hour| Part::Slice(*hour));
+            let slices = periods.iter().map(|period| Part::Slice(*period));
             let homes = (0..HOMES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Homes);
             let keys = parts.into_iter().chain(slices).chain(homes).map(|part| self.layout.key(shard, part));
-            let count = text(hours.len() as u64);
+            let count = text(periods.len() as u64);
             let mut rest = self.run(|scripts| &scripts.whole, keys.collect(), [count]).await?.rest;
             let records = scored(&mut rest)?;
             let tokens = pairs(&mut rest)?;
@@ -90,14 +90,15 @@ impl Core {
             let (parked, dead) = (scored(&mut rest)?, scored(&mut rest)?);
             let counts = pairs(&mut rest)?;
             let directory = scored(&mut rest)?;
-            let open = directory.iter().filter_map(|(hour, _)| core::str::from_utf8(hour).ok()?.parse().ok());
+            let open =
+                directory.iter().filter_map(|(period, _)| core::str::from_utf8(period).ok()?.parse().ok());
             let open: Vec<u64> = open.collect();
-            if open != hours {
-                hours = open;
+            if open != periods {
+                periods = open;
                 continue;
             }
             let slices: Result<Vec<_>, StoreError> =
-                hours.iter().map(|hour| Ok((*hour, scored(&mut rest)?))).collect();
+                periods.iter().map(|period| Ok((*period, scored(&mut rest)?))).collect();
             let slices = slices?;
             let mut homes = HashMap::new();
             while !rest.is_empty() {
@@ -161,13 +162,13 @@ fn faults_of(shard: Shard, whole: &Whole, faults: &mut Vec<Fault>) -> Vec<Timer>
     add("labels", &whole.labels, &|member, _| Entry::Label(member.to_vec()));
     add("parked", &whole.parked, &|member, _| Entry::Parked(member.to_vec()));
     add("dead", &whole.dead, &|_, at| Entry::Dead(at));
-    for (hour, slice) in &whole.slices {
+    for (period, slice) in &whole.slices {
         add("slices", slice, &|_, due| Entry::Pending(due));
         let first = slice.first().map(|(_, due)| *due);
-        let noted = whole.directory.iter().find(|(of, _)| *of == text(*hour)).map(|(_, due)| *due);
-        let is_wrong = slice.iter().any(|(_, due)| hour_of(*due) != *hour);
+        let noted = whole.directory.iter().find(|(of, _)| *of == text(*period)).map(|(_, due)| *due);
+        let is_wrong = slice.iter().any(|(_, due)| period_of(*due) != *period);
         if first != noted || is_wrong {
-            let fault = format!("slice {hour} of shard {shard} begins with {first:?}, noted as {noted:?}");
+            let fault = format!("slice {period} of shard {shard} begins with {first:?}, noted as {noted:?}");
             faults.push(Fault::new("slices", None, fault));
         }
     }

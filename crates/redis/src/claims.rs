@@ -10,7 +10,7 @@ use crate::time::moment;
 use crate::transact::{Start, read};
 use crate::values::{Values, bytes, filled, maybe_number, number};
 use core::time::Duration;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
@@ -30,8 +30,23 @@ const LEAST_NAMES: u32 = 8;
 const MOST_DOUBTS: usize = 4_096;
 /// The bytes of a token. In a lease's field a mark follows.
 const TOKEN: usize = 16;
+/// The greatest number of leases of a shard in one answer.
+const MOST_OVER: usize = 100_000;
+/// Leases that are ended at the same time.
+const REAPED_AT_ONCE: usize = 64;
 /// Scripts without a timer after which a claim ends, although there is one that is due.
 const IDLE_TURNS: u32 = 8;
+
+/// Leases that have ended, of some shards.
+#[derive(Default)]
+struct Over {
+    /// With the moments of their ends.
+    found: Vec<(u64, Found)>,
+    /// Shards that have more, perhaps, with the end of the last one that was answered.
+    cut: Vec<(Shard, u64)>,
+    /// The end of the first lease that has not ended.
+    next: Option<u64>,
+}
 
 /// A claim that is at the server. It ends when it is dropped, as the caller's future may be.
 struct UnderWay<'a> {
@@ -325,9 +340,9 @@ impl Core {
             seen.push(Seen { shard: *shard, is_owned, first_due });
             let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
             for place in 2 * usize::from(*shard)..2 * usize::from(*shard) + 2 {
-                let hour = bytes(slices.next()?)?.unwrap_or_default();
+                let period = bytes(slices.next()?)?.unwrap_or_default();
                 if let Some(known) = all.get_mut(place) {
-                    *known = hour;
+                    *known = period;
                 }
             }
         }
@@ -364,12 +379,12 @@ impl Core {
 
     /// The keys of a claim in some shards, if these are their first slices.
     fn keys_of_claim(&self, shards: &[Shard], slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let hour_of = |place: usize| {
-            let hour = slices.get(place).and_then(|hour| core::str::from_utf8(hour).ok());
-            hour.and_then(|hour| hour.parse().ok()).unwrap_or_default()
+        let period_at = |place: usize| {
+            let period = slices.get(place).and_then(|period| core::str::from_utf8(period).ok());
+            period.and_then(|period| period.parse().ok()).unwrap_or_default()
         };
         let keys = shards.iter().enumerate().flat_map(|(place, shard)| {
-            let (first, second) = (Part::Slice(hour_of(2 * place)), Part::Slice(hour_of(2 * place + 1)));
+            let (first, second) = (Part::Slice(period_at(2 * place)), Part::Slice(period_at(2 * place + 1)));
             let (own, parts) = (
                 Part::Meta,
                 [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second],
@@ -472,13 +487,24 @@ impl Core {
     ) -> Result<Vec<TimerId>, StoreError> {
         let mut shards: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         let mut lost = vec![false; leases.len()];
+        let mut others = Vec::new();
         for (place, (id, _)) in leases.iter().enumerate() {
-            let shard = match self.shard_of_held(*id) {
-                Some(shard) => Some(shard),
-                None => self.find_id(*id).await?.map(|found| found.shard),
-            };
-            match shard {
+            match self.shard_of_held(*id) {
                 Some(shard) => shards.entry(shard).or_default().push(place),
+                None => others.push((place, self.find_id(*id))),
+            }
+        }
+        let found = match self.is_split {
+            true => self.gather(others).await.answers,
+            false => {
+                let calls =
+                    others.into_iter().map(async |(place, call)| Ok::<_, StoreError>((place, call.await?)));
+                try_join_all(calls).await?
+            }
+        };
+        for (place, found) in found {
+            match found {
+                Some(found) => shards.entry(found.shard).or_default().push(place),
                 None => lost[place] = true,
             }
         }
@@ -519,40 +545,85 @@ impl Core {
         Ok(lost)
     }
 
+    /// Ends leases whose end has come, the first ones first in each shard. However many shards there are, a script answers no
+    /// more leases than are to be ended and one for each shard. A shard that has more is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
-        let shards = {
+        let mut shards: Vec<Shard> = {
             let state = self.nodes.state();
             match state.is_member {
                 true => state.shards.for_reap(self.is_split && self.nodes.has_thread()),
                 false => self.layout.shards().collect(),
             }
         };
+        let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
+        let mut least = 1;
+        loop {
+            let each = left.min(AT_ONCE as usize).div_ceil(shards.len().max(1)).max(least);
+            let Over { mut found, cut, next: its_next } = self.over(shards, each).await?;
+            next = next.into_iter().chain(its_next).min();
+            found.sort_by_key(|(until, found)| (*until, found.id()));
+            let rest = found.split_off(found.len().min(left));
+            left -= found.len();
+            // Behind leases without timers there may be others.
+            least = if found.is_empty() { 4 * each } else { 1 };
+            let is_over = cut.is_empty() || left == 0 || least > MOST_OVER;
+            while !found.is_empty() {
+                let some = found.drain(..found.len().min(REAPED_AT_ONCE));
+                let calls = some.map(async |(_, found)| {
+                    let id = found.id();
+                    let its = self.transact(Start::Over(Box::new(found)), |draft| draft.reap()).await;
+                    self.let_go(id);
+                    its
+                });
+                for its in join_all(calls).await {
+                    let its = its?;
+                    reaped.returned.extend(its.returned);
+                    reaped.dead.extend(its.dead);
+                    reaped.withdrawn += its.withdrawn;
+                    reaped.left_out.extend(its.left_out);
+                }
+            }
+            if is_over {
+                let left =
+                    rest.into_iter().map(|(until, _)| until).chain(cut.into_iter().map(|(_, last)| last));
+                reaped.next = left.chain(next).min().map(UtcMillis::from_millis);
+                return Ok(reaped);
+            }
+            shards = cut.into_iter().map(|(shard, _)| shard).collect();
+        }
+    }
+
+    /// At most so many leases of each shard whose end has come. Records that cannot be read are set aside.
+    async fn over(&self, shards: Vec<Shard>, each: usize) -> Result<Over, StoreError> {
         let calls = self.groups_of(shards).into_iter().map(|group| {
             let keys = self.parts(&group, [Part::Records, Part::Tokens, Part::Leases]);
-            let limit = text(limit.min(AT_ONCE * 100).into());
-            (group, self.run(|scripts| &scripts.over, keys, [limit]))
+            (group, self.run(|scripts| &scripts.over, keys, [text(each as u64)]))
         });
         let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
-        let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
-        let mut unreadable = Vec::new();
+        let (mut over, mut unreadable) = (Over::default(), Vec::new());
         for (group, mut answered) in gathered.answers {
             let mut lists = Values::of(answered.rest.next()?)?;
             for shard in group {
                 let mut values = Values::of(lists.next()?)?;
+                let (mut count, mut last) = (0, 0);
                 while !values.is_empty() {
                     let _id = values.next()?;
                     let until = number(&values.next()?)?;
                     if UtcMillis::from_millis(until) > answered.now {
-                        next = Some(next.map_or(until, |next| next.min(until)));
+                        over.next = over.next.into_iter().chain([until]).min();
                         break;
                     }
+                    (count, last) = (count + 1, until);
                     let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
                     // A lease without a timer is a fault that the check names. It holds nothing up.
                     let (Some(member), Some(mark)) = (member, mark) else { continue };
                     match Found::read(shard, member.clone(), Some(mark.clone()), until) {
-                        Some(found) => over.push((until, found)),
+                        Some(found) => over.found.push((until, found)),
                         None => unreadable.push((shard, member, mark)),
                     }
+                }
+                if count > each {
+                    over.cut.push((shard, last));
                 }
             }
         }
@@ -560,19 +631,6 @@ impl Core {
             token.truncate(TOKEN);
             self.set_aside(shard, member, token).await?;
         }
-        over.sort_by_key(|(until, found)| (*until, found.id()));
-        let rest = over.split_off(over.len().min(limit as usize));
-        next = rest.first().map(|(until, _)| *until).into_iter().chain(next).min();
-        let mut reaped = Reaped { next: next.map(UtcMillis::from_millis), ..Reaped::default() };
-        for (_, found) in over {
-            let id = found.id();
-            let its = self.transact(Start::Over(Box::new(found)), |draft| draft.reap()).await?;
-            self.let_go(id);
-            reaped.returned.extend(its.returned);
-            reaped.dead.extend(its.dead);
-            reaped.withdrawn += its.withdrawn;
-            reaped.left_out.extend(its.left_out);
-        }
-        Ok(reaped)
+        Ok(over)
     }
 }

@@ -1,10 +1,11 @@
 //! A commit: the changes of an operation and what they follow from, as the arguments of the script `commit`.
 
-use crate::layout::{Layout, Part, Shard, hour_of};
+use crate::layout::{Layout, Part, Shard, period_of};
 use crate::nodes::Nodes;
 use crate::reservation::{Note, Reservations};
 use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
 use crate::time::millis;
+use crate::words::Words;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
@@ -44,10 +45,11 @@ pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    places: HashMap<Vec<u8>, usize>,
-    checks: Vec<Vec<u8>>,
+    /// The place of each key.
+    places: HashMap<(Shard, Part), usize>,
+    checks: Words,
     doubts: Vec<Doubt>,
-    changes: Vec<Vec<u8>>,
+    changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
 }
 
@@ -65,9 +67,9 @@ impl<'a> Commit<'a> {
             scope,
             keys: Vec::new(),
             places: HashMap::new(),
-            checks: Vec::new(),
+            checks: Words::default(),
             doubts: Vec::new(),
-            changes: Vec::new(),
+            changes: Words::default(),
             counts: BTreeMap::new(),
         };
         commit.check(known, changes, over);
@@ -77,16 +79,20 @@ impl<'a> Commit<'a> {
         let is_inside = |id: &&TimerId| scope.has(layout.shard_of_id(**id));
         for id in changes.forget.iter().filter(is_inside) {
             let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
-            commit.changes.extend([b"r".to_vec(), recent, id_bytes(*id).to_vec()]);
+            commit.change_at(b"r", recent).push(&id_bytes(*id));
         }
         for (id, until) in changes.remember.iter().filter(|(id, _)| is_inside(&id)) {
             let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
-            commit.changes.extend([b"e".to_vec(), recent, id_bytes(*id).to_vec(), text(until.as_millis())]);
+            let words = commit.change_at(b"e", recent);
+            words.push(&id_bytes(*id));
+            words.push_number(until.as_millis());
         }
         for ((shard, field), number) in core::mem::take(&mut commit.counts) {
             if number != 0 {
                 let counts = commit.place(shard, Part::Counts);
-                commit.changes.extend([b"c".to_vec(), counts, field, number.to_string().into_bytes()]);
+                let words = commit.change_at(b"c", counts);
+                words.push(&field);
+                words.push(number.to_string().as_bytes());
             }
         }
         commit
@@ -102,9 +108,13 @@ impl<'a> Commit<'a> {
         message: Vec<u8>,
     ) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
-        let (due, within) = (text(due.as_millis()), text(millis(within)));
-        let channel = from.keys.channel.clone();
-        self.changes.extend([b"n".to_vec(), meta, slices, due, within, from.node.clone(), channel, message]);
+        let words = self.change_at(b"n", meta);
+        words.push_number(slices);
+        words.push_number(due.as_millis());
+        words.push_number(millis(within));
+        words.push(&from.node);
+        words.push(&from.keys.channel);
+        words.push(&message);
     }
 
     /// The shard that has what these changes change, or else what they follow from.
@@ -118,27 +128,36 @@ impl<'a> Commit<'a> {
     }
 
     /// The keys and the arguments of the script, and the doubts by the checks' places.
-    pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<Doubt>) {
-        let mut arguments = vec![text(self.doubts.len() as u64)];
-        arguments.extend(self.checks);
-        arguments.extend(self.changes);
+    pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
+        let mut arguments = Words::default();
+        arguments.push_number(self.doubts.len() as u64);
+        arguments.append(&self.checks);
+        arguments.append(&self.changes);
         (self.keys, arguments, self.doubts)
     }
 
-    /// The place of a key, as an argument.
-    fn place(&mut self, shard: Shard, part: Part) -> Vec<u8> {
-        let key = self.layout.key(shard, part);
-        let next = self.keys.len() + 1;
-        let place = *self.places.entry(key).or_insert_with_key(|key| {
-            self.keys.push(key.clone());
-            next
+    /// The place of a key.
+    fn place(&mut self, shard: Shard, part: Part) -> u64 {
+        let (layout, keys) = (self.layout, &mut self.keys);
+        let place = *self.places.entry((shard, part)).or_insert_with(|| {
+            keys.push(layout.key(shard, part));
+            keys.len()
         });
-        text(place as u64)
+        place as u64
     }
 
-    fn expect(&mut self, doubt: Doubt, kind: &str, at: (Shard, Part), what: Vec<u8>) {
+    /// Begins a change of a key. Its other arguments follow.
+    fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
+        self.changes.push(kind);
+        self.changes.push_number(place);
+        &mut self.changes
+    }
+
+    fn expect(&mut self, doubt: Doubt, kind: &str, at: (Shard, Part), what: &[u8]) {
         let place = self.place(at.0, at.1);
-        self.checks.extend([kind.as_bytes().to_vec(), place, what]);
+        self.checks.push(kind.as_bytes());
+        self.checks.push_number(place);
+        self.checks.push(what);
         self.doubts.push(doubt);
     }
 
@@ -147,44 +166,44 @@ impl<'a> Commit<'a> {
         let (scope, layout) = (self.scope, self.layout);
         for found in known.timers.values().filter(|found| scope.has(found.shard)) {
             let (id, shard) = (found.id(), found.shard);
-            self.expect(Doubt::Timer(id), "member", (shard, Part::Records), found.member.clone());
-            let (bytes, tokens) = (id_bytes(id).to_vec(), (shard, Part::Tokens));
+            self.expect(Doubt::Timer(id), "member", (shard, Part::Records), &found.member);
+            let (bytes, tokens) = (&id_bytes(id), (shard, Part::Tokens));
             match &found.token {
                 Some(mark) => {
                     self.expect(Doubt::Timer(id), "field", tokens, bytes);
-                    self.checks.push(mark.clone());
+                    self.checks.push(mark);
                 }
                 None => self.expect(Doubt::Timer(id), "no-field", tokens, bytes),
             }
         }
         if let Some(found) = over.and_then(|id| known.timers.get(&id)) {
-            let bytes = id_bytes(found.id()).to_vec();
+            let bytes = &id_bytes(found.id());
             self.expect(Doubt::Timer(found.id()), "over", (found.shard, Part::Leases), bytes);
         }
         for id in &changes.absent {
-            let (shard, bytes) = (self.layout.shard_of_id(*id), id_bytes(*id).to_vec());
+            let (shard, bytes) = (self.layout.shard_of_id(*id), &id_bytes(*id));
             if let Scope::Shard(home, reserved) = self.scope
                 && home != shard
             {
                 // Without a reservation, the shard of the id has just answered that it remembers the id.
                 if let Some(its) = reserved.get(id) {
                     self.expect(Doubt::Timer(*id), "free", (home, Part::Records), bytes);
-                    self.expect(Doubt::Reserved(*id), "forgotten", (home, Part::Recent), its.note.void(*id));
-                    let until = text(its.until.as_millis());
+                    self.expect(Doubt::Reserved(*id), "forgotten", (home, Part::Recent), &its.note.void(*id));
+                    let until = &text(its.until.as_millis());
                     self.expect(Doubt::Reserved(*id), "before", (home, Part::Recent), until);
                 }
                 continue;
             }
-            self.expect(Doubt::Timer(*id), "free", (shard, Part::Records), bytes.clone());
+            self.expect(Doubt::Timer(*id), "free", (shard, Part::Records), bytes);
             self.expect(Doubt::Timer(*id), "no-field", (shard, Layout::homes_of(*id)), bytes);
         }
         for id in changes.forgotten.iter().filter(|id| scope.has(layout.shard_of_id(**id))) {
             let shard = self.layout.shard_of_id(*id);
-            self.expect(Doubt::Remembered(*id), "forgotten", (shard, Part::Recent), id_bytes(*id).to_vec());
+            self.expect(Doubt::Remembered(*id), "forgotten", (shard, Part::Recent), &id_bytes(*id));
         }
         for of in &changes.free {
             let shard = self.layout.shard_of_key(&of.namespace, &of.key);
-            let entry = key_entry(&of.namespace, &of.key);
+            let entry = &key_entry(&of.namespace, &of.key);
             self.expect(Doubt::Key(of.clone()), "free", (shard, Part::Keys), entry);
         }
     }
@@ -223,10 +242,10 @@ impl<'a> Commit<'a> {
         let own = self.layout.shard_of_id(id);
         if own != shard && self.scope.has(own) && change.before.is_some() != change.after.is_some() {
             let homes = self.place(own, Layout::homes_of(id));
-            let bytes = id_bytes(id).to_vec();
-            match &change.after {
-                Some(_) => self.changes.extend([b"s".to_vec(), homes, bytes, text(u64::from(shard))]),
-                None => self.changes.extend([b"d".to_vec(), homes, bytes]),
+            let words = self.change_at(if change.after.is_some() { b"s" } else { b"d" }, homes);
+            words.push(&id_bytes(id));
+            if change.after.is_some() {
+                words.push_number(shard.into());
             }
         }
         for (timer, by) in [(&change.before, -1), (&change.after, 1)] {
@@ -237,51 +256,62 @@ impl<'a> Commit<'a> {
     }
 
     fn remove(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
-        let id = id_bytes(id).to_vec();
+        let id = &id_bytes(id)[..];
         let (part, member) = match entry {
-            Entry::Record(member) => (Part::Records, member.clone()),
+            Entry::Record(member) => (Part::Records, &member[..]),
             Entry::Lease(_) => (Part::Leases, id),
-            Entry::Parked(member) => (Part::Parked, member.clone()),
+            Entry::Parked(member) => (Part::Parked, &member[..]),
             Entry::Dead(_) => (Part::Dead, id),
-            Entry::Key(member) => (Part::Keys, member.clone()),
-            Entry::Label(member) => (Part::Labels, member.clone()),
+            Entry::Key(member) => (Part::Keys, &member[..]),
+            Entry::Label(member) => (Part::Labels, &member[..]),
             Entry::Token(_) => {
                 let tokens = self.place(shard, Part::Tokens);
-                return self.changes.extend([b"d".to_vec(), tokens, id]);
+                return self.change_at(b"d", tokens).push(id);
             }
             Entry::Pending(due) => {
-                let hour = hour_of(*due);
+                let period = period_of(*due);
                 let slices = self.place(shard, Part::Slices);
-                let slice = self.place(shard, Part::Slice(hour));
-                return self.changes.extend([b"p".to_vec(), slices, slice, text(hour), id]);
+                let slice = self.place(shard, Part::Slice(period));
+                let words = self.change_at(b"p", slices);
+                words.push_number(slice);
+                words.push_number(period);
+                return words.push(id);
             }
         };
         let place = self.place(shard, part);
-        self.changes.extend([b"r".to_vec(), place, member]);
+        self.change_at(b"r", place).push(member);
     }
 
     fn add(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
-        let id = id_bytes(id).to_vec();
+        let id = &id_bytes(id)[..];
         let (part, score, member) = match entry {
-            Entry::Record(member) => (Part::Records, 0, member.clone()),
+            Entry::Record(member) => (Part::Records, 0, &member[..]),
             Entry::Lease(until) => (Part::Leases, *until, id),
-            Entry::Parked(member) => (Part::Parked, 0, member.clone()),
+            Entry::Parked(member) => (Part::Parked, 0, &member[..]),
             Entry::Dead(at) => (Part::Dead, *at, id),
-            Entry::Key(member) => (Part::Keys, 0, member.clone()),
-            Entry::Label(member) => (Part::Labels, 0, member.clone()),
+            Entry::Key(member) => (Part::Keys, 0, &member[..]),
+            Entry::Label(member) => (Part::Labels, 0, &member[..]),
             Entry::Token(mark) => {
                 let tokens = self.place(shard, Part::Tokens);
-                return self.changes.extend([b"s".to_vec(), tokens, id, mark.clone()]);
+                let words = self.change_at(b"s", tokens);
+                words.push(id);
+                return words.push(mark);
             }
             Entry::Pending(due) => {
-                let hour = hour_of(*due);
+                let period = period_of(*due);
                 let slices = self.place(shard, Part::Slices);
-                let slice = self.place(shard, Part::Slice(hour));
-                return self.changes.extend([b"q".to_vec(), slices, slice, text(hour), text(*due), id]);
+                let slice = self.place(shard, Part::Slice(period));
+                let words = self.change_at(b"q", slices);
+                words.push_number(slice);
+                words.push_number(period);
+                words.push_number(*due);
+                return words.push(id);
             }
         };
         let place = self.place(shard, part);
-        self.changes.extend([b"z".to_vec(), place, text(score), member]);
+        let words = self.change_at(b"z", place);
+        words.push_number(score);
+        words.push(member);
     }
 }
 

@@ -7,6 +7,7 @@ mod check;
 mod claims;
 mod commit;
 mod connect;
+mod ends;
 mod examine;
 mod layout;
 mod lists;
@@ -25,6 +26,7 @@ mod tests;
 mod time;
 mod transact;
 mod values;
+mod words;
 
 pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};

@@ -1,11 +1,10 @@
 //! What a reader finds: lists, upcoming timers, numbers, copies.
 
 use crate::commit::{counted_of, text};
-use crate::layout::{Part, Shard, hour_of, start_of};
+use crate::layout::{Part, Shard, period_of, start_of};
 use crate::shared::Core;
 use crate::stored::{Found, id_at_end, id_bytes, id_of, key_beginning, label_entry, moment_bytes};
 use crate::values::{Values, bytes, number};
-use core::time::Duration;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
@@ -15,12 +14,10 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
-/// Slices whose timers are counted in one script.
+/// Slices that one script names, or whose timers one script counts.
 const SLICES_AT_ONCE: usize = 5_000;
-/// Slices that a horizon looks at.
+/// Slices that a horizon looks at, in all shards.
 const MOST_SLICES: usize = 50_000;
-/// The span of an hour, the last one that ends at the moment itself and not with an hour.
-const AN_HOUR: usize = 3;
 
 /// A way through all timers of a kind.
 #[derive(Clone, Debug)]
@@ -163,7 +160,7 @@ impl Core {
         Ok(found.into_iter().map(|(_, its)| its).collect())
     }
 
-    /// Pending timers from a moment on, in order, up to the end of an hour.
+    /// Pending timers from a moment on, in order, up to the end of a slice's period.
     async fn pending_after(
         &self,
         from: u64,
@@ -175,16 +172,16 @@ impl Core {
             let slices: Vec<(Shard, Part)> =
                 self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
             // A slice's score is its first due moment, which may be before `from`.
-            let hours = self.scores(&slices, start_of(hour_of(from)), None, None, 1).await?;
-            let hours = hours.into_iter().flatten().map(|(_, due)| hour_of(due));
-            let Some(hour) = hours.min() else { return Ok((Vec::new(), true)) };
-            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(hour))).collect();
-            let start = from.max(start_of(hour));
+            let periods = self.scores(&slices, start_of(period_of(from)), None, None, 1).await?;
+            let periods = periods.into_iter().flatten().map(|(_, due)| period_of(due));
+            let Some(period) = periods.min() else { return Ok((Vec::new(), true)) };
+            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(period))).collect();
+            let start = from.max(start_of(period));
             let (entries, is_end) = self.scores_after(parts, start, None, after.take(), each).await?;
             if !(entries.is_empty() && is_end) {
                 return Ok((entries, false));
             }
-            from = start_of(hour + 1);
+            from = start_of(period + 1);
         }
     }
 
@@ -293,26 +290,29 @@ impl Core {
         let mut horizon = Horizon::empty(self.time.now());
         let parts: Vec<(Shard, Part)> = self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
         let mut slices: Vec<(u64, Shard)> = Vec::new();
-        for (found, (shard, _)) in self.scores(&parts, 0, None, None, MOST_SLICES).await?.iter().zip(&parts) {
-            slices.extend(found.iter().map(|(_, due)| (hour_of(*due), *shard)));
-        }
-        slices.sort_unstable();
-        let cut = slices.get(MOST_SLICES).map(|(hour, _)| *hour);
-        slices.truncate(MOST_SLICES);
-        let near = horizon.spans[AN_HOUR].until.as_millis();
-        let first = hour_of(horizon.now.as_millis());
-        let (close, far): (Vec<_>, Vec<_>) =
-            slices.into_iter().partition(|(hour, _)| (first..=hour_of(near)).contains(hour));
-        let ends: Vec<UtcMillis> = horizon.spans[..=AN_HOUR].iter().map(|span| span.until).collect();
-        for (_, counts) in self.tally(&close, &ends).await? {
-            // What is in the last hour and after the last of these ends.
-            let rest = UtcMillis::from_millis(near) + Duration::from_millis(1);
-            for (end, count) in ends.iter().copied().chain([rest]).zip(counts) {
-                horizon.add(end, count);
+        let mut cut = None;
+        let each = MOST_SLICES / parts.len().max(1);
+        for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
+            for (found, (shard, _)) in self.scores(parts, 0, None, None, each).await?.iter().zip(parts) {
+                slices.extend(found.iter().map(|(_, due)| (period_of(*due), *shard)));
+                // A shard whose answer is full has later slices, perhaps: from there on not all are counted.
+                let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due) + 1);
+                cut = cut.into_iter().chain(last).min();
             }
         }
-        for (hour, counts) in self.tally(&far, &[]).await? {
-            horizon.add(UtcMillis::from_millis(start_of(hour)), counts.iter().sum());
+        slices.retain(|(period, _)| cut.is_none_or(|cut| *period < cut));
+        slices.sort_unstable();
+        // The slices in which a span ends are divided between the spans, and the others are in one span as a whole.
+        let ends: Vec<UtcMillis> = horizon.spans.iter().map(|span| span.until).collect();
+        let has_end = |period: u64| ends.iter().any(|end| period_of(end.as_millis()) == period);
+        let (divided, whole): (Vec<_>, Vec<_>) = slices.into_iter().partition(|(period, _)| has_end(*period));
+        for (_, counts) in self.tally(&divided, &ends).await? {
+            for (end, count) in ends.iter().zip(counts) {
+                horizon.add(*end, count);
+            }
+        }
+        for (period, counts) in self.tally(&whole, &[]).await? {
+            horizon.add(UtcMillis::from_millis(start_of(period)), counts.iter().sum());
         }
         if let Some(cut) = cut {
             let cut = UtcMillis::from_millis(start_of(cut));
@@ -335,16 +335,16 @@ impl Core {
             for places in places.chunks(SLICES_AT_ONCE) {
                 let slices = || places.iter().filter_map(|place| slices.get(*place));
                 let keys =
-                    slices().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
+                    slices().map(|(period, shard)| self.layout.key(*shard, Part::Slice(*period))).collect();
                 let arguments = ends.iter().map(|end| text(end.as_millis()));
                 let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
                 let mut lists = Values::of(answered.rest.next()?)?;
-                for (hour, _) in slices() {
+                for (period, _) in slices() {
                     let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
                     while !values.is_empty() {
                         its.push(number(&values.next()?)?);
                     }
-                    counts.push((*hour, its));
+                    counts.push((*period, its));
                 }
             }
             Ok::<_, StoreError>(counts)

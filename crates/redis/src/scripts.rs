@@ -43,6 +43,7 @@ scripts!(
     commit,
     counts,
     dump,
+    ends,
     find_id,
     find_key,
     found,

@@ -8,6 +8,7 @@ use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
 use crate::time::{Time, moment};
 use crate::values::{Values, number};
+use crate::words::{Arguments, Words};
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -103,7 +104,7 @@ impl Core {
         &self,
         which: impl Fn(&'static Scripts) -> &'static Script,
         keys: Vec<Vec<u8>>,
-        arguments: impl IntoIterator<Item = Vec<u8>>,
+        arguments: impl Arguments,
     ) -> Result<Answered, StoreError> {
         if let Some(lost) = self.lost.get() {
             return Err(StoreError::new(StoreErrorKind::Closed, lost.clone()));
@@ -252,15 +253,17 @@ pub(crate) async fn run(
     time: &Time,
     which: impl Fn(&'static Scripts) -> &'static Script,
     keys: Vec<Vec<u8>>,
-    arguments: impl IntoIterator<Item = Vec<u8>>,
+    arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
     let script = match time {
         Time::Server(_) => which(&BY_SERVER),
         Time::Test(_) => which(&BY_CALLER),
     };
-    let arguments = core::iter::once(time.argument()).chain(arguments).collect();
+    let mut words = Words::default();
+    words.push(&time.argument());
+    arguments.add_to(&mut words);
     let sent = moment();
-    let answer = link.run(script, keys, arguments).await?;
+    let answer = link.run(script, keys, words).await?;
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(number(&rest.next()?)?);
     let is_step = time.learn(sent, now);

@@ -1,7 +1,7 @@
 //! The store.
 
 use crate::connect::{Connect, ConnectError, Link, Session};
-use crate::examine::{Plan, Report, examine};
+use crate::examine::{Plan, Report, dangers, examine};
 use crate::layout::{Layout, MOST_SHARDS, Part};
 use crate::nodes::{self, Nodes, Settings, TTL};
 use crate::shared::{Core, Deployment, run};
@@ -40,6 +40,7 @@ pub struct RedisBuilder {
     node: Option<Box<str>>,
     ttl: Duration,
     clock: Option<Arc<dyn tourbillon::Clock>>,
+    is_unchecked: bool,
     /// Whether a script on one server names the keys of one shard only, as in a cluster.
     #[cfg(test)]
     is_split: bool,
@@ -90,6 +91,7 @@ impl RedisStore {
             node: None,
             ttl: TTL,
             clock: None,
+            is_unchecked: false,
             #[cfg(test)]
             is_split: false,
         }
@@ -176,16 +178,40 @@ impl RedisBuilder {
         self
     }
 
+    /// Opens the deployment without a look at its servers: at their version, at what they do when memory is full, and at their
+    /// clocks.
+    pub fn unchecked(mut self) -> Self {
+        self.is_unchecked = true;
+        self
+    }
+
     /// Opens the deployment on these servers. The future needs no runtime around it.
+    ///
+    /// The servers are looked at before. A server on which timers would be unsafe is refused, unless
+    /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs from this
+    /// machine's by a second. A server that does not answer is not looked at. [`check`](Self::check) looks at more, and says
+    /// all that it has found.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name or the number of shards is none, if the deployment has another number
-    /// of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a later version has created the
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is none, if the deployment
+    /// has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a later version has created the
     /// deployment; and if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        if !self.is_unchecked {
+            let dangers = match dangers(&session, connect, self.clock.is_none()).await {
+                Ok(dangers) => dangers,
+                // The opening itself says whether the servers answer.
+                Err(error) if error.code().is_none() => Vec::new(),
+                Err(error) => return Err(error.into()),
+            };
+            if !dangers.is_empty() {
+                let message = format!("the servers are refused: {}", dangers.join("; "));
+                return Err(StoreError::new(StoreErrorKind::Limit, message));
+            }
+        }
         self.open_on(Arc::new(session)).await
     }
 
@@ -296,6 +322,10 @@ impl Core {
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         ops.iter().try_for_each(admit)?;
         let count = ops.len();
+        let ops = match <[Op; 1]>::try_from(ops) {
+            Ok([op]) => return Ok(vec![self.operate(op).await?]),
+            Err(ops) => ops,
+        };
         let mut outcomes = Vec::with_capacity(count);
         let mut ops = ops.into_iter().peekable();
         while ops.peek().is_some() {
@@ -303,7 +333,10 @@ impl Core {
             while let Some(op) = ops.next_if(|op| self.fits(op, &mut touched, &mut kind)) {
                 wave.push(op);
             }
-            let results = try_join_all(wave.into_iter().map(|op| self.operate(op))).await;
+            let results = match kind {
+                Some("end") if wave.len() > 1 => self.end_wave(wave).await,
+                _ => try_join_all(wave.into_iter().map(|op| self.operate(op))).await,
+            };
             outcomes.extend(results.map_err(|error| partial(error, count))?);
         }
         Ok(outcomes)
@@ -334,6 +367,22 @@ impl Core {
             touched.extend(names.into_iter().flatten());
         }
         fits
+    }
+
+    /// Ends deliveries of different timers that this process has claimed.
+    async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
+        let mut made = self.end_many(&ends).await?;
+        let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
+            let made = made.remove(&place);
+            async move {
+                match made {
+                    Some(outcome) => Ok(outcome),
+                    None => self.operate(op).await,
+                }
+            }
+        });
+        try_join_all(outcomes).await
     }
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
@@ -376,6 +425,10 @@ fn partial(error: StoreError, count: usize) -> StoreError {
 impl TimerStore for RedisStore {
     fn now(&self) -> UtcMillis {
         self.core.time.now()
+    }
+
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        key.map_or_else(TimerId::fresh, |key| self.core.layout.fresh_id(namespace, key))
     }
 
     fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {
@@ -458,5 +511,22 @@ impl TimerStore for RedisStore {
 
     fn is_transactional(&self) -> bool {
         false
+    }
+
+    /// On one server all ends are one part, and go beside the claims. In a cluster an end needs the shard of its timer and that
+    /// of its timer's id, and each two shards are a part.
+    fn parts(&self) -> u32 {
+        let shards = u32::try_from(self.core.layout.shards().len()).unwrap_or(u32::from(MOST_SHARDS));
+        if self.core.is_split { shards * shards } else { 1 }
+    }
+
+    fn part_of(&self, id: TimerId) -> u32 {
+        if !self.core.is_split {
+            return 0;
+        }
+        let shards = u32::try_from(self.core.layout.shards().len()).unwrap_or(u32::from(MOST_SHARDS));
+        let of_id = self.core.layout.shard_of_id(id);
+        let home = self.core.shard_of_held(id).unwrap_or(of_id);
+        u32::from(home) * shards + u32::from(of_id)
     }
 }

@@ -11,6 +11,7 @@ mod settings;
 mod tests;
 
 use crate::script::Script;
+use crate::words::Words;
 use core::any::Any;
 use core::pin::Pin;
 use core::time::Duration;
@@ -40,7 +41,7 @@ pub(crate) trait Link: Send + Sync {
         &'a self,
         script: &'static Script,
         keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
+        arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
     /// Ends after a time.

@@ -7,6 +7,7 @@ use super::listen::listen;
 use super::settings::{Connect, ConnectError, SyncPolicy};
 use super::{Answer, Ear, Link, Pause};
 use crate::script::Script;
+use crate::words::Words;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -58,7 +59,7 @@ enum By {
 struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
-    arguments: Vec<Vec<u8>>,
+    arguments: Words,
 }
 
 impl Session {
@@ -138,12 +139,7 @@ impl fmt::Debug for Session {
 }
 
 impl Link for Session {
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
-    ) -> Answer<'a, Value> {
+    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
         self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
     }
 
@@ -282,8 +278,8 @@ impl Call {
         };
         let mut command = redis::cmd(name);
         command.arg(text).arg(self.keys.len());
-        for word in self.keys.iter().chain(&self.arguments) {
-            command.arg(word.as_slice());
+        for word in self.keys.iter().map(Vec::as_slice).chain(self.arguments.iter()) {
+            command.arg(word);
         }
         command
     }

@@ -37,7 +37,7 @@ fn run(
     arguments: &[&str],
 ) -> Result<Value, LinkError> {
     let bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    block_on(session.run(script, bytes(keys), bytes(arguments)))
+    block_on(session.run(script, bytes(keys), bytes(arguments).into()))
 }
 
 fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
@@ -77,7 +77,7 @@ fn calls_share_a_connection_and_none_waits_for_another_caller() {
     });
     assert_eq!(counted(&server, "a"), 800);
     // A call whose future is dropped is sent all the same.
-    drop(session.run(&COUNT, vec![b"b".to_vec()], vec![b"1".to_vec()]));
+    drop(session.run(&COUNT, vec![b"b".to_vec()], vec![b"1".to_vec()].into()));
     eventually("the call arrives", || counted(&server, "b") == 1);
 }
 

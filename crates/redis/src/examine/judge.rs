@@ -55,6 +55,23 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
+    /// What makes timers on this server unsafe, whatever its settings are for: an old version, eviction, and its clock if the
+    /// deployment goes by it.
+    pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
+        let mut dangers = Vec::new();
+        let mut add = |grade, text| {
+            if grade == Grade::Refusal {
+                dangers.push(text);
+            }
+        };
+        self.judge_version(sync, &mut add);
+        self.judge_memory(&mut add);
+        if is_on_its_clock {
+            self.judge_clock(&mut add);
+        }
+        dangers
+    }
+
     fn judge_version(&self, sync: SyncPolicy, add: &mut impl FnMut(Grade, String)) {
         let text = self.info("redis_version");
         match self.version() {

@@ -64,11 +64,7 @@ async fn look(
     plan: &Plan,
     report: &mut Report,
 ) -> Result<(), LinkError> {
-    let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
-    for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
-        let facts = servers.entry(server).or_default();
-        facts.read(&text(info));
-    }
+    let mut servers = facts(session).await?;
     let mut settings = redis::cmd("CONFIG");
     settings.arg("GET").arg(&["appendfsync", "save", "min-replicas-to-write"]);
     // A user need not have the right to it.
@@ -77,6 +73,36 @@ async fn look(
             let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
             servers.entry(server).or_default().settings.extend(found);
         }
+    }
+    for (server, facts) in &servers {
+        facts.judge(server, connect.sync, connect.is_cluster(), report);
+    }
+    if connect.is_cluster() && !plan.tags.is_empty() {
+        judge_spread(&spread(session, plan).await?, report);
+    }
+    Ok(())
+}
+
+/// What makes timers on these servers unsafe, a line for each.
+pub(crate) async fn dangers(
+    session: &Session,
+    connect: &Connect,
+    is_on_their_clock: bool,
+) -> Result<Vec<String>, LinkError> {
+    let servers = facts(session).await?;
+    let dangers = servers.iter().flat_map(|(server, facts)| {
+        let its = facts.dangers(connect.sync, is_on_their_clock);
+        its.into_iter().map(move |danger| format!("{server}: {danger}"))
+    });
+    Ok(dangers.collect())
+}
+
+/// What each server says of itself, and its clock.
+async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
+    let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
+    for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
+        let facts = servers.entry(server).or_default();
+        facts.read(&text(info));
     }
     for _ in 0..READINGS {
         let (before, start) = (SystemTime::now(), Instant::now());
@@ -94,13 +120,7 @@ async fn look(
             }
         }
     }
-    for (server, facts) in &servers {
-        facts.judge(server, connect.sync, connect.is_cluster(), report);
-    }
-    if connect.is_cluster() && !plan.tags.is_empty() {
-        judge_spread(&spread(session, plan).await?, report);
-    }
-    Ok(())
+    Ok(servers)
 }
 
 /// The number of shards of each primary.

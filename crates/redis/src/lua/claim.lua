@@ -5,9 +5,9 @@
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
 --       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
---       named and not leased, then 2 for each shard: the hours of its two slices.
+--       named and not leased, then 2 for each shard: the periods of its two slices.
 -- Answers {now, is more due, records with their shards, slices, first dues, owned, first end, named, is cut}: records is a
---       list of shard, record, shard, record; slices are the hours of the first two slices of each shard; first dues has
+--       list of shard, record, shard, record; slices are the periods of the first two slices of each shard; first dues has
 --       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, and 0
 --       for each that another node owns, which is not looked at; first end is that of the first lease in the shards that
 --       were taken from others by this call, or nothing; named is a list of due moment, id, number of payload bytes; is
@@ -71,7 +71,7 @@ for shard = 1, shards do
           slice = base + 7
         end
         if slice then
-          runs[#runs + 1] = {shard = shard, base = base, slice = slice, hour = open[n], from = 0, at = 1, has = {}, gone = {}}
+          runs[#runs + 1] = {shard = shard, base = base, slice = slice, period = open[n], from = 0, at = 1, has = {}, gone = {}, width = 4}
         elseif due < barrier then
           barrier = due
         end
@@ -82,7 +82,7 @@ end
 
 local wanted = math.max(limit, names)
 local chunk = wanted
-if #runs > 1 and chunk > 16 then chunk = math.max(16, math.floor(2 * wanted / #runs)) end
+if #runs > 1 and chunk > 8 then chunk = math.max(8, math.floor(1.5 * wanted / #runs)) end
 
 -- Brings the first due moment and the first id of a run up, or nil.
 local function look(run)
@@ -129,8 +129,25 @@ local function pass()
   if heap[1] then sink(1) end
 end
 
+-- The record of the first timer of a run. Timers that are due at one moment are often neighbours among the records, too: so
+-- several short records are read at once, as long as the ones before were of use.
+local number, is_short = 0, false
+local function record_of(run)
+  local record = run.records and run.records[run.nth]
+  if record and string.sub(record, 1, 16) == run.id then
+    run.nth, run.width = run.nth + 1, 2 * run.width
+    return record
+  end
+  if run.records and #run.records > 1 and run.nth == 2 then run.width = 1 end
+  local width = is_short and math.min(run.width, 16, wanted - number, (#run.has - run.at + 1) / 2) or 1
+  run.records = redis.call('ZRANGEBYLEX', KEYS[run.base + 2], '[' .. run.id, '+', 'LIMIT', 0, width)
+  run.nth, record = 2, run.records[1]
+  is_short = record and #record <= 1000
+  return record
+end
+
 local answer, leased, counted, named = {}, {}, {}, {}
-local number, is_cut = 0, 0
+local is_cut = 0
 if wanted > 0 then
   for n = 1, #runs do
     look(runs[n])
@@ -145,7 +162,7 @@ if wanted > 0 then
       break
     end
     local id, base = first.id, first.base
-    local record = redis.call('ZRANGEBYLEX', KEYS[base + 2], '[' .. id, '+', 'LIMIT', 0, 1)[1]
+    local record = record_of(first)
     -- A record that is too short for its head is damage, which the check names.
     local is_whole = record and #record >= 22 and string.sub(record, 1, 16) == id
     local length = 0
@@ -186,9 +203,9 @@ for n = 1, #runs do
     end
     local head = redis.call('ZRANGE', KEYS[run.slice], 0, 0, 'WITHSCORES')
     if head[2] then
-      redis.call('ZADD', KEYS[run.base + 1], head[2], run.hour)
+      redis.call('ZADD', KEYS[run.base + 1], head[2], run.period)
     else
-      redis.call('ZREM', KEYS[run.base + 1], run.hour)
+      redis.call('ZREM', KEYS[run.base + 1], run.period)
     end
     heads[run.shard] = false
   end

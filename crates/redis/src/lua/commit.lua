@@ -18,8 +18,8 @@
 --   s          key, field, value      sets a field of a hash
 --   d          key, field             removes a field of a hash
 --   c          key, field, number     adds to a number in a hash; a number of 0 is removed
---   q          directory, slice, hour, due, id     adds a pending timer to a slice
---   p          directory, slice, hour, id          removes a pending timer from a slice
+--   q          directory, slice, period, due, id     adds a pending timer to a slice
+--   p          directory, slice, period, id          removes a pending timer from a slice
 --   e          key, id, until         remembers an id, and forgets up to 100 whose time is over
 --   n          shard, directory, due, time, node, channel, message     publishes the message if a timer that is due so
 --              early is the first of its shard, the owner may not look at the shard within the time, and the owner is

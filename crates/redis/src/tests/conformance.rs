@@ -47,36 +47,62 @@ fn with_listed_rights(server: &Server) -> Arc<dyn Link> {
     Arc::new(Session::open(&connect.user("tourbillon", "secret")).unwrap())
 }
 
-#[test]
-fn the_store_conforms_with_the_listed_rights_alone() {
+fn conforms_with_the_listed_rights(shards: u16) {
     let Some(server) = Server::start(&[]) else { return };
-    for shards in [4, 1] {
-        let make = maker(with_listed_rights(&server), shards, false);
-        assert_eq!(failures_of(&make), [""; 0], "{shards} shards");
-    }
+    let make = maker(with_listed_rights(&server), shards, false);
+    assert_eq!(failures_of(&make), [""; 0]);
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
 #[test]
+fn the_store_conforms_with_the_listed_rights_alone() {
+    conforms_with_the_listed_rights(4);
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn the_store_conforms_with_a_single_shard() {
+    conforms_with_the_listed_rights(1);
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
 fn the_store_conforms_where_a_script_names_one_shard() {
     let Some(server) = Server::start(&[]) else { return };
-    let make = maker(on(&server), 4, true);
-    assert_eq!(failures_of(&make), [""; 0]);
+    assert_eq!(failures_of(&maker(on(&server), 4, true)), [""; 0]);
+}
+
+#[test]
+fn random_histories_where_a_script_names_one_shard() {
+    let Some(server) = Server::start(&[]) else { return };
     let faults = Some(Faults::default());
-    let _tally = conformance::histories(&make, 0..5, &Life { faults, ..Life::default() });
+    let life = Life { faults, ..Life::default() };
+    let _tally = conformance::histories(&maker(on(&server), 4, true), 0..5, &life);
+}
+
+/// A connection to a cluster, with its settings.
+fn on_cluster(cluster: &Cluster) -> (Connect, Arc<dyn Link>) {
+    let patience = Duration::from_secs(60);
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(patience).response_timeout(patience);
+    let link = Arc::new(Session::open(&connect).unwrap());
+    (connect, link)
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn the_store_conforms_on_a_cluster() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let (_, link) = on_cluster(&cluster);
+    assert_eq!(failures_of(&maker(link, 4, false)), [""; 0]);
 }
 
 /// F-25, for the scripts: a cluster refuses a script that names two slots.
 #[test]
-fn f25_the_store_conforms_on_a_cluster() {
+fn f25_on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
-    let connect = Connect::cluster(cluster.urls()).unwrap();
-    let patience = Duration::from_secs(60);
-    let connect = connect.patience(patience).response_timeout(patience);
-    let link = Arc::new(Session::open(&connect).unwrap());
+    let (connect, link) = on_cluster(&cluster);
     let make = maker(link, 4, false);
-    assert_eq!(failures_of(&make), [""; 0]);
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &make, 0..2, &Life::default());
     let report = pollster::block_on(RedisStore::builder("suite-4-false-0").check(&connect)).unwrap();
@@ -95,9 +121,9 @@ fn f25_the_store_conforms_on_a_cluster() {
 fn random_histories_of_the_store() {
     let Some(server) = Server::start(&[]) else { return };
     let make = maker(on(&server), 4, false);
-    let _tally = conformance::histories(&make, 0..20, &Life::default());
+    let _tally = conformance::histories(&make, 0..10, &Life::default());
     let faults = Some(Faults::default());
-    let _tally = conformance::histories(&make, 0..20, &Life { faults, ..Life::default() });
+    let _tally = conformance::histories(&make, 0..10, &Life { faults, ..Life::default() });
 }
 
 /// F-11 for the store on Redis.

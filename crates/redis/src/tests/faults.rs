@@ -3,7 +3,9 @@
 use super::plain;
 use crate::RedisStore;
 use crate::connect::{Answer, Link, LinkError};
+use crate::layout::PERIOD;
 use crate::script::Script;
+use crate::words::Words;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -20,7 +22,6 @@ use tourbillon_fault::Server;
 const LEASE: Duration = Duration::from_secs(60);
 const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-const HOUR: u64 = 3_600_000;
 
 /// What a link does in place of a call, or before it.
 enum Act {
@@ -58,7 +59,7 @@ impl Link for Acting {
         &'a self,
         script: &'static Script,
         keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
+        arguments: Words,
     ) -> Answer<'a, redis::Value> {
         match self.act_of(script.name()) {
             Some(Act::Fail) => {
@@ -227,7 +228,7 @@ fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside()
 fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
     let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
     for number in 0..4 {
-        place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * HOUR));
+        place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * PERIOD));
     }
     // The first script answers the slices, the second one leases from two of them.
     link.at("claim", 3, Act::Fail);

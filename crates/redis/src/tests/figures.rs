@@ -7,7 +7,7 @@ use redis::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, TimerStore};
-use tourbillon_durable::timer::{Payload, Timer, TimerId};
+use tourbillon_durable::timer::{Payload, Timer};
 use tourbillon_fault::Server;
 
 const TIMERS: u64 = 200_000;
@@ -27,8 +27,9 @@ fn used(link: &plain::Plain) -> f64 {
 fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
     let delay = Duration::from_secs(number * 7_919 % 2_592_000 + 3_600);
     let due = store.now() + delay;
-    let key = is_keyed.then(|| format!("order-{number:010}").into());
-    Timer { key, payload: Payload([7; 64].into()), ..Timer::new(TimerId::fresh(), "mail", due) }
+    let key: Option<Box<str>> = is_keyed.then(|| format!("order-{number:010}").into());
+    let id = store.fresh_id("", key.as_deref());
+    Timer { key, payload: Payload([7; 64].into()), ..Timer::new(id, "mail", due) }
 }
 
 #[test]

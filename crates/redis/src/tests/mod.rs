@@ -1,12 +1,16 @@
 //! Tests on a real server, which each test starts for itself. Without `redis-server` they say that they were skipped.
 
+mod bounds;
 mod cluster;
 mod conformance;
+mod dead_primary;
+mod ends;
 mod faults;
 mod figures;
 mod keys;
 mod life;
 mod nodes;
 mod notes;
+mod opening;
 mod pairs;
 mod plain;

@@ -5,6 +5,7 @@ use crate::connect::{Answer, Connect, Ear, Link, Pause, Session};
 use crate::layout::{Layout, Part};
 use crate::script::Script;
 use crate::store::RedisBuilder;
+use crate::words::Words;
 use crate::{POLL, RedisStore};
 use core::any::Any;
 use pollster::block_on;
@@ -168,12 +169,7 @@ struct Ways {
 }
 
 impl Link for Ways {
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
-    ) -> Answer<'a, Value> {
+    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
         self.calls.run(script, keys, arguments)
     }
 
@@ -190,12 +186,7 @@ impl Link for Ways {
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
-    fn run<'a>(
-        &'a self,
-        script: &'static Script,
-        keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
-    ) -> Answer<'a, Value> {
+    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
         let answer = self.0.run(script, keys, arguments);
         Box::pin(async move {
             let mut answer = answer.await?;
@@ -222,7 +213,8 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     let [node] = &seen.nodes[..] else { panic!("{seen:?}") };
     assert_eq!((&*node.name, node.is_live, node.is_this), ("rack 1", true, true));
     assert_eq!(&*node.version, env!("CARGO_PKG_VERSION"));
-    assert!(node.since <= node.seen && node.seen <= seen.now);
+    // The beginning is by what the process knows of the server's clock.
+    assert!(node.since - node.seen < Duration::from_secs(1) && node.seen <= seen.now, "{seen:?}");
     let owner = Some(node.incarnation);
     assert!(seen.shards.iter().all(|shard| shard.owner == owner && shard.epoch == 1 && shard.takeovers == 0));
     assert!(seen.shards.iter().all(|shard| shard.polled.is_some()));
@@ -404,7 +396,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
         place(&other, id, other.now() + Duration::from_millis(50));
         eventually("a hint brings the timer", || owner.has_seen(id));
     }
-    // A node that comes is noticed by its message.
+    // A node that comes is noticed, by its message or by its sign of life.
     let second = Runner::start(open(builder(32).poll(Some(NEVER)), &server));
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
@@ -614,8 +606,14 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         place(&idle, id, idle.now());
     }
     let idle = Runner::start(idle);
-    eventually("the other delivers all", || (1..=40).all(|id| idle.has_seen(id)));
-    eventually("the busy one has stepped back", || nodes(&idle.store).nodes.len() == 1);
+    // The other node may have all shards by now, on a slow machine: the busy one must have timers that are due.
+    let mut placed = 40;
+    eventually("the busy one has stepped back", || {
+        placed += 1;
+        place(&idle.store, placed, idle.store.now());
+        nodes(&idle.store).nodes.len() == 1
+    });
+    eventually("the other delivers all", || (1..=placed).all(|id| idle.has_seen(id)));
     let _claimed = block_on(busy.claim(by(1, LEASE), 2, ALL)).unwrap();
     assert_eq!(nodes(&idle.store).nodes.len(), 2, "a claim enters again");
 }

@@ -6,6 +6,7 @@ use crate::RedisStore;
 use crate::connect::{Answer, Link, LinkError};
 use crate::layout::Layout;
 use crate::script::Script;
+use crate::words::Words;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -63,7 +64,7 @@ impl Link for Stepping {
         &'a self,
         script: &'static Script,
         keys: Vec<Vec<u8>>,
-        arguments: Vec<Vec<u8>>,
+        arguments: Words,
     ) -> Answer<'a, redis::Value> {
         let lost = || LinkError::unknown("a test loses the reply");
         let act = self.act_now();

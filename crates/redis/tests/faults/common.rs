@@ -1,5 +1,6 @@
 //! Stores and timers of the tests.
 
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
@@ -20,6 +21,16 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 /// A time after which a process that is gone has neither leases nor shards.
 pub(crate) const GONE: Duration = Duration::from_secs(61);
+
+/// A size of a test, which an environment variable sets.
+pub(crate) fn size(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect("a number in the variable"))
+}
+
+/// Prints a figure of a test, past its captured output.
+pub(crate) fn tell(figure: &str) {
+    drop(writeln!(io::stderr(), "{figure}"));
+}
 
 pub(crate) fn single(url: &str) -> Connect {
     Connect::single(url).unwrap().patience(PATIENCE).response_timeout(PATIENCE)

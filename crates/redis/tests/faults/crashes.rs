@@ -29,13 +29,16 @@ fn f13_what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_t
     is_empty(&on.server);
 }
 
-/// A store behind a proxy that takes lost replies for lost after two seconds.
-fn behind(proxy: &Proxy) -> RedisStore {
+/// The time for which a process that is gone has its shards.
+const TTL: Duration = Duration::from_secs(2);
+
+/// A store behind a proxy that takes lost replies for lost after a second.
+pub(crate) fn behind(proxy: &Proxy) -> RedisStore {
     let connect = Connect::single(&proxy.url()).unwrap().patience(PATIENCE);
-    let connect = connect.response_timeout(Duration::from_secs(2));
+    let connect = connect.response_timeout(Duration::from_secs(1));
     let mut store = None;
     until("the store is not opened", || {
-        store = pollster::block_on(builder().shards(2).open(&connect)).ok();
+        store = pollster::block_on(builder().shards(2).ttl(TTL).open(&connect)).ok();
         store.is_some()
     });
     store.unwrap()
@@ -63,7 +66,7 @@ fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
 fn f13_a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to_others() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
-    let (dying, other) = (behind(&proxy), open(builder().shards(2), &server.url()));
+    let (dying, other) = (behind(&proxy), open(builder().shards(2).ttl(TTL), &server.url()));
     let lease = Duration::from_secs(2);
     let by = |incarnation| tourbillon_durable::store::Claimant { incarnation, lease };
     (1..=2).for_each(|number| place(&other, timer(number, other.now())));

@@ -38,8 +38,9 @@ fn f26_after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     is_empty(&on.server);
 }
 
-/// The median time of claims of a hundred among so many timers of one slice and shard.
-fn claims_among(count: u128, is_strict: bool) -> Option<Duration> {
+/// The median time of claims of a hundred among so many timers of one slice and shard, and how many commands took more than
+/// five milliseconds.
+fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let on = Manual::start()?;
     let store = on.open(1);
     let due = store.now();
@@ -61,22 +62,24 @@ fn claims_among(count: u128, is_strict: bool) -> Option<Duration> {
         })
         .collect();
     let slow: i64 = on.server.query(&["SLOWLOG", "LEN"]);
-    assert!(!is_strict || slow == 0, "{slow} commands took longer than 5 ms");
     took.sort_unstable();
-    Some(took[took.len() / 2])
+    let median = took[took.len() / 2];
+    tell(&format!("f27: a claim of 100 among {count} timers: {median:?}; {slow} commands over 5 ms"));
+    Some((median, slow))
 }
 
 /// Without a limit in milliseconds, which a busy machine does not keep: a claim costs what it takes, and not what there is.
 #[test]
 fn f27_a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
-    let (Some(few), Some(many)) = (claims_among(5_000, false), claims_among(100_000, false)) else { return };
+    let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };
     assert!(many < 10 * few + Duration::from_millis(20), "{many:?} among many, {few:?} among few");
 }
 
 #[test]
 #[ignore = "a million timers, and a limit in milliseconds for a machine that does nothing else"]
 fn f27_no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
-    assert!(claims_among(1_000_000, true).is_some());
+    let Some((_, slow)) = claims_among(size("TOURBILLON_SLICE", 1_000_000).into()) else { return };
+    assert_eq!(slow, 0, "commands took longer than 5 ms");
 }
 
 /// Claims and cancels one timer at the same time, so often. A cancel that succeeded has no delivery.
@@ -114,19 +117,14 @@ fn race(rounds: u128) {
     }
     nothing(&holder, ONE, 1 << 40);
     assert_eq!(cancelled + in_flight, rounds);
+    tell(&format!("f31: {rounds} races: {cancelled} cancelled, {in_flight} delivered"));
     assert!(cancelled > 0, "the claims were always first");
     is_whole(&caller);
 }
 
 #[test]
 fn f31_a_timer_that_is_cancelled_at_its_due_moment_is_cancelled_or_delivered_and_never_both() {
-    race(300);
-}
-
-#[test]
-#[ignore = "100,000 races"]
-fn f31_the_same_for_many_races() {
-    race(100_000);
+    race(size("TOURBILLON_RACES", 300).into());
 }
 
 fn generation(number: u128, due: UtcMillis) -> Timer {

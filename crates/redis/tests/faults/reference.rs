@@ -103,11 +103,11 @@ fn f34_d5_a_key_that_is_used_again_revives_no_old_body() {
 fn f34_d6_a_slice_follows_from_utc_and_from_no_zone() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
-    // An hour that Europe's local time has twice, and the one after it: 2026-10-25, 0:30 and 1:30 UTC.
-    let moments = [1_792_888_200_000_u64, 1_792_891_800_000];
+    // An hour that Europe's local time has twice, and two hours later: 2026-10-25, 0:30 and 2:30 UTC.
+    let moments = [1_792_888_200_000_u64, 1_792_895_400_000];
     for (number, moment) in moments.into_iter().enumerate() {
         place(&store, timer(number as u128 + 1, UtcMillis::from_millis(moment)));
-        let slice = format!("*:q:{}", moment / HOUR);
+        let slice = format!("*:q:{}", moment / (2 * HOUR));
         assert_eq!(keys(&on.server, &slice).len(), 1, "{slice}");
     }
     assert_eq!(keys(&on.server, "*:q:*").len(), 2);

@@ -1,6 +1,7 @@
 //! F-17, F-18, F-22: servers that refuse for a time, failovers, and cuts.
 
 use crate::common::*;
+use crate::crashes::behind;
 use std::thread;
 use std::time::Duration;
 use tourbillon_durable::state::Refusal;
@@ -205,6 +206,21 @@ fn f22_a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease
     end(&other, &again);
     is_whole(&other);
     is_empty(&on.server);
+}
+
+#[test]
+fn f22_requests_that_do_not_arrive_have_no_effect_and_may_be_repeated() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let (store, other) = (behind(&proxy), open(builder(), &server.url()));
+    let op = placing(timer(1, other.now() + DAY));
+    until("no connection", || pollster::block_on(store.counts()).is_ok());
+    proxy.doom(Fate::LoseRequests);
+    assert_eq!(try_apply(&store, op.clone()).unwrap_err().kind(), StoreErrorKind::Unknown);
+    assert_eq!(count(&other), 0);
+    until("a creation has no answer", || try_apply(&store, op.clone()).is_ok());
+    assert_eq!(count(&other), 1);
+    is_whole(&other);
 }
 
 #[test]

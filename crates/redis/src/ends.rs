@@ -1,0 +1,182 @@
+//! Ends of deliveries after which nothing of a timer is left: many of them in one script.
+//!
+//! The common end is that of a one-shot timer whose delivery has succeeded. Its timer goes with all of its entries, and
+//! nothing comes in its place. One script removes such timers by a command for each part of a shard. It checks each timer
+//! as the script `commit` does, and answers those that are not as they were claimed: they stay, and each of them is
+//! ended again as an operation of its own. All other ends are commits.
+
+use crate::commit::count_field;
+use crate::layout::{Layout, Part, Shard};
+use crate::shared::Core;
+use crate::stored::{Entry, Found, damaged, entries, id_bytes};
+use crate::values::{Values, number};
+use crate::words::Words;
+use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::draft::{Change, Changes, Draft};
+use tourbillon_durable::store::{Op, Outcome, StoreError};
+use tourbillon_durable::timer::TimerId;
+
+/// Timers that one script ends at most. While the server ends some of them, the client prepares the next ones.
+const AT_ONCE: usize = 128;
+
+/// An end that leaves nothing of its timer.
+struct End {
+    /// The place of the operation in its batch.
+    place: usize,
+    found: Found,
+    outcome: Outcome,
+}
+
+impl Core {
+    /// Makes those of the operations that only remove their timers. They end deliveries of different timers. Returns the
+    /// outcomes of those that were made, by their places.
+    pub(crate) async fn end_many(
+        &self,
+        ops: &[(TimerId, &Op)],
+    ) -> Result<BTreeMap<usize, Outcome>, StoreError> {
+        let shards = ops.iter().map(|(id, _)| self.shard_of_held(*id));
+        let mut places: Vec<(Shard, usize)> =
+            shards.enumerate().filter_map(|(place, shard)| Some((shard?, place))).collect();
+        places.sort_unstable();
+        // In a cluster a script has the ends of one shard.
+        let shards = places.chunk_by(|(one, _), (other, _)| !self.is_split || one == other);
+        let scripts =
+            shards.flat_map(|places| places.chunks(AT_ONCE)).map(|places| self.end_some(ops, places));
+        Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
+    }
+
+    /// Makes the operations at some places, which are in the order of their shards.
+    async fn end_some(
+        &self,
+        ops: &[(TimerId, &Op)],
+        places: &[(Shard, usize)],
+    ) -> Result<Vec<(usize, Outcome)>, StoreError> {
+        let now = self.time.now();
+        let mut ends = Vec::with_capacity(places.len());
+        for (_, place) in places {
+            if let Some((id, op)) = ops.get(*place) {
+                ends.extend(self.plain_end(*place, *id, op, now)?);
+            }
+        }
+        match ends.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.send_ends(ends).await,
+        }
+    }
+
+    /// The end that an operation is, if it only removes a timer that is known here.
+    fn plain_end(
+        &self,
+        place: usize,
+        id: TimerId,
+        op: &Op,
+        now: UtcMillis,
+    ) -> Result<Option<End>, StoreError> {
+        let Some(found) = self.held(id) else { return Ok(None) };
+        // In a cluster the note is in another shard.
+        if self.is_split && self.layout.shard_of_id(id) != found.shard {
+            return Ok(None);
+        }
+        let mut draft = Draft::new(now);
+        draft.know(&found.timer);
+        let (outcome, changes) = draft.apply(op.clone())?;
+        Ok(is_plain(&changes).then_some(End { place, found, outcome }))
+    }
+
+    async fn send_ends(&self, ends: Vec<End>) -> Result<Vec<(usize, Outcome)>, StoreError> {
+        let (keys, arguments) = parts_of(&self.layout, &ends);
+        let mut answered = self.run(|scripts| &scripts.ends, keys, arguments).await?;
+        let (mut staying, mut stays) = (Values::of(answered.rest.next()?)?, vec![false; ends.len()]);
+        while !staying.is_empty() {
+            let place = usize::try_from(number(&staying.next()?)?).unwrap_or_default();
+            let place = place.checked_sub(1).and_then(|place| stays.get_mut(place));
+            *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = true;
+        }
+        // What was kept here since the claim is of no use any more, whether the timer stays or not.
+        ends.iter().for_each(|end| self.let_go(end.found.id()));
+        let made = ends.into_iter().zip(stays).filter(|(_, stays)| !stays);
+        Ok(made.map(|(end, _)| (end.place, end.outcome)).collect())
+    }
+}
+
+/// Whether the changes only remove one timer that was read, and follow from nothing else.
+fn is_plain(changes: &Changes) -> bool {
+    let Changes { timers, absent, free, forgotten, remember, forget } = changes;
+    let guesses = absent.len() + free.len() + forgotten.len() + remember.len() + forget.len();
+    matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
+}
+
+/// What a removal removes from a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Removal {
+    /// A member from a sorted set.
+    Member,
+    /// A field from a hash.
+    Field,
+    /// One from a number in a hash.
+    Count(Vec<u8>),
+}
+
+/// The place of an end in its batch, and what is removed for it.
+type Removed = (usize, Vec<u8>);
+
+/// The keys and the arguments of the script. The ends are in the order of their shards.
+fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
+    let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
+    for (place, end) in ends.iter().enumerate() {
+        let (found, id) = (&end.found, end.found.id());
+        let mut remove = |shard, part, removal, what| {
+            removals.entry((shard, part, removal)).or_default().push((place + 1, what));
+        };
+        for entry in entries(&found.timer) {
+            match entry {
+                Entry::Key(member) => remove(found.shard, Part::Keys, Removal::Member, member),
+                Entry::Label(member) => remove(found.shard, Part::Labels, Removal::Member, member),
+                // The script removes these by itself, and a leased timer has no others.
+                _ => {}
+            }
+        }
+        let own = layout.shard_of_id(id);
+        if own != found.shard {
+            remove(own, Layout::homes_of(id), Removal::Field, id_bytes(id).to_vec());
+        }
+        remove(found.shard, Part::Counts, Removal::Count(count_field(&found.timer)), Vec::new());
+    }
+    let shards: Vec<&[End]> = ends.chunk_by(|one, other| one.found.shard == other.found.shard).collect();
+    let (mut keys, mut arguments) = (Vec::new(), Words::default());
+    arguments.push_number(shards.len() as u64);
+    for its in shards {
+        let shard = its.first().map(|end| end.found.shard).unwrap_or_default();
+        keys.extend(layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]));
+        arguments.push_number(its.len() as u64);
+        its.iter().for_each(|end| arguments.push(&id_bytes(end.found.id())));
+        its.iter().for_each(|end| arguments.push(&end.found.member));
+        its.iter().for_each(|end| arguments.push(end.found.token.as_deref().unwrap_or_default()));
+    }
+    let mut last = None;
+    for ((shard, part, removal), its) in removals {
+        // The removals of one key follow each other.
+        if last != Some((shard, part)) {
+            keys.push(layout.key(shard, part));
+            last = Some((shard, part));
+        }
+        let is_count = matches!(removal, Removal::Count(_));
+        arguments.push(match removal {
+            Removal::Member => b"r",
+            Removal::Field => b"d",
+            Removal::Count(_) => b"c",
+        });
+        arguments.push_number(keys.len() as u64);
+        if let Removal::Count(field) = &removal {
+            arguments.push(field);
+        }
+        arguments.push_number(its.len() as u64);
+        its.iter().for_each(|(timer, _)| arguments.push_number(*timer as u64));
+        if !is_count {
+            its.iter().for_each(|(_, what)| arguments.push(what));
+        }
+    }
+    (keys, arguments)
+}

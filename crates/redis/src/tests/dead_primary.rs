@@ -1,0 +1,91 @@
+//! Ends of deliveries on a cluster of which a primary is dead.
+
+use crate::RedisStore;
+use crate::connect::Connect;
+use crate::layout::{Layout, Part};
+use pollster::block_on;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, Durable};
+use tourbillon_fault::{Cluster, eventually};
+
+const SHARDS: u16 = 16;
+
+/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at most a
+/// second, and none is lost.
+#[test]
+#[ignore = "half a minute: a cluster, one of whose primaries dies"]
+fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap();
+    let store = Arc::new(block_on(RedisStore::builder("d").shards(SHARDS).open(&connect)).unwrap());
+    let layout = Layout::new("d", SHARDS);
+    let is_on_first = |id: u128| {
+        let meta = layout.key(layout.shard_of_id(TimerId::from_u128(id)), Part::Meta);
+        cluster.owner(1, cluster.slot(&String::from_utf8(meta).unwrap())) == Some(0)
+    };
+    let (dead, living): (Vec<u128>, Vec<u128>) = (1..=100).partition(|id| is_on_first(*id));
+    assert!(dead.len() >= 8 && living.len() >= 40);
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let (seen, running) =
+        (Arc::<Mutex<BTreeMap<u128, Duration>>>::default(), Arc::<Mutex<Vec<u128>>>::default());
+    let (noted, begun, may_end) = (Arc::clone(&seen), Arc::clone(&running), Arc::clone(&is_dead));
+    let waiting = dead.clone();
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let clock = Arc::clone(&store);
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let id = delivery.id.as_u128();
+        noted.lock().unwrap().insert(id, clock.now() - delivery.due);
+        begun.lock().unwrap().push(id);
+        let must_wait = waiting.contains(&id);
+        let may_end = Arc::clone(&may_end);
+        async move {
+            while must_wait && !may_end.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    };
+    let durable = Durable::builder_on(of_store).workers(16).bytes_handler("kind", handler).start().unwrap();
+    let place = |ids: &[u128], first: Duration, pause: Duration| {
+        let start = store.now() + first;
+        let timer =
+            |(nth, id): (u32, &u128)| Timer::new(TimerId::from_u128(*id), "kind", start + nth * pause);
+        let ops = (0..).zip(ids).map(timer).map(|timer| Op::Place(Box::new(timer), IfPresent::Reject));
+        drop(block_on(store.apply(ops.collect(), Durability::PowerLoss)).unwrap());
+    };
+    place(&dead[..8], Duration::ZERO, Duration::ZERO);
+    eventually("the handlers run", || running.lock().unwrap().len() == 8);
+    cluster.node_timeout(Duration::from_secs(2));
+    place(&living, Duration::from_millis(500), Duration::from_millis(100));
+    cluster.nodes[0].kill();
+    is_dead.store(true, Ordering::SeqCst);
+    let begin = Instant::now();
+    eventually("the others' timers are delivered", || {
+        let seen = seen.lock().unwrap();
+        living.iter().all(|id| seen.contains_key(id))
+    });
+    let late = {
+        let seen = seen.lock().unwrap();
+        living.iter().filter_map(|id| seen.get(id)).max().copied().unwrap_or_default()
+    };
+    drop(writeln!(
+        io::stderr(),
+        "{} timers beside ends on a dead primary: late by at most {late:?}",
+        living.len()
+    ));
+    assert!(begin.elapsed() > Duration::from_secs(4), "the timers were due while the primary was away");
+    // A second, and half of one for a busy machine.
+    assert!(late < Duration::from_millis(1_500), "{late:?}");
+    eventually("the replica has all ends", || {
+        block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
+    });
+    let stats = durable.shutdown(Duration::from_secs(20));
+    assert_eq!(stats.ends_lost, 0, "{stats:?}");
+    assert_eq!(block_on(store.check()).unwrap(), []);
+}

@@ -1,0 +1,124 @@
+//! Ends of deliveries in a batch.
+
+use super::plain;
+use crate::RedisStore;
+use redis::Value;
+use std::time::Duration;
+use tourbillon_durable::state::{Failure, Phase, Refusal};
+use tourbillon_durable::store::{Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_fault::Server;
+
+const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+const TIMERS: u128 = 700;
+
+/// Timers of two namespaces, some with a key, some with labels, some with an id of the caller's. The ids are such that most of
+/// those with a key are in another shard than their ids say.
+fn timer(store: &RedisStore, number: u128) -> Timer {
+    let is_one_of = |nth| number.is_multiple_of(nth);
+    Timer {
+        namespace: if is_one_of(3) { "a".into() } else { "b".into() },
+        key: (!is_one_of(4)).then(|| format!("key {number}").into()),
+        labels: if is_one_of(5) { vec!["x".into(), "y".into()] } else { Vec::new() },
+        has_chosen_id: is_one_of(7),
+        ..Timer::new(TimerId::from_u128(number), "kind", store.now())
+    }
+}
+
+fn apply(store: &RedisStore, ops: Vec<Op>) -> Vec<Outcome> {
+    pollster::block_on(store.apply(ops, Durability::PowerLoss)).unwrap()
+}
+
+/// The number of calls of scripts that the server has had.
+fn calls(link: &plain::Plain) -> u64 {
+    let text = match link.ask(&["INFO", "commandstats"]) {
+        Value::VerbatimString { text, .. } => text,
+        Value::BulkString(text) => String::from_utf8(text).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let of = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(":calls=")?.split(',').next()?.parse().ok()
+    };
+    of("cmdstat_evalsha").unwrap_or_default() + of("cmdstat_eval").unwrap_or_default()
+}
+
+fn many_ends(is_split: bool) {
+    let Some(server) = Server::start(&[]) else { return };
+    let link = plain::Plain::to(server.port());
+    let builder = || {
+        let builder = RedisStore::builder("d").shards(4).poll(None);
+        if is_split { builder.split() } else { builder }
+    };
+    let store = plain::open(builder(), server.port()).unwrap();
+    let other = plain::open(builder(), server.port()).unwrap();
+    let place = |number| Op::Place(Box::new(timer(&store, number)), IfPresent::Reject);
+    let _created = apply(&store, (0..TIMERS).map(place).collect());
+    std::thread::sleep(Duration::from_millis(5));
+    let mut leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
+    assert_eq!(leased.len() as u128, TIMERS);
+    leased.sort_by_key(|leased| leased.timer.id);
+    // What another process does to some of them meanwhile: it ends one, cancels one, and gives one back.
+    let token = leased[0].token;
+    let id = |number| TimerId::from_u128(number);
+    let others = vec![
+        Op::Ack(id(10), token),
+        Op::Cancel(id(11).into(), None),
+        Op::Release(id(13), token),
+        Op::Park(id(17), token, "a reason".into()),
+    ];
+    let _done = apply(&other, others);
+    let before = calls(&link);
+    let end = |Leased { timer, token }: Leased| match timer.id.as_u128() {
+        // It stays, dead.
+        20 => Op::Fail(timer.id, token, Failure { is_final: true, ..Failure::default() }),
+        n if n % 2 == 0 => Op::Ack(timer.id, token),
+        _ => Op::Skip(timer.id, token),
+    };
+    let outcomes = apply(&store, leased.into_iter().map(end).collect());
+    let needed = calls(&link) - before;
+    for (number, outcome) in (0..TIMERS).zip(&outcomes) {
+        let ended = |phase| Outcome::Ended { id: id(number), phase, next: None, skipped: 0 };
+        let wanted = match number {
+            10 | 13 | 17 => Outcome::Refused(Refusal::Stale),
+            11 => ended(Phase::Withdrawn),
+            20 => ended(Phase::Dead),
+            _ => ended(Phase::Done),
+        };
+        assert_eq!(*outcome, wanted, "timer {number}");
+    }
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+    let counts = pollster::block_on(store.counts()).unwrap();
+    let number = |phase| counts.of(phase);
+    assert_eq!((number(Phase::Pending), number(Phase::Parked), number(Phase::Dead)), (1, 1, 1), "{counts:?}");
+    assert_eq!(number(Phase::Leased), 0);
+    // A seventh has an id of its caller's, which is remembered by a commit of its own.
+    if !is_split {
+        assert!(needed < 140, "{needed} scripts for {TIMERS} ends");
+    }
+    // What is left is what the timers that stay need.
+    let clear = vec![
+        Op::Cancel(id(13).into(), None),
+        Op::Cancel(id(17).into(), None),
+        Op::Cancel(id(20).into(), None),
+    ];
+    let _cancelled = apply(&store, clear);
+    let Value::Array(keys) = link.ask(&["KEYS", "tb:{d:*"]) else { panic!("no keys") };
+    let is_of_timers = |key: &&Value| match key {
+        Value::BulkString(name) => !name.ends_with(b":meta") && !name.ends_with(b":recent"),
+        _ => true,
+    };
+    let left: Vec<_> = keys.iter().filter(is_of_timers).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn ends_in_a_batch_are_a_few_scripts_and_each_of_them_decides_for_its_timer_alone() {
+    many_ends(false);
+}
+
+#[test]
+fn ends_in_a_batch_on_shards_of_their_own() {
+    many_ends(true);
+}

@@ -1,0 +1,78 @@
+//! Servers that a store refuses.
+
+use super::plain;
+use crate::RedisStore;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use tourbillon_durable::store::{StoreErrorKind, TimerStore};
+use tourbillon_fault::Server;
+
+/// Changes the replies of a server.
+type Change = fn(&mut [u8]);
+
+/// A port behind which the replies of a server are changed.
+fn changing(port: u16, change: Change) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || pass(from, to, |_| {}));
+            thread::spawn(move || pass(server, client, change));
+        }
+    });
+    own
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        change(&mut bytes[..count]);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _closed = to.shutdown(Shutdown::Both);
+}
+
+/// Replaces what follows some bytes, as often as these are there.
+fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
+    let places: Vec<usize> =
+        bytes.windows(after.len()).enumerate().filter(|(_, its)| *its == after).map(|(at, _)| at).collect();
+    for at in places {
+        if let Some(place) = bytes.get_mut(at + after.len()..at + after.len() + by.len()) {
+            place.copy_from_slice(by);
+        }
+    }
+}
+
+/// The store on a port, with and without the checks.
+#[track_caller]
+fn is_refused(port: u16, words: &str) {
+    let builder = || RedisStore::builder("d").shards(2).poll(None);
+    let error = plain::open(builder(), port).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+    let store = plain::open(builder().unchecked(), port).unwrap();
+    pollster::block_on(store.counts()).unwrap();
+}
+
+#[test]
+fn servers_on_which_timers_are_unsafe_are_refused() {
+    let Some(server) = Server::start(&[]) else { return };
+    is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
+    // The seconds of `TIME`: the fifth digit stands for a day and more.
+    let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
+    is_refused(changing(server.port(), late), "is needed");
+    let fine = changing(server.port(), |_| {});
+    plain::open(RedisStore::builder("d").poll(None), fine).unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    is_refused(server.port(), "timers would be evicted");
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap();
+    server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
+    let newer = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap_err();
+    assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
+}

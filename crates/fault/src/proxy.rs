@@ -14,6 +14,8 @@ pub enum Fate {
     Pass,
     /// Requests pass, replies are lost.
     LoseReplies,
+    /// Requests are lost, replies pass: also messages to a subscriber.
+    LoseRequests,
     /// All are lost, and neither side sees an end: the connection is half open.
     Silence,
     /// A new connection is closed at once.
@@ -229,6 +231,7 @@ fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
         match fate {
             Fate::LoseReplies | Fate::Silence if is_reply => shared.state().lost_replies += 1,
             Fate::Silence => {}
+            Fate::LoseRequests if !is_reply => {}
             _ if to.write_all(piece).is_err() => break,
             _ => {}
         }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -26,7 +27,30 @@ pub struct Server {
     folder: TempDir,
     port: u16,
     arguments: Vec<String>,
+    shift: Option<Shift>,
     child: Option<Child>,
+}
+
+/// What a server's time of day is off by, and the library that does it.
+#[derive(Clone, Debug)]
+struct Shift {
+    seconds: i64,
+    library: String,
+    _folder: Arc<TempDir>,
+}
+
+/// Builds the library that shifts a process's time of day, in this folder; `None` without a compiler for C, which a line on
+/// standard error says then.
+fn shifting_library(folder: &Path) -> Option<String> {
+    let (source, library) = (folder.join("shift.c"), folder.join("shift.so"));
+    fs::write(&source, include_str!("shift.c")).ok()?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source);
+    let is_built = compiler.status().is_ok_and(|status| status.success());
+    if !is_built {
+        drop(writeln!(io::stderr(), "skipped a run with other clocks: there is no compiler for C (cc)"));
+    }
+    is_built.then(|| library.to_string_lossy().into_owned())
 }
 
 /// Whether there is a `redis-server`. A line on standard error says so if there is none, past the test's captured output.
@@ -54,12 +78,31 @@ impl Server {
         is_installed().then(|| Self::launch(arguments))
     }
 
+    /// Starts a server whose time of day is off by so many seconds; `None` if there is no server, or no compiler for C, which
+    /// builds what shifts the time. The monotonic clock stays.
+    #[must_use]
+    pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
+        if !is_installed() {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let library = shifting_library(folder.path())?;
+        let shift = Shift { seconds, library, _folder: Arc::new(folder) };
+        let owned = |_: &Path| arguments.iter().map(|&word| word.to_owned()).collect();
+        Some(Self::launch_in(Some(&shift), owned))
+    }
+
     /// Starts a server; one must be installed.
     pub(crate) fn launch(arguments: impl Fn(&Path) -> Vec<String>) -> Self {
+        Self::launch_in(None, arguments)
+    }
+
+    fn launch_in(shift: Option<&Shift>, arguments: impl Fn(&Path) -> Vec<String>) -> Self {
         for _ in 0..STARTS {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let arguments = arguments(folder.path());
-            let mut server = Self { folder, port: free_port(), arguments, child: None };
+            let shift = shift.cloned();
+            let mut server = Self { folder, port: free_port(), arguments, shift, child: None };
             if server.run() {
                 return server;
             }
@@ -86,6 +129,9 @@ impl Server {
             command.args(["--save", "", "--appendonly", "no"]);
             // A replica need not wait for others to come.
             command.args(["--repl-diskless-sync-delay", "0"]);
+        }
+        if let Some(Shift { seconds, library, .. }) = &self.shift {
+            command.env("LD_PRELOAD", library).env("SHIFT", seconds.to_string());
         }
         command.args(others).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().expect("redis-server starts"));

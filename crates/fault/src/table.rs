@@ -45,6 +45,10 @@ pub(crate) fn line(name: &str, row: &Row) {
         duplicates.join(", "),
         findings.lateness / 1_000,
     ));
+    row.notes.iter().for_each(|note| say(&format!("  {note}")));
+    if row.stalls > 0 {
+        say(&format!("  the machine was busy: {} times a process did not run for a second", row.stalls));
+    }
     if !row.is_clean() {
         say(row.to_string().trim_end());
     }

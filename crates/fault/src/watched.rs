@@ -1,9 +1,12 @@
 //! A primary with a replica, watched by a Sentinel.
 
-use crate::server::{Server, is_installed};
+use crate::server::Server;
 use crate::wait::eventually;
 use std::fs;
 use std::time::Duration;
+
+/// No server is taken for dead that is only slow.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A primary and its replica, and one Sentinel that decides by itself.
 #[derive(Debug)]
@@ -23,37 +26,78 @@ impl Watched {
     /// Starts the three, and waits until the replica follows and the Sentinel knows both; `None` if no server is installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
-        if !is_installed() {
-            return None;
-        }
-        let owned = || arguments.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let first = Server::launch(|_| owned());
-        let replica_of = ["--replicaof", "127.0.0.1", &first.port().to_string()].map(str::to_owned);
-        let second = Server::launch(|_| owned().into_iter().chain(replica_of.clone()).collect());
+        let first = Server::start(arguments)?;
+        let second = Server::start(&Self::following(arguments, &first.port().to_string()))?;
+        Some(Self::join(first, second))
+    }
+
+    /// The same, and the replica's time of day is off by so many seconds; `None` if there is no compiler for C, too.
+    #[must_use]
+    pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
+        let first = Server::start(arguments)?;
+        let second = Server::start_shifted(&Self::following(arguments, &first.port().to_string()), seconds)?;
+        Some(Self::join(first, second))
+    }
+
+    fn following<'a>(arguments: &[&'a str], port: &'a str) -> Vec<&'a str> {
+        [arguments, &["--replicaof", "127.0.0.1", port]].concat()
+    }
+
+    fn join(first: Server, second: Server) -> Self {
         eventually("the replica follows", || second.info("master_link_status").as_deref() == Some("up"));
         let sentinel = Server::launch(|folder| {
             let file = folder.join("sentinel.conf");
             let name = Self::NAME;
             let port = first.port();
+            let long = LONG.as_millis();
             let text = format!(
                 "sentinel monitor {name} 127.0.0.1 {port} 1\n\
-                 sentinel down-after-milliseconds {name} 60000\n\
+                 sentinel down-after-milliseconds {name} {long}\n\
                  sentinel failover-timeout {name} 6000\n"
             );
             fs::write(&file, text).expect("a file in a temporary folder");
             vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
         });
+        // It looks at roles every ten seconds otherwise. Sentinels before 7.0 have no such command.
+        drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));
         eventually("the Sentinel knows the replica", || {
             let answer = sentinel.try_query::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", Self::NAME]);
             answer.is_ok_and(|replicas| replicas.len() == 1)
         });
-        Some(Self { first, second, sentinel })
+        Self { first, second, sentinel }
     }
 
     /// Lets the Sentinel take a server for dead after this time without an answer. At the start it is a minute, so that a
     /// machine that is busy changes no roles.
     pub fn down_after(&self, time: Duration) {
-        let milliseconds = time.as_millis().to_string();
-        self.sentinel.command(&["SENTINEL", "SET", Self::NAME, "down-after-milliseconds", &milliseconds]);
+        down_after(&self.sentinel, time);
     }
+
+    /// Waits until the replica of a primary that was killed has taken over, starts the old primary again, and waits until
+    /// it follows.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than three minutes.
+    pub fn fail_over(&mut self) {
+        let Self { first, second, sentinel } = self;
+        let (old, new) = if first.pid() == 0 { (first, second) } else { (second, first) };
+        down_after(sentinel, Duration::from_secs(1));
+        eventually("the replica takes over", || new.info("role").as_deref() == Some("master"));
+        // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is empty.
+        eventually("the Sentinel names the new primary", || {
+            let address: Vec<String> = sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]);
+            address.get(1) == Some(&new.port().to_string())
+        });
+        // A new primary that is slow for a second must not be replaced by the old one either, before it follows.
+        down_after(sentinel, LONG);
+        old.restart();
+        // The Sentinel makes it a replica, which takes its time.
+        eventually("the old primary follows", || old.info("master_link_status").as_deref() == Some("up"));
+    }
+}
+
+fn down_after(sentinel: &Server, time: Duration) {
+    let milliseconds = time.as_millis().to_string();
+    sentinel.command(&["SENTINEL", "SET", Watched::NAME, "down-after-milliseconds", &milliseconds]);
 }

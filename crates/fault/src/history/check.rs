@@ -93,6 +93,8 @@ pub struct Findings {
     pub dead: u64,
     /// The greatest time from a due moment to the start of its delivery, in microseconds.
     pub lateness: u64,
+    /// The greatest time from the start of a delivery to its due moment, in microseconds: what the servers' clocks differ by.
+    pub earliness: u64,
     /// What does not hold.
     pub broken: Vec<Broken>,
 }
@@ -213,6 +215,7 @@ impl Judge<'_> {
         for delivery in &life.deliveries {
             let (due, begun) = (delivery.due.max(placed) * 1_000, delivery.begun + self.terms.wall);
             findings.lateness = findings.lateness.max(begun.saturating_sub(due));
+            findings.earliness = findings.earliness.max(due.saturating_sub(begun));
             if begun + self.terms.tolerance * 1_000 < due {
                 findings.broken.push(Broken::Early(id, due - begun));
             }

@@ -116,7 +116,7 @@ pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, 
 pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
     let begun = Instant::now();
     loop {
-        let builder = RedisStore::builder(deployment).shards(shards).poll(None);
+        let builder = RedisStore::builder(deployment).shards(shards).poll(None).unchecked();
         match ask(builder.open(&target.connect())) {
             Err(error) if error.is_transient() && begun.elapsed() < LAST_ANSWERS => {
                 thread::sleep(Duration::from_millis(50));

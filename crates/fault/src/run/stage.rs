@@ -169,12 +169,16 @@ pub struct Stage {
     pub target: Target,
     /// The length of a lease.
     pub lease: Duration,
+    /// The time for which a node takes a shard.
+    pub ttl: Duration,
     /// The handlers of a node.
     pub workers: usize,
     /// The nodes.
     pub nodes: Vec<Node>,
     /// What was not as it should be, beside the history.
     pub problems: Vec<String>,
+    /// What was measured, a line each.
+    pub notes: Vec<String>,
     /// Whether handlers send their deliveries and never return.
     pub hangs: bool,
     folder: TempDir,
@@ -197,6 +201,10 @@ pub struct Row {
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
+    /// How often a process of the run did not run for a second or longer, though the run did not stop it.
+    pub stalls: usize,
+    /// What the run measured, a line each.
+    pub notes: Vec<String>,
     /// The folder of the history, if something is wrong.
     pub kept: Option<PathBuf>,
 }
@@ -237,6 +245,20 @@ impl fmt::Display for Row {
             None => Ok(()),
         }
     }
+}
+
+/// The number of times at which a process did not run, though the run did not stop it.
+fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
+    let by_nodes = noticed.iter().filter_map(|record| match record {
+        Record::Fault(fault) => Some(fault),
+        _ => None,
+    });
+    let was_done = |fault: &Fault| {
+        let meets = |other: &Fault| other.from <= fault.until && fault.from <= other.until;
+        done.iter().any(|other| other.cause == Cause::Pause && other.node == fault.node && meets(other))
+    };
+    let of_runner = done.iter().filter(|fault| fault.cause == Cause::Pause && fault.node.is_none());
+    by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
 /// The timers of a store, their number as it counts them, and the faults of its structure.
@@ -287,9 +309,11 @@ impl Stage {
         Self {
             target,
             lease: Duration::from_secs(6),
+            ttl: Duration::from_secs(10),
             workers: 16,
             nodes: Vec::new(),
             problems: Vec::new(),
+            notes: Vec::new(),
             hangs: false,
             folder,
             shards,
@@ -314,6 +338,7 @@ impl Stage {
             name: format!("n{}", self.started),
             receiver: self.socket.clone(),
             lease: self.lease,
+            ttl: self.ttl,
             workers: self.workers,
             hangs: self.hangs,
         };
@@ -479,10 +504,12 @@ impl Stage {
             self.problems.push("the receiver did not end".to_owned());
         }
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        let stalls = stalls(&records, &faults);
         records.extend(faults.into_iter().map(Record::Fault));
         let terms = Terms { wall: wall(), tolerance: terms.tolerance.max(5), ..terms };
         let findings = check(records, &terms, end);
-        let mut row = Row { findings, problems: self.problems, took: self.begun.elapsed(), kept: None };
+        let (took, problems, notes) = (self.begun.elapsed(), self.problems, self.notes);
+        let mut row = Row { findings, problems, took, stalls, notes, kept: None };
         if !row.is_clean() {
             row.kept = Some(self.folder.keep());
         }

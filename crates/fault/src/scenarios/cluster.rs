@@ -1,7 +1,7 @@
 //! Faults of a cluster of three primaries with a replica each.
 
 use super::given::{Given, Outcome};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tourbillon_fault::history::{Cause, Terms};
 use tourbillon_fault::run::{Load, Stage, Target};
 use tourbillon_fault::{Cluster, eventually};
@@ -26,7 +26,7 @@ fn pair(given: &mut Given, cluster: &Cluster) -> (usize, usize) {
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let Some((mut cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     cluster.node_timeout(Duration::from_secs(2));
-    given.again(Duration::from_secs(8), |given| {
+    given.again(Duration::from_secs(5), |given| {
         let (primary, replica) = pair(given, &cluster);
         stage.harm(Cause::Failover, |_| {
             cluster.nodes[primary].kill();
@@ -53,6 +53,48 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
             eventually("the replica takes over", || {
                 cluster.nodes[replica].info("role").as_deref() == Some("master")
             });
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Replicas take over against the will of living primaries, and of ones that stand still and come back: without a hand-over
+/// (FORCE), and without a vote (TAKEOVER). Each change waits for the replica: nothing is lost.
+pub(super) fn forced(given: &mut Given) -> Outcome {
+    let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
+    // For twice this time a primary votes for no other replica of the same primary.
+    cluster.node_timeout(Duration::from_secs(2));
+    given.again(Duration::from_secs(4), |given| {
+        let (primary, replica) = pair(given, &cluster);
+        let (how, stands_still) = (if given.rng.bool() { "FORCE" } else { "TAKEOVER" }, given.rng.bool());
+        let time = given.up_to(Duration::from_secs(1));
+        stage.harm(Cause::Failover, |_| {
+            if stands_still {
+                cluster.nodes[primary].stop();
+            }
+            let mut asked = None::<Instant>;
+            eventually("the replica takes over", || {
+                let node = &cluster.nodes[replica];
+                let is_over = node.info("role").as_deref() == Some("master");
+                // The votes may be refused.
+                if !is_over && asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(1)) {
+                    asked = Some(Instant::now());
+                    drop(node.try_query::<redis::Value>(&["CLUSTER", "FAILOVER", how]));
+                }
+                is_over
+            });
+            if stands_still {
+                std::thread::sleep(time);
+                cluster.nodes[primary].go_on();
+            }
+            // Now and then the old primary is the primary again.
+            let follows = |one: usize, other: usize| {
+                let role = |node: usize| cluster.nodes[node].info("role");
+                let link = cluster.nodes[one].info("master_link_status");
+                role(other).as_deref() == Some("master") && link.as_deref() == Some("up")
+            };
+            eventually("one of the two follows", || follows(primary, replica) || follows(replica, primary));
         });
         stage.await_progress(10);
     });

@@ -35,10 +35,13 @@ const SCENARIOS: &[(&str, u32, Run)] = &[
     ("all data flushed", ONE, servers::flushed),
     ("connections harmed", ONE, network::harmed),
     ("network parted", ONE, network::parted),
+    ("network, one direction", ONE, network::half_parted),
     ("failover, wait", ONE, several::failover_with_wait),
     ("failover, no wait", ONE, several::failover_without),
+    ("failover, clocks", ONE, several::failover_between_clocks),
     ("cluster, killed", ONE, cluster::killed),
     ("cluster, failover", ONE, cluster::failed_over),
+    ("cluster, forced", ONE, cluster::forced),
     ("cluster, slots moved", ONE, cluster::moved),
 ];
 
@@ -68,7 +71,7 @@ fn arguments() -> Option<Arguments> {
 }
 
 /// The time that a scenario needs beside its faults, to start and to end all timers.
-const AROUND: Duration = Duration::from_secs(12);
+const AROUND: Duration = Duration::from_secs(9);
 
 pub(crate) fn main() -> ExitCode {
     let Some(Arguments { time, seed, only }) = arguments() else {
@@ -85,7 +88,11 @@ pub(crate) fn main() -> ExitCode {
     let is_meant = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let meant: Vec<_> = SCENARIOS.iter().filter(|(name, ..)| is_meant(name)).collect();
     let shares: u32 = meant.iter().map(|(_, share, _)| share).sum();
-    let around = AROUND * u32::try_from(meant.len()).unwrap_or(1);
+    // A part of the list has the minutes for its faults alone.
+    let around = match only {
+        Some(_) => Duration::ZERO,
+        None => AROUND * u32::try_from(meant.len()).unwrap_or(1),
+    };
     let each = time.saturating_sub(around) / shares.max(1);
     table::say(&format!("seed {seed}"));
     table::head();

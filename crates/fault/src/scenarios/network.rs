@@ -2,6 +2,7 @@
 
 use super::given::{Given, Outcome, SHARDS, works};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 use tourbillon_fault::history::{Cause, Terms};
@@ -17,7 +18,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     let mut stage = given.stage(Target::single(proxy.url()));
     given.begin(&mut stage, Load::default());
     given.again(Duration::from_secs(3), |given| {
-        let (kind, time) = (given.rng.u8(..5), given.up_to(Duration::from_secs(2)));
+        let (kind, time) = (given.rng.u8(..6), given.up_to(Duration::from_secs(2)));
         stage.harm(Cause::Network, |_| match kind {
             0 => {
                 proxy.delay(Duration::from_millis(100));
@@ -38,6 +39,11 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
                 proxy.doom(Fate::Silence);
                 thread::sleep(time);
             }
+            // Nothing arrives at the server any more, and what it has said does.
+            4 => {
+                proxy.doom(Fate::LoseRequests);
+                thread::sleep(time);
+            }
             _ => {
                 proxy.greet(Fate::Refuse);
                 proxy.cut();
@@ -55,7 +61,22 @@ struct Namespace {
     name: String,
     cable: String,
     server: String,
+    node: String,
 }
+
+/// The number of namespaces that were made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// What a cut stops.
+#[derive(Clone, Copy)]
+enum Cut {
+    Both,
+    ToNode,
+    ToServer,
+}
+
+/// The address of no interface: what is sent there is lost without a word.
+const NOWHERE: &str = "02:00:00:00:00:99";
 
 fn ip(words: &str) -> bool {
     let words: Vec<&str> = words.split(' ').collect();
@@ -64,14 +85,15 @@ fn ip(words: &str) -> bool {
 
 impl Namespace {
     fn new() -> Option<Self> {
-        let number = process::id() % 200;
+        // The system takes its time to remove the last one.
+        let number = (process::id() + MADE.fetch_add(1, Ordering::Relaxed)) % 200;
         let (name, cable) = (format!("tbf{number}"), format!("tbf{number}a"));
         let (server, node) = (format!("10.213.{number}.1"), format!("10.213.{number}.2"));
         if !ip(&format!("netns add {name}")) {
             return None;
         }
-        let namespace = Self { name, cable, server };
-        let Self { name, cable, server } = &namespace;
+        let namespace = Self { name, cable, server, node };
+        let Self { name, cable, server, node } = &namespace;
         let steps = [
             format!("link add {cable} type veth peer name tbfb netns {name}"),
             format!("addr add {server}/24 dev {cable}"),
@@ -83,13 +105,24 @@ impl Namespace {
         steps.iter().all(|step| ip(step)).then_some(namespace)
     }
 
-    /// Nothing passes any more, and no side gets a sign of it.
-    fn cut(&self) {
-        ip(&format!("link set {} down", self.cable));
+    /// One direction, or both: nothing passes any more, and no side gets a sign of it.
+    fn cut(&self, cut: Cut) {
+        let Self { name, cable, server, node } = self;
+        let neighbour = |address: &str| format!("neigh replace {address} lladdr {NOWHERE} nud permanent dev");
+        assert!(match cut {
+            Cut::Both => ip(&format!("link set {cable} down")),
+            Cut::ToNode => ip(&format!("{} {cable}", neighbour(node))),
+            Cut::ToServer => ip(&format!("-n {name} {} tbfb", neighbour(server))),
+        });
     }
 
-    fn heal(&self) {
-        ip(&format!("link set {} up", self.cable));
+    fn heal(&self, cut: Cut) {
+        let Self { name, cable, server, node } = self;
+        assert!(match cut {
+            Cut::Both => ip(&format!("link set {cable} up")),
+            Cut::ToNode => ip(&format!("neigh del {node} dev {cable}")),
+            Cut::ToServer => ip(&format!("-n {name} neigh del {server} dev tbfb")),
+        });
     }
 }
 
@@ -102,6 +135,15 @@ impl Drop for Namespace {
 
 /// One of three nodes is in another network, which is cut off without a word.
 pub(super) fn parted(given: &mut Given) -> Outcome {
+    part(given, &[Cut::Both])
+}
+
+/// The cut has one direction: the node's packets arrive at the server and the answers are lost, or the other way round.
+pub(super) fn half_parted(given: &mut Given) -> Outcome {
+    part(given, &[Cut::ToNode, Cut::ToServer])
+}
+
+fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
     let Some(server) = Server::start(&["--protected-mode", "no"]) else { return NO_SERVER };
     let Some(namespace) = Namespace::new() else {
         return Outcome::Skipped("no network namespaces (ip netns add)");
@@ -115,13 +157,16 @@ pub(super) fn parted(given: &mut Given) -> Outcome {
     stage.await_ready();
     stage.target = Target::single(server.url());
     stage.start_clients(Load::default(), given.seed);
+    let mut turn = 0;
     given.again(Duration::from_secs(5), |given| {
+        let cut = cuts[turn % cuts.len()];
+        turn += 1;
         // Shorter and longer than a lease.
         let time = given.up_to(stage.lease * 2).min(given.time / 2);
         stage.harm(Cause::Network, |_| {
-            namespace.cut();
+            namespace.cut(cut);
             thread::sleep(time);
-            namespace.heal();
+            namespace.heal(cut);
         });
     });
     stage.finish(Terms::default()).into()

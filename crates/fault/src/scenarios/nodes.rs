@@ -2,7 +2,7 @@
 
 use super::given::{Given, Outcome, works};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tourbillon_fault::Server;
 use tourbillon_fault::history::Terms;
 use tourbillon_fault::run::{Load, Stage, Target};
@@ -24,19 +24,30 @@ pub(super) fn quiet(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// One of three nodes is killed again and again, at 1,000 timers a second.
+/// One of three nodes is killed every ten seconds, at 1,000 timers a second.
 pub(super) fn killed(given: &mut Given) -> Outcome {
-    let load = Load { rate: 1_000, batch: 20, ..Load::default() };
+    // One of seven operations is a cancel.
+    let load = Load { rate: 1_200, batch: 20, ..Load::default() };
     let Some((_server, mut stage)) = begin(given, load) else { return NO_SERVER };
-    let pause = Duration::from_secs(10).min(given.time / 4);
-    given.again(pause, |given| {
+    let (begun, pause) = (Instant::now(), Duration::from_secs(10).min(given.time / 4));
+    let (mut kills, mut next) = (0, begun + pause);
+    while next < begun + given.time {
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        next += pause;
         let node = given.rng.usize(..stage.nodes.len());
         stage.kill(node);
+        kills += 1;
         // Now and then the place is empty for a time.
         thread::sleep(given.up_to(Duration::from_secs(1)));
         stage.start_nodes(1);
-    });
-    stage.finish(Terms::default()).into()
+    }
+    thread::sleep((begun + given.time).saturating_duration_since(Instant::now()));
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut row = stage.finish(Terms::default());
+    let rate = row.findings.acknowledged as f64 / seconds;
+    row.notes
+        .push(format!("{kills} kills in {seconds:.0} s, one every {pause:?}; {rate:.0} timers a second"));
+    row.into()
 }
 
 /// Nodes stand still for longer than their leases last.

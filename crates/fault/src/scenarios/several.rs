@@ -4,8 +4,8 @@ use super::given::{Given, Outcome};
 use std::thread;
 use std::time::Duration;
 use tourbillon_fault::history::{Cause, Terms};
-use tourbillon_fault::run::{Load, Target, moment};
-use tourbillon_fault::{Server, Watched, eventually};
+use tourbillon_fault::run::{Load, Row, Target, moment};
+use tourbillon_fault::{Server, Watched};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
@@ -14,21 +14,16 @@ const REPLICATION: u64 = 5_000_000;
 
 /// The primary of now, and its replica.
 fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
-    if watched.first.info("role").as_deref() == Some("master") {
-        (&mut watched.first, &mut watched.second)
-    } else {
-        (&mut watched.second, &mut watched.first)
-    }
+    let Watched { first, second, .. } = watched;
+    if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-fn fail_over_again_and_again(given: &mut Given, replicas: u32) -> Outcome {
-    let Some(mut watched) = Watched::start(&[]) else { return NO_SERVER };
-    watched.down_after(Duration::from_secs(1));
+fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: u32, terms: Terms) -> Row {
     let target = Target::sentinel(watched.sentinel.url(), Watched::NAME).wait_for(replicas);
     let mut stage = given.stage(target);
     given.begin(&mut stage, Load::default());
-    let mut terms = Terms::default();
-    given.again(Duration::from_secs(8), |given| {
+    let mut terms = terms;
+    given.again(Duration::from_secs(5), |given| {
         let lag = given.up_to(Duration::from_secs(1));
         let from = moment();
         stage.harm(Cause::Failover, |_| {
@@ -41,27 +36,44 @@ fn fail_over_again_and_again(given: &mut Given, replicas: u32) -> Outcome {
             }
             primary.kill();
             replica.go_on();
-            eventually("the replica takes over", || replica.info("role").as_deref() == Some("master"));
-            // Sentinel makes it a replica, which takes its time.
-            primary.restart();
-            eventually("the old primary follows", || {
-                primary.info("master_link_status").as_deref() == Some("up")
-            });
+            watched.fail_over();
         });
         if replicas == 0 {
             terms.lossy.push((from.saturating_sub(REPLICATION), moment()));
         }
         stage.await_progress(10);
     });
-    stage.finish(terms).into()
+    stage.finish(terms)
 }
 
 /// Each change waits for the replica: nothing is lost.
 pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
-    fail_over_again_and_again(given, 1)
+    let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
+    fail_over_again_and_again(given, watched, 1, Terms::default()).into()
 }
 
 /// Changes do not wait: what the replica did not have is lost, and counted.
 pub(super) fn failover_without(given: &mut Given) -> Outcome {
-    fail_over_again_and_again(given, 0)
+    let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
+    fail_over_again_and_again(given, watched, 0, Terms::default()).into()
+}
+
+/// The clocks of the two differ by three seconds: no timer is early by more than that, and nothing is lost.
+pub(super) fn failover_between_clocks(given: &mut Given) -> Outcome {
+    let shift = if given.rng.bool() { 3_i64 } else { -3 };
+    let Some(watched) = Watched::start_shifted(&[], shift) else {
+        return Outcome::Skipped("no redis-server, or no compiler for C");
+    };
+    let seconds = |server: &Server| {
+        let time: Vec<i64> = server.query(&["TIME"]);
+        time[0]
+    };
+    let differs = seconds(&watched.second) - seconds(&watched.first);
+    assert!((differs - shift).abs() <= 1, "the clocks differ by {differs} s");
+    let tolerance = shift.unsigned_abs() * 1_000;
+    let terms = Terms { tolerance, ..Terms::default() };
+    let mut row = fail_over_again_and_again(given, watched, 1, terms);
+    let early = Duration::from_micros(row.findings.earliness);
+    row.notes.push(format!("the clocks differ by {shift} s; a delivery was early by {early:?} at most"));
+    row.into()
 }

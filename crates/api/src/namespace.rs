@@ -46,7 +46,7 @@ pub struct NamespaceLimits {
     /// Whether deliveries are held back. Timers are accepted nevertheless.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub paused: bool,
-    /// Whether the beginning of a receiver's answer is kept with the timer, for people who look for a fault. Without it an
+    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault. Without it an
     /// answer is its status: a callback must not become a way to read what a host behind the service answers.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub keep_answers: bool,

@@ -17,8 +17,8 @@ const AFTER_HELP: &str = "\
 A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.
 `tourbillond config` prints all settings with their origins, in the form of a file.
 
-The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable or the
-file is wrong. SIGHUP reads the tokens and the certificate again.";
+The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable, the file
+or a file that a setting names is wrong. SIGHUP reads the tokens and the certificate again.";
 
 /// The flag of a setting.
 fn flag_of(setting: &Setting) -> Arg {
@@ -118,8 +118,9 @@ pub fn main() -> ExitCode {
     match run(&command().get_matches()) {
         Ok(code) => code,
         Err(error) => {
+            let is_of_setting = error.is::<ConfigError>();
             log(error);
-            ExitCode::FAILURE
+            if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -142,10 +142,10 @@ async fn serve(config: &Config) -> Outcome {
         (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
         _ => None,
     };
+    let mut settings = config.settings()?;
     let listeners = Listeners::bind(&config.listen).await;
     let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
     let addresses = listeners.addresses()?;
-    let mut settings = config.settings()?;
     settings.caller.guard.own.extend(&addresses);
     settings.over_tls = tls.is_some() || config.behind_proxy;
     if settings.telemetry.endpoint.is_some() {

@@ -8,7 +8,6 @@ use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
 use crate::service::{Namespace, allows_host};
 use crate::telemetry::{Span, Telemetry};
 use crate::work::{BLOCKED, StoredCallback, read};
-use core::fmt::Write as _;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +15,7 @@ use tourbillon_api::Moment;
 use tourbillon_callback::{Answer, Attempt, Callback, Caller, Failure, Outcome, Refusal, Rules, Secret};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The number of bytes of an answer that are kept with an error.
+/// The number of bytes of an answer that are kept with an attempt.
 const HEAD: usize = 256;
 
 /// Sends callbacks.
@@ -82,7 +81,8 @@ impl Callbacks {
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                Verdict::Retry { error: shown(&failure, keeps_answers).into(), after: retry_after }
+                // Without the beginning of the answer: people see errors that may not see answers.
+                Verdict::Retry { error: failure.to_string().into(), after: retry_after }
             }
             Outcome::Gone(_) => Verdict::Dead(format!("{GONE}: it wants no more callbacks").into()),
             Outcome::Blocked(reason) => {
@@ -191,18 +191,6 @@ fn head(answer: &Answer) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
     let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     head.trim_end().to_owned()
-}
-
-/// A failure, with the beginning of the answer if answers are kept.
-fn shown(failure: &Failure, keeps_answers: bool) -> String {
-    let mut text = failure.to_string();
-    if let Failure::Status(answer) = failure
-        && keeps_answers
-        && !answer.head.is_empty()
-    {
-        let _a_string_takes_it = write!(text, ": {}", head(answer));
-    }
-    text
 }
 
 /// The secrets that sign at this moment.

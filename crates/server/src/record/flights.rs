@@ -282,6 +282,11 @@ impl Flights {
         inner.pasts.interrupted(id, at);
     }
 
+    /// Forgets the pasts of a namespace.
+    pub(crate) fn forget(&self, namespace: &str) {
+        self.lock().pasts.forget(namespace);
+    }
+
     // --- What is shown ---
 
     /// The past of a timer, and its attempt under way.

@@ -90,6 +90,13 @@ impl Ring {
         Some((self.entries.get(&id)?.touched, id))
     }
 
+    /// Forgets the timers of a namespace.
+    fn forget(&mut self, namespace: &str) {
+        let of_it = self.entries.iter().filter(|(_, entry)| *entry.known.namespace == *namespace);
+        let ids: Vec<TimerId> = of_it.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| drop(self.remove(id)));
+    }
+
     /// Forgets what is too much.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
@@ -180,6 +187,12 @@ impl Pasts {
         detail: Option<&str>,
     ) {
         self.change(id, false, Some(known), |entry| entry.end = Some((at, how, detail.map(Into::into))));
+    }
+
+    /// Forgets the timers of a namespace.
+    pub(super) fn forget(&mut self, namespace: &str) {
+        self.attempted.forget(namespace);
+        self.withdrawn.forget(namespace);
     }
 
     pub(super) fn get(&self, id: TimerId) -> Option<&Entry> {

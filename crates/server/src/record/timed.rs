@@ -76,6 +76,10 @@ impl TimerStore for Timed {
         self.store.now()
     }
 
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        self.store.fresh_id(namespace, key)
+    }
+
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
         timed(self.store.apply(ops, durability), &self.times.apply)
     }
@@ -139,6 +143,14 @@ impl TimerStore for Timed {
 
     fn leave(&self) -> Answer<'_, ()> {
         self.store.leave()
+    }
+
+    fn parts(&self) -> u32 {
+        self.store.parts()
+    }
+
+    fn part_of(&self, id: TimerId) -> u32 {
+        self.store.part_of(id)
     }
 
     fn is_transactional(&self) -> bool {

@@ -68,8 +68,13 @@ impl Service {
                     () = stop.begun() => return,
                 }
                 let Some(service) = inner.upgrade().map(Self) else { return };
+                let before = service.namespaces().all();
                 // What is known stays while the servers do not answer.
                 if service.namespaces().renew().await.unwrap_or(false) {
+                    let now = service.namespaces().all();
+                    now.keys()
+                        .filter(|name| !before.contains_key(*name))
+                        .for_each(|name| service.flights().forget(name));
                     service.deliveries().look_everywhere();
                 }
             }

@@ -61,6 +61,10 @@ impl Service {
                 Ok(is_new)
             })
             .await?;
+        if is_new {
+            // Those of a former namespace of this name.
+            self.flights().forget(name);
+        }
         Ok((is_new, self.show_namespace(name).await?))
     }
 

@@ -51,6 +51,10 @@ impl<G: Guard> TimerStore for Forwarding<G> {
         self.store.now()
     }
 
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        self.store.fresh_id(namespace, key)
+    }
+
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
         let cancellations = ops.iter().filter(|op| matches!(op, Op::Cancel(..))).count();
         self.guard.answer(Call::Change, cancellations as u64, || self.store.apply(ops, durability))

@@ -47,6 +47,7 @@ fn a_wrong_setting_ends_the_program_with_its_place() {
         (&["--config", "missing.toml"], "missing.toml"),
         (&["--drain", "10"], "--drain: \"10\" is not a time"),
         (&["--darin", "10s"], "--drain"),
+        (&["--callbacks-certificates", "missing.pem"], "missing.pem"),
     ] {
         let ended = run(folder.path(), &[&["serve"], arguments].concat());
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}");

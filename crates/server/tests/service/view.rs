@@ -144,6 +144,58 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     assert_eq!(rig.send("GET", &past(&unknown), Value::Null).await.0, StatusCode::NOT_FOUND);
 }
 
+/// Readers see all of a past but the answers. So nothing else in it may repeat an answer, nor may the timer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_of_a_receiver_is_in_no_error() {
+    let rig = Rig::start().await;
+    rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
+    let receiver = Rough::start(Manner::answer("500 Bad", "")).await;
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 20 }, "attempts": 2 });
+    let timer = json!({ "callback": { "url": receiver.url() }, "policy": policy });
+    let id = rig.send("POST", TIMERS, timer).await.1["id"].clone();
+    let mut of_it = eventually("the attempts", async || {
+        let (_, past) = rig.send("GET", &past(&id), Value::Null).await;
+        // An attempt is in the past before its end is known.
+        let attempts = past["attempts"].as_array()?;
+        let are_over = attempts.len() == 2 && attempts.iter().all(|attempt| attempt["error"].is_string());
+        (past["end"].is_object() && are_over).then_some(past)
+    })
+    .await;
+    for attempt in of_it["attempts"].as_array_mut().unwrap() {
+        assert_eq!(attempt.as_object_mut().unwrap().remove("answer"), Some(json!("not today")));
+        assert_eq!(attempt["error"], "the receiver answered 500 Internal Server Error");
+    }
+    let path = format!("/v1/namespaces/default/ids/{}", id.as_str().unwrap());
+    for shown in [of_it, rig.send("GET", &path, Value::Null).await.1] {
+        assert!(shown.to_string().contains("500") && !shown.to_string().contains("not today"), "{shown}");
+    }
+}
+
+/// The pasts of a namespace are not those of another one that gets the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_is_made_anew_has_no_pasts() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let make = async || inside.send("PUT", "/v1/namespaces/n", json!({})).await.status;
+    assert_eq!(make().await, 201);
+    let timer = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
+    let placed = inside.send("PUT", "/v1/namespaces/n/timers/k", timer).await.json();
+    assert!(inside.send("DELETE", "/v1/namespaces/n/timers/k", Value::Null).await.status.is_success());
+    let (by_key, by_id) = (
+        "/v1/namespaces/n/timers/k/past".to_owned(),
+        format!("/v1/namespaces/n/ids/{}/past", placed["id"].as_str().unwrap()),
+    );
+    for path in [&by_key, &by_id] {
+        inside.until(path, |past| past["end"]["how"] == "cancelled").await;
+    }
+    assert!(inside.send("DELETE", "/v1/namespaces/n", Value::Null).await.status.is_success());
+    assert_eq!(make().await, 201);
+    for path in [&by_key, &by_id] {
+        let answer = inside.send("GET", path, Value::Null).await;
+        assert_eq!(answer.status, 404, "{path} shows {}", answer.json());
+    }
+}
+
 /// A holder dies with a lease; the service ends the lease, and the past says why the receiver may get the timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_whose_process_died_is_shown_as_the_cause() {

@@ -93,7 +93,7 @@ fn build_java() -> Built {
     let arguments = vec!["-cp".into(), class_path, "Turn".into()];
     let netty = netty.to_string_lossy().split(':').map(version_of_jar).collect::<Vec<_>>().join(", ");
     let versions = BTreeMap::from([
-        ("Java".to_owned(), output(Command::new("javac").arg("-version"))?),
+        ("Java".to_owned(), java_version()?),
         ("Netty".to_owned(), netty),
     ]);
     Ok(Start {
@@ -104,6 +104,12 @@ fn build_java() -> Built {
         arguments,
         versions,
     })
+}
+
+/// The version of the virtual machine that runs the turns, which need not be that of the compiler.
+fn java_version() -> Result<String, String> {
+    let version = output(Command::new("java").arg("--version"))?;
+    Ok(version.lines().next().unwrap_or_default().to_owned())
 }
 
 fn netty() -> Result<OsString, String> {

@@ -100,9 +100,9 @@ fn offsets(sizes: Sizes) -> Vec<u64> {
 
 fn figures(sizes: Sizes, record: &Record, before: Usage, after: Usage) -> Figures {
     let all = record.sorted();
-    let at = |part: f64| all[(part * (all.len() - 1) as f64) as usize] as f64 * 1e-6;
-    let switches = (after.switches - before.switches) as f64 * 1e3 / sizes.timers as f64;
-    [at(0.5), at(0.99), at(0.999), at(1.0), (after.cpu - before.cpu).as_secs_f64(), switches]
+    let at = |per_mille: usize| all[(all.len() - 1) * per_mille / 1_000] as f64 * 1e-6;
+    let switches = after.switches.saturating_sub(before.switches) as f64 * 1e3 / sizes.timers as f64;
+    [at(500), at(990), at(999), at(1_000), (after.cpu - before.cpu).as_secs_f64(), switches]
 }
 
 /// Sleeps until all timers have fired. Returns the use of the process since `before`.

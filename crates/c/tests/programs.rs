@@ -44,6 +44,11 @@ fn driven() {
     program("driven");
 }
 
+#[test]
+fn loops() {
+    program("loops");
+}
+
 fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }
@@ -216,7 +221,7 @@ fn await_end(mut stream: &TcpStream) {
     }
 }
 
-fn serve_and_close(command: Command, idle: Duration) {
+fn serve_and_close(command: Command, idle: Duration) -> String {
     const IDLE: usize = 30;
     let server = Server::start(command, idle, IDLE + 3);
     let (was_echoed, talked) = thread::scope(|scope| {
@@ -245,16 +250,38 @@ fn serve_and_close(command: Command, idle: Duration) {
     }
     drop(server.connect());
     let summary = server.finish();
-    assert!(summary.starts_with("accepted 33,") && summary.ends_with("timers alive 0\n"), "{summary}");
+    assert!(summary.contains("accepted 33,") && summary.ends_with("timers alive 0\n"), "{summary}");
     if was_kept {
         assert!(summary.contains("echoed bytes 200225, closed idle 31, closed by peer 2,"), "{summary}");
     } else {
         eprintln!("this machine was too busy to show that an active connection is kept");
     }
+    summary
 }
 
 fn example() -> PathBuf {
     compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
+}
+
+/// Each of the two loops served its part of the connections that the first one accepted.
+fn assert_shared(summary: &str) {
+    assert!(summary.starts_with("loop 0 served 17\nloop 1 served 16\n"), "{summary}");
+}
+
+#[test]
+fn the_server_with_loops_closes_idle_connections_and_no_other() {
+    if has("cc") {
+        let program = compile(&root().join("examples/loops_server.c"), "loops_server", Link::Static);
+        assert_shared(&serve_and_close(Command::new(program), Duration::from_millis(500)));
+    }
+}
+
+#[test]
+fn the_server_with_loops_is_clean_under_valgrind() {
+    if has("cc") && has("valgrind") {
+        let program = compile(&root().join("examples/loops_server.c"), "loops_server_valgrind", Link::Shared);
+        assert_shared(&serve_and_close(under_valgrind(&program), Duration::from_millis(1_500)));
+    }
 }
 
 #[test]

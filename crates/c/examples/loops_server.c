@@ -1,6 +1,6 @@
-// An echo server with several epoll loops, each on a thread of its own: the first loop accepts, and all of them serve. A
-// connection has a timer, which lives on the shard of the connection's loop: arming it anew takes a few nanoseconds and no
-// call to the system, and its callback is called in the turn of that loop. The engine has no threads.
+// An echo server with several epoll loops, each on a thread of its own: the first loop accepts, and all of them serve.
+// A connection has a timer, which lives on the shard of the connection's loop: arming it anew takes a few nanoseconds
+// and no call to the system, and its callback is called in the turn of that loop. The engine has no threads.
 //
 //   cargo build --release -p tourbillon-c
 //   cd crates/c

@@ -43,8 +43,8 @@
  *   events of timers      none is polled, not even one that     never returned                it was not armed, and no event
  *   and tasks             waits in the queue                                                  of it waits
  *
- * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer that
- * is due in the present turn, and whose callback has not begun, is cancelled as any other. From other threads it may.
+ * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer
+ * that is due in the present turn, and whose callback has not begun, is cancelled as any other.
  *
  * So a one-shot ends in exactly one way: TB_CANCELLED, its callback or its event, or its return by tb_engine_shutdown;
  * then its `user` is the caller's again. After tb_timer_arm, tb_timer_disarm, tb_timer_free, tb_task_stop or
@@ -84,8 +84,8 @@
  * OWNERSHIP
  *
  * tb_engine_free, tb_timer_free, tb_task_free and tb_loop_free free the handles from tb_engine_create, tb_timer_create,
- * tb_every and tb_loop_create. Timers, tasks and loops may be freed after their engine. Strings and descriptors belong to
- * the library. Keys are copied.
+ * tb_every and tb_loop_create. Timers, tasks and loops may be freed after their engine. Strings and descriptors belong
+ * to the library. Keys are copied.
  * The key in a polled event belongs to the library, and lives until the thread polls again. The caller owns nothing
  * else.
  *
@@ -328,9 +328,10 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by id
-// and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the engine runs, so they may
-// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by
+// id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
+// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
+// returned + pending.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -553,9 +554,9 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
                            int *fd);
 
 // Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
-// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a
-// loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or from
-// before the first, fire in this loop's turns.
+// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
+// from before the first, fire in this loop's turns.
 enum tb_status tb_loop_create(const struct tb_engine *engine,
                               uint32_t index,
                               struct tb_loop **looped);
@@ -566,22 +567,24 @@ enum tb_status tb_loop_create(const struct tb_engine *engine,
 enum tb_status tb_loop_fd(const struct tb_loop *looped,
                           int *fd);
 
-// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it, such
-// as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It must
-// make the present poll or the next one return at once, must not block, and must not use this loop. It may be called
-// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
+// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
+// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
+// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
+// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
 // finds the timer in its next turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
                                tb_wake wake,
                                void *user);
 
-// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must turn
-// at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each poll.
+// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
+// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
+// poll.
 enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
                                      uint64_t *deadline_ns);
 
-// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and -1
-// if nothing is pending. `epoll_pwait2` takes finer timeouts.
+// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
+// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
+// read before slow callbacks makes the poll longer by their time: read it anew then.
 enum tb_status tb_loop_timeout(const struct tb_loop *looped,
                                uint64_t now_ns,
                                int *timeout_ms);
@@ -590,18 +593,18 @@ enum tb_status tb_loop_timeout(const struct tb_loop *looped,
 // rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
 // since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due costs some ten nanoseconds.
 //
-// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last turn
-// fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may not use
-// this loop (`TB_BUSY`).
+// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
+// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
+// not use this loop (`TB_BUSY`).
 enum tb_status tb_loop_turn(const struct tb_loop *looped,
                             uint64_t now_ns,
                             size_t budget,
                             int *more);
 
-// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost: timers
-// of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the same
-// index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the next
-// `tb_loop_create`. May come after `tb_engine_free`.
+// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
+// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
+// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
+// next `tb_loop_create`. May come after `tb_engine_free`.
 enum tb_status tb_loop_free(struct tb_loop *looped);
 
 // As `tb_schedule_at`, on the shard of loop `index`: the callback is called on that loop's thread. For a thread that

@@ -1,7 +1,7 @@
 //! The loops of a program that turn an engine's shards.
 //!
-//! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and each
-//! call compares the number of the calling thread with the owner's, which is a load from the thread's local storage.
+//! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and
+//! each call compares the number of the calling thread with the owner's, which is a load from the thread's local storage.
 //! A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go to the
 //! loop of the first one.
 //!
@@ -105,9 +105,9 @@ fn index_of(direct: &Direct, index: u32) -> Result<usize, Failure> {
 }
 
 /// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
-/// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if a
-/// loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or from
-/// before the first, fire in this loop's turns.
+/// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+/// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
+/// from before the first, fire in this loop's turns.
 ///
 /// # Safety
 ///
@@ -166,10 +166,10 @@ impl Waker {
     }
 }
 
-/// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it, such
-/// as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It must
-/// make the present poll or the next one return at once, must not block, and must not use this loop. It may be called
-/// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
+/// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
+/// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
+/// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
+/// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
 /// finds the timer in its next turn.
 ///
 /// # Safety
@@ -189,8 +189,9 @@ pub unsafe extern "C" fn tb_loop_wake_by(
     })
 }
 
-/// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must turn
-/// at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each poll.
+/// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
+/// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
+/// poll.
 ///
 /// # Safety
 ///
@@ -208,8 +209,9 @@ pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_
     })
 }
 
-/// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and -1
-/// if nothing is pending. `epoll_pwait2` takes finer timeouts.
+/// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
+/// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
+/// read before slow callbacks makes the poll longer by their time: read it anew then.
 ///
 /// # Safety
 ///
@@ -238,9 +240,9 @@ pub unsafe extern "C" fn tb_loop_timeout(
 /// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
 /// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due costs some ten nanoseconds.
 ///
-/// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last turn
-/// fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may not use
-/// this loop (`TB_BUSY`).
+/// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
+/// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
+/// not use this loop (`TB_BUSY`).
 ///
 /// # Safety
 ///
@@ -266,10 +268,10 @@ pub unsafe extern "C" fn tb_loop_turn(
     })
 }
 
-/// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost: timers
-/// of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the same
-/// index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the next
-/// `tb_loop_create`. May come after `tb_engine_free`.
+/// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
+/// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
+/// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
+/// next `tb_loop_create`. May come after `tb_engine_free`.
 ///
 /// # Safety
 ///

@@ -145,7 +145,48 @@ fn the_header_compiles_as_c_and_cpp() {
     }
 }
 
-// --- The example ---
+// --- The benchmark ---
+
+/// Whether pkg-config knows the peers; prints a line if it does not.
+fn has_peers() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "libuv", "libevent"]).status();
+    let has = found.is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("libuv or libevent is not installed: a test is skipped");
+    }
+    has
+}
+
+/// At tiny sizes, so that it does not rot: each contestant checks what its calls did.
+#[test]
+fn the_benchmark_beside_libuv_and_libevent_runs() {
+    if !has("cc") || !has_peers() {
+        return;
+    }
+    let mut pkg_config = Command::new("pkg-config");
+    let flags = run(pkg_config.args(["--cflags", "--libs", "libuv", "libevent"])).stdout;
+    let flags = String::from_utf8(flags).unwrap();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-o"]);
+    command.arg(&program).arg(root().join("benches/peers.c")).arg("-I").arg(root().join("include"));
+    command.arg(libraries().join("libtourbillon_c.a")).args(flags.split_whitespace());
+    run(command.args(["-lpthread", "-ldl", "-lm"]));
+    let output = run_once(&program, &[OsStr::new("quick")]);
+    for row in ["arm ", "arm100k", "shot", "among", "refresh", "expiry"] {
+        let count = output.lines().filter(|line| line.starts_with(row)).count();
+        let expected = if row == "expiry" {
+            20
+        } else if row == "among" {
+            4
+        } else {
+            5
+        };
+        assert_eq!(count, expected, "{row}: {output}");
+    }
+}
+
+// --- The examples ---
 
 /// The server, until it is dropped.
 struct Server {

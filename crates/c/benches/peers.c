@@ -22,6 +22,7 @@
 //   shot       A one-shot in 5 s, before the million others that are pending, due in 100 to 200 s: schedule and cancel.
 //   among      A one-shot in 100 to 200 s among a million others like it: schedule and cancel.
 //   refresh    One timer of a million, at random, each armed for 100 s: arm it for 101 s.
+//   turn       Of tourbillon alone: a turn at which nothing is due, and the next deadline, as after a poll for a packet.
 //   expiry     A million timers that are due within 2 s, in random order: the CPU time of the process from the first
 //              deadline to the last callback, and the lateness by CLOCK_MONOTONIC. Each callback writes one random word.
 //
@@ -80,12 +81,13 @@ struct row {
     int is_uniform;      // The length of the operation's timer is like that of the pending ones.
     int is_refresh;
     uint64_t length_ns;  // Otherwise this length.
+    int is_turn;         // Turns, and no timers.
 };
 
 static const struct row rows[] = {
-    {"arm", "ns", 0, 0, 0, 0, 5 * SECOND},      {"arm100k", "ns", 1, 0, 0, 0, 5 * SECOND},
-    {"shot", "ns", 2, 1, 0, 0, 5 * SECOND},     {"among", "ns", 2, 1, 1, 0, 0},
-    {"refresh", "ns", 2, 0, 0, 1, 101 * SECOND},
+    {"arm", "ns", 0, 0, 0, 0, 5 * SECOND, 0},      {"arm100k", "ns", 1, 0, 0, 0, 5 * SECOND, 0},
+    {"shot", "ns", 2, 1, 0, 0, 5 * SECOND, 0},     {"among", "ns", 2, 1, 1, 0, 0, 0},
+    {"refresh", "ns", 2, 0, 0, 1, 101 * SECOND, 0}, {"turn", "ns", 1, 0, 0, 0, 0, 1},
 };
 
 static size_t pending_of(const struct row *row) {
@@ -215,7 +217,11 @@ static void ours_run(void *state, const struct row *row) {
         for (int i = 0; i < GROUP; i++) {
             uint64_t length = row->is_uniform ? far_ns(&ours->random) : row->length_ns, deadline = ours->now + length;
             tb_outcome outcome = TB_CANCELLED;
-            if (row->is_refresh) {
+            if (row->is_turn) {
+                uint64_t next;
+                CHECK(tb_loop_turn(ours->loop, ours->now, 1024, NULL) == TB_OK);
+                CHECK(tb_loop_next_deadline(ours->loop, &next) == TB_OK && next > ours->now);
+            } else if (row->is_refresh) {
                 CHECK(tb_timer_arm_at(ours->timers[random_of(&ours->random) % pending], deadline) == TB_OK);
             } else if (row->is_shot) {
                 uint64_t id;
@@ -540,7 +546,7 @@ static void measure(const struct row *row, int rounds) {
     static struct times times[CONTESTANTS];
     void *states[CONTESTANTS] = {NULL};
     for (size_t i = 0; i < CONTESTANTS; i++) {
-        if (!contestants[i].is_common || !row->is_uniform) {
+        if (row->is_turn ? i == 0 : !contestants[i].is_common || !row->is_uniform) {
             states[i] = contestants[i].set_up(row);
         }
     }
@@ -559,7 +565,7 @@ static void measure(const struct row *row, int rounds) {
     for (size_t i = 0; i < CONTESTANTS; i++) {
         if (states[i] != NULL) {
             contestants[i].tear_down(states[i], row);
-            print(row->name, contestants[i].name, "ns", &times[i], rounds);
+            print(row->name, contestants[i].name, row->unit, &times[i], rounds);
         }
     }
 }

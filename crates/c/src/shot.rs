@@ -31,7 +31,7 @@ pub(crate) enum Place {
 }
 
 /// Schedules a one-shot. Returns its id. Only an engine with loops has other places than `Here`.
-#[inline]
+#[inline(always)]
 pub(crate) fn place(
     engine: &tb_engine,
     place: Place,

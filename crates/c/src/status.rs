@@ -63,6 +63,8 @@ impl Failure {
         Self { status, message: message.into() }
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn null(what: &str) -> Self {
         Self::new(tb_status::TB_NULL, format!("{what} is null"))
     }
@@ -127,13 +129,27 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C. A failure leaves its message, and a panic ends here.
+/// Runs a call from C. A failure leaves its message, and a panic ends here. All that a failure needs is elsewhere: a call
+/// that succeeds has a small frame.
+#[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
-    let failure = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(())) => return tb_status::TB_OK,
-        Ok(Err(failure)) => failure,
-        Err(panic) => Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))),
-    };
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => tb_status::TB_OK,
+        Ok(Err(failure)) => fail(failure),
+        Err(panic) => fail_by(panic),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fail_by(panic: Box<dyn Any + Send>) -> tb_status {
+    fail(Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))))
+}
+
+/// Leaves the message of a failure.
+#[cold]
+#[inline(never)]
+fn fail(failure: Failure) -> tb_status {
     let mut bytes = failure.message.into_owned().into_bytes();
     bytes.retain(|&byte| byte != 0);
     let message = CString::new(bytes).unwrap_or_default();

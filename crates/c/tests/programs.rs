@@ -173,15 +173,10 @@ fn the_benchmark_beside_libuv_and_libevent_runs() {
     command.arg(libraries().join("libtourbillon_c.a")).args(flags.split_whitespace());
     run(command.args(["-lpthread", "-ldl", "-lm"]));
     let output = run_once(&program, &[OsStr::new("quick")]);
-    for row in ["arm ", "arm100k", "shot", "among", "refresh", "expiry"] {
+    let rows =
+        [("arm ", 5), ("arm100k", 5), ("shot", 5), ("among", 4), ("refresh", 5), ("turn", 1), ("expiry", 20)];
+    for (row, expected) in rows {
         let count = output.lines().filter(|line| line.starts_with(row)).count();
-        let expected = if row == "expiry" {
-            20
-        } else if row == "among" {
-            4
-        } else {
-            5
-        };
         assert_eq!(count, expected, "{row}: {output}");
     }
 }

@@ -13,6 +13,12 @@
 //! | K3: `wake` without Release | none: a model passes the light fence, which releases the push as well |
 //! | K3: `withdraw` without Acquire | `push_lowers_the_word` |
 //! | a loop is not woken | all but `push_lowers_the_word` and the three without a poll |
+//! | W1: a loop that has moved does not note its thread | `a_loop_moves_while_its_former_thread_arms`, `a_station_joins_while_the_loop_reads_the_words_that_it_knows` |
+//! | W1: it notes its thread after it has read the word | the same two |
+//! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop` |
+//! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
+//! | N1: `join` wakes nobody | both models of a station that joins |
+//! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |
 
 use super::model;
 use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
@@ -24,7 +30,7 @@ use crate::lockfree::parker::Notified;
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::{Cancel, Claim};
-use crate::shard::{Crew, CrewSettings, Leaders, Left, Presence, Station, StationShared};
+use crate::shard::{Crew, CrewSettings, Leaders, Left, Presence, Seat, Station, StationShared};
 use crate::system::clock::{EngineClock, ManualClock};
 use crate::system::scheduling::Scheduling;
 use core::time::Duration;
@@ -75,20 +81,13 @@ impl World {
         world
     }
 
-    /// Notes that the loop runs on the calling thread, which is woken by its unpark.
-    fn come_here(&self) {
-        let roster = &self.crew.settings().roster;
-        let here = thread::current();
-        roster.wake_by(0, StdArc::new(move || here.unpark()));
-        roster.come_here(0);
-    }
-
-    /// Runs the loop on a thread of its own, until `last` timers have fired.
-    fn spawn_loop(self: &StdArc<Self>, last: u64) -> thread::JoinHandle<()> {
+    /// Runs the loop on a thread of its own, which is woken by its unpark, until `last` timers have fired.
+    fn spawn_loop(self: &StdArc<Self>, mut seat: Seat, last: u64) -> thread::JoinHandle<()> {
         let world = StdArc::clone(self);
         thread::spawn(move || {
-            world.come_here();
-            world.run(last);
+            let here = thread::current();
+            world.crew.settings().roster.wake_by(0, StdArc::new(move || here.unpark()));
+            world.run(&mut seat, last);
         })
     }
 
@@ -111,18 +110,24 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
+    /// The turns of a loop that has not turned before.
     fn turn(&self) {
-        while self.crew.turn_loop(0, NOW, BUDGET) == Left::More {}
+        self.turn_by(&mut Seat::new(0));
     }
 
-    /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken.
-    fn run(&self, last: u64) {
+    fn turn_by(&self, seat: &mut Seat) {
+        while self.crew.turn_loop(seat, (NOW, BUDGET), || {}) == Left::More {}
+    }
+
+    /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken. The
+    /// calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
+    fn run(&self, seat: &mut Seat, last: u64) {
         loop {
-            self.turn();
+            self.turn_by(seat);
             if self.fired() == last {
                 return;
             }
-            match self.crew.next_look(0) {
+            match self.crew.next_look(seat, || {}) {
                 Some(look) if look <= NOW => thread::yield_now(),
                 _ => thread::park(),
             }
@@ -161,7 +166,7 @@ impl Fire for World {
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
         let world = World::joined();
-        let looped = world.spawn_loop(1);
+        let looped = world.spawn_loop(Seat::new(0), 1);
         world.arm(DUE);
         looped.join().unwrap();
         world.end();
@@ -176,7 +181,7 @@ fn an_arming_elsewhere_races_with_a_standing_announcement() {
         let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
         world.schedule(&mut lane, &mut magazines, AHEAD);
         world.turn();
-        let looped = world.spawn_loop(1);
+        let looped = world.spawn_loop(Seat::new(0), 1);
         world.schedule(&mut lane, &mut magazines, DUE);
         looped.join().unwrap();
         world.end();
@@ -201,7 +206,7 @@ fn two_armings_elsewhere_race_with_each_other() {
         world.schedule(&mut lane, &mut magazines, DUE);
         elsewhere.join().unwrap();
         assert!((1..=2).contains(&world.shared.parker.unparks()), "woken too often, or never");
-        assert_eq!(world.crew.next_look(0), Some(DUE), "the earlier moment was lost");
+        assert_eq!(world.crew.next_look(&Seat::new(0), || {}), Some(DUE), "the earlier moment was lost");
         world.turn();
         assert_eq!(world.fired(), 2);
         world.end();
@@ -216,8 +221,9 @@ fn push_lowers_the_word() {
         world.turn();
         let looped = StdArc::clone(&world);
         let looped = thread::spawn(move || {
-            if looped.crew.next_look(0).is_some() {
-                let _ = looped.crew.turn_loop(0, NOW, BUDGET);
+            let mut seat = Seat::new(0);
+            if looped.crew.next_look(&seat, || {}).is_some() {
+                let _ = looped.crew.turn_loop(&mut seat, (NOW, BUDGET), || {});
                 assert_eq!(looped.fired(), 1, "the turn at the lowered moment missed the ticket");
             }
         });
@@ -253,10 +259,9 @@ fn a_cancel_elsewhere_races_with_a_turn() {
 #[test]
 fn a_loop_moves_while_its_former_thread_arms() {
     model("a_loop_moves_while_its_former_thread_arms", || {
-        let world = World::joined();
-        world.crew.settings().roster.come_here(0);
-        world.turn();
-        let looped = world.spawn_loop(1);
+        let (world, mut seat) = (World::joined(), Seat::new(0));
+        world.turn_by(&mut seat);
+        let looped = world.spawn_loop(seat, 1);
         world.arm(DUE);
         looped.join().unwrap();
         world.end();
@@ -270,11 +275,12 @@ fn a_loop_ends_while_a_timer_is_armed() {
         let world = World::joined();
         let roster = &world.crew.settings().roster;
         assert!(roster.take_place(0) && !roster.take_place(0), "one loop has a place");
-        roster.come_here(0);
-        world.turn();
+        let mut seat = Seat::new(0);
+        world.turn_by(&mut seat);
+        drop(seat);
         roster.leave_place(0);
         assert!(roster.take_place(0), "the place was not left");
-        let looped = world.spawn_loop(1);
+        let looped = world.spawn_loop(Seat::new(0), 1);
         world.arm(DUE);
         looped.join().unwrap();
         world.end();
@@ -286,7 +292,21 @@ fn a_loop_ends_while_a_timer_is_armed() {
 fn a_station_joins_while_the_loop_goes_to_its_poll() {
     model("looped::a_station_joins_while_the_loop_goes_to_its_poll", || {
         let world = World::new();
-        let looped = world.spawn_loop(1);
+        let looped = world.spawn_loop(Seat::new(0), 1);
+        world.arm(DUE);
+        world.join(&Presence::of(1));
+        looped.join().unwrap();
+        world.end();
+    });
+}
+
+/// The same at a loop that has turned, and reads the words that it knows outside of the lock.
+#[test]
+fn a_station_joins_while_the_loop_reads_the_words_that_it_knows() {
+    model("a_station_joins_while_the_loop_reads_the_words_that_it_knows", || {
+        let (world, mut seat) = (World::new(), Seat::new(0));
+        world.turn_by(&mut seat);
+        let looped = world.spawn_loop(seat, 1);
         world.arm(DUE);
         world.join(&Presence::of(1));
         looped.join().unwrap();
@@ -304,8 +324,8 @@ fn a_shutdown_elsewhere_races_with_a_turn() {
         assert!(world.crew.settings().roster.take_place(0));
         let other = StdArc::clone(&world);
         let looped = thread::spawn(move || {
-            other.crew.settings().roster.come_here(0);
-            let _ = other.crew.turn_loop(0, NOW, BUDGET);
+            let mut seat = Seat::new(0);
+            let _ = other.crew.turn_loop(&mut seat, (NOW, BUDGET), || {});
         });
         world.end();
         assert_eq!(presence.stations(), 0, "the shutdown left the station");

@@ -16,6 +16,7 @@
 //! | O3: `check_for` with an unknown check queues for its deadline | `two_arms` |
 //! | O3: `check_for` ignores the tag | `arm_races_with_reissue`, `changes_are_seen_by_a_check_without_a_fence`, `changes_are_seen_without_a_fence`, and 1 more |
 //! | O3: `check_for` queues no ticket within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `changes_are_seen_by_a_check_without_a_fence`, and 2 more |
+//! | O3: `queue_anew` queues for the new deadline alone | `a_move_races_with_an_arm` |
 //! | O2: `queued` keeps the sequence | `arm_races_with_reissue`, `changes_are_seen_by_a_check_without_a_fence`, `changes_are_seen_without_a_fence`, and 1 more |
 //! | O2: `begin_check` takes any stamp | `two_arms` |
 //! | O5: `end` ignores a drop | `drop_races_with_fire`, `drop_races_with_running_handler`, `drop_races_with_shut_and_fire` |
@@ -127,6 +128,18 @@ impl World {
             return Arm::Pending;
         }
         match self.timer().queue(deadline) {
+            Arm::Queue { stamp, check } => {
+                self.post(who, stamp, check);
+                Arm::Pending
+            }
+            other => other,
+        }
+    }
+
+    /// Arms the timer by another ticket, whatever ticket is out, as an arming does that moves the timer to another lane.
+    fn arm_anew(&self, who: usize, deadline: Timestamp) -> Arm {
+        let _covered = self.timer().with_barrier(self.slab.slots().barrier()).postpone(deadline);
+        match self.timer().queue_anew(deadline) {
             Arm::Queue { stamp, check } => {
                 self.post(who, stamp, check);
                 Arm::Pending
@@ -247,6 +260,50 @@ fn arm_races_with_fire() {
             "the deadline that was acknowledged is not in force"
         );
         assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
+    });
+}
+
+/// A timer moves to another lane while the shard of the old lane looks at it. Legal endings: (a) the old ticket is stale,
+/// or its shard has queued one for the new deadline, and the timer fires for that; (b) it fires for the old deadline, and
+/// then for the new one. It never fires by both tickets.
+#[test]
+fn a_move_races_with_fire() {
+    model_of_three_deadlines("a_move_races_with_fire", |[_, due, later]| {
+        let (world, stamp) = World::armed(due);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, due));
+        let moved = world.arm_anew(OWNER, later);
+        match (moved, shard.join().unwrap()) {
+            (Arm::Pending, None) => {}
+            (Arm::Pending | Arm::Running, Some(deadline)) if deadline == due => {}
+            other => panic!("no legal ending: {other:?}"),
+        }
+        assert_eq!(world.timer().armed_for(), Some(later), "the deadline of the move is not in force");
+        assert_eq!(world.settle(later), Some(later), "the moved timer was lost");
+        assert_eq!(world.settle(later), None, "it fired by both tickets");
+    });
+}
+
+/// A timer moves to another lane for a late deadline, while another thread arms it for an earlier one and relies on the
+/// ticket that is out. Legal endings: the deadline that was stored last is in force, and the timer fires at that
+/// deadline, once.
+#[test]
+fn a_move_races_with_an_arm() {
+    model_of_three_deadlines("a_move_races_with_an_arm", |[early, due, later]| {
+        let (world, stamp) = World::armed(early);
+        let other = StdArc::clone(&world);
+        let arms = thread::spawn(move || other.arm(OTHER, due));
+        assert_eq!(world.arm_anew(OWNER, later), Arm::Pending, "a move before any look was not acknowledged");
+        assert_eq!(arms.join().unwrap(), Arm::Pending, "an arm before any look was not acknowledged");
+        let in_force = world.timer().armed_for().unwrap();
+        // The old ticket comes, too, and is stale.
+        assert_eq!(world.turn(OTHER, stamp, early), None, "the ticket that was replaced fired the timer");
+        let fired = [world.settle(early), world.settle(due), world.settle(later)];
+        assert_eq!(
+            fired,
+            if in_force == due { [None, Some(due), None] } else { [None, None, Some(later)] },
+            "it did not fire once, at the deadline that was stored last"
+        );
     });
 }
 

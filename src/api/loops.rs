@@ -4,12 +4,12 @@ use crate::api::handle::{Handle, schedule, wait_for_room};
 use crate::api::shards::Shards;
 use crate::api::timer::Timer;
 use crate::base::error::{ArmError, RescheduleError, ScheduleError};
-use crate::base::sync::{StdArc, thread};
+use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::dispatch::survives;
 use crate::engine::{Armed, Core, forget_parts_of, lend};
-use crate::shard::{Crew, Left};
+use crate::shard::{Crew, Left, Seat};
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
@@ -76,9 +76,7 @@ use core::time::Duration;
 /// ```
 pub struct LoopShard {
     shards: Shards,
-    index: usize,
-    /// The thread that drove the loop last.
-    runs_on: Cell<Option<thread::ThreadId>>,
+    seat: Seat,
     is_not_shared: PhantomData<Cell<()>>,
 }
 
@@ -88,8 +86,7 @@ impl LoopShard {
         let roster = &shards.owner().crew().settings().roster;
         roster.take_place(index).then(|| Self {
             shards: shards.clone(),
-            index,
-            runs_on: Cell::new(None),
+            seat: Seat::new(index),
             is_not_shared: PhantomData,
         })
     }
@@ -101,7 +98,7 @@ impl LoopShard {
     /// The number of the shard, for [`Handle::on`](crate::Handle::on).
     #[must_use]
     pub fn index(&self) -> usize {
-        self.index
+        self.seat.index()
     }
 
     /// The set of shards that this shard belongs to.
@@ -118,15 +115,15 @@ impl LoopShard {
         let wake = move || {
             let _survived = survives(&wake);
         };
-        self.crew().settings().roster.wake_by(self.index, StdArc::new(wake));
+        self.crew().settings().roster.wake_by(self.index(), StdArc::new(wake));
     }
 
     /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None` if
     /// nothing is pending. `Instant::from` converts it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.come_here();
-        self.crew().next_look(self.index)
+        let crew = self.crew();
+        crew.next_look(&self.seat, || forget_parts_of(crew.id()))
     }
 
     /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll.
@@ -139,30 +136,20 @@ impl LoopShard {
     /// few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past then.
     /// Handlers run here, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
-        self.come_here();
-        self.crew().turn_loop(self.index, now.into(), budget)
-    }
-
-    /// Notes that the loop runs on the calling thread. The thread's timers go to this shard from now on, on all engines of
-    /// the set.
-    fn come_here(&self) {
-        let here = Some(thread::current().id());
-        if self.runs_on.replace(here) != here {
-            self.crew().settings().roster.come_here(self.index);
-            forget_parts_of(self.crew().id());
-        }
+        let crew = self.shards.owner().crew();
+        crew.turn_loop(&mut self.seat, (now.into(), budget), || forget_parts_of(crew.id()))
     }
 }
 
 impl Drop for LoopShard {
     fn drop(&mut self) {
-        self.crew().settings().roster.leave_place(self.index);
+        self.crew().settings().roster.leave_place(self.index());
     }
 }
 
 impl fmt::Debug for LoopShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopShard").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("LoopShard").field("index", &self.index()).finish_non_exhaustive()
     }
 }
 

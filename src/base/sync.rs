@@ -11,6 +11,13 @@ mod imp {
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
+    /// The key of a thread: see [`this_thread`].
+    pub(crate) type ThreadKey = loom::thread::ThreadId;
+
+    /// The key of the calling thread.
+    pub(crate) fn this_thread() -> ThreadKey {
+        thread::current().id()
+    }
 
     /// A model has no time: a timed park waits for its unpark.
     pub(crate) fn park_timeout(_: std::time::Duration) {
@@ -38,6 +45,28 @@ mod imp {
     /// A park whose timeout a model waits for.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
+
+    /// The key of a thread: no two threads of a process ever have the same one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct ThreadKey(u64);
+
+    /// The key of the calling thread, at the price of a load: `std`'s way to a thread's id counts a reference.
+    #[inline]
+    pub(crate) fn this_thread() -> ThreadKey {
+        std::thread_local! {
+            static KEY: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+        }
+        #[cold]
+        fn choose() -> u64 {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            // Ordering: Relaxed. The keys need only differ.
+            let key = NEXT.fetch_add(1, Ordering::Relaxed);
+            KEY.set(key);
+            key
+        }
+        let key = KEY.get();
+        ThreadKey(if key == 0 { choose() } else { key })
+    }
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
     #[derive(Debug, Default)]

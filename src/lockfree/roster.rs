@@ -7,14 +7,16 @@
 //! A loop has a [`Place`], behind a lock that only the wake of a sleeping loop takes, and a loop that comes, goes or
 //! moves to another thread. The lock hands over the thread on which the loop runs (W1): a producer that lowers the
 //! loop's word takes the lock afterwards, and a loop that has come to another thread takes the lock before it reads the
-//! word. If the producer is first, the loop reads the lowered word. If the loop is first, the producer sees that it runs
-//! on another thread, and calls the wake function.
+//! word (`Crew::next_look`, `turn_loop`). If the producer is first, the loop reads the lowered word. If the loop is first,
+//! the producer sees that it runs on another thread, and calls the wake function.
 //!
 //! | pair | one side                          | other side                   | what is ruled out | model |
 //! |------|-----------------------------------|------------------------------|-------------------|-------|
 //! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
-use crate::base::sync::{ModelledMutex, ModelledMutexGuard, OnceLock, PoisonError, StdArc, thread};
+use crate::base::sync::{
+    ModelledMutex, ModelledMutexGuard, OnceLock, PoisonError, StdArc, ThreadKey, this_thread, thread,
+};
 use core::fmt;
 
 /// A function that wakes a loop. It does not panic.
@@ -36,7 +38,7 @@ struct Place(ModelledMutex<Occupant>);
 struct Occupant {
     is_taken: bool,
     /// The thread on which the loop was last driven.
-    runs_on: Option<thread::ThreadId>,
+    runs_on: Option<ThreadKey>,
     wake: Option<StdArc<WakeFn>>,
 }
 
@@ -91,7 +93,7 @@ impl Roster {
 
     /// Notes that loop `n` runs on the calling thread from now on (W1).
     pub(crate) fn come_here(&self, n: usize) {
-        self.loops[n].lock().runs_on = Some(thread::current().id());
+        self.loops[n].lock().runs_on = Some(this_thread());
     }
 
     /// Sets the function that wakes loop `n`.
@@ -106,7 +108,7 @@ impl Roster {
         if self.loops.is_empty() {
             return None;
         }
-        let here = Some(thread::current().id());
+        let here = Some(this_thread());
         self.loops.iter().position(|place| place.lock().runs_on == here)
     }
 
@@ -129,7 +131,7 @@ impl Place {
     fn wake(&self) {
         let wake = {
             let occupant = self.lock();
-            if occupant.runs_on == Some(thread::current().id()) { None } else { occupant.wake.clone() }
+            if occupant.runs_on == Some(this_thread()) { None } else { occupant.wake.clone() }
         };
         // Outside of the lock: the function is the user's, and may use an engine of this set.
         if let Some(wake) = wake {

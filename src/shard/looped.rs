@@ -23,12 +23,15 @@
 //! | the words of the parkers | the loop raises them in a turn; every thread lowers them |
 //! | the lane of the loop's own thread | that thread pushes, and drains it in its turns |
 //! | the place in the roster | the loop when it comes and goes; a thread that has lowered a word |
+//! | the seat | the loop |
 //!
 //! # Invariants
 //! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise: it
 //!     asks for the next look before each poll, and turns when the poll ends.
 //! P2. Only a turn raises a word. It announces, passes the heavy fence, and drains the lanes once more (K1 of `parker`).
 //! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread.
+//! P4. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
+//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (P2).
 //!
 //! # Races and their legal endings
 //! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and is
@@ -42,6 +45,12 @@
 //!   thread; (b) it is woken there (W1 of `roster`).
 //! - A shutdown x a turn: the shutdown waits for the end of the turn, or the next turn drops the station.
 //!
+//! # Why a loop has a seat
+//! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the words
+//! and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's stations, and
+//! the lock is taken where there is work. A station that was taken out meanwhile has a closed word, which
+//! reads "at once": the turn that follows drops the reference.
+//!
 //! # Why the loop's own thread has a lane
 //! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads: a
 //! push is three stores, without a fence or a locked instruction. Most timers are cancelled before the loop's next look,
@@ -51,9 +60,11 @@ use super::Shard;
 use super::crew::Crew;
 use super::led::Led;
 use super::sleep::{Next, Wake};
-use super::station::Outlet;
+use super::station::{Outlet, StationShared};
+use crate::base::sync::{StdArc, ThreadKey, this_thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Look, Parker, Parkers};
+use core::cell::Cell;
 use core::time::Duration;
 
 /// The work that a turn of a loop has left.
@@ -64,6 +75,46 @@ pub enum Left {
     Nothing,
     /// The budget is spent, or more has come meanwhile: the loop should turn again soon.
     More,
+}
+
+/// What a loop keeps of its shard.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    index: usize,
+    /// The thread that drove the loop last.
+    runs_on: Cell<Option<ThreadKey>>,
+    /// The stations at the shard after the last turn that had work (P4); `None` if the lock has to be asked.
+    stations: Option<Vec<StdArc<StationShared>>>,
+}
+
+impl Seat {
+    /// The seat of a loop that has not turned.
+    pub(crate) fn new(index: usize) -> Self {
+        Self { index, runs_on: Cell::new(None), stations: None }
+    }
+
+    /// The number of the loop.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The first look at the words, unless the lock has to be asked.
+    fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
+        let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
+        Some(core::iter::once(&shard.parker).chain(stations).filter_map(Parker::looks_at).min())
+    }
+
+    /// Keeps the stations of a turn.
+    fn keep(&mut self, led: &Led) {
+        let present = || led.stations.iter().map(|station| &station.shared);
+        let is_known = |known: &Vec<StdArc<StationShared>>| {
+            known.len() == led.stations.len()
+                && known.iter().zip(present()).all(|(a, b)| StdArc::ptr_eq(a, b))
+        };
+        if !self.stations.as_ref().is_some_and(is_known) {
+            self.stations = Some(present().cloned().collect());
+        }
+    }
 }
 
 /// The parkers of a shard that a loop leads.
@@ -83,30 +134,60 @@ impl Words<'_> {
 }
 
 impl Crew {
-    /// The moment at which loop `n` looks at its lanes; `None` if it waits to be woken.
-    pub(crate) fn next_look(&self, n: usize) -> Option<Timestamp> {
+    /// Notes that a loop runs on the calling thread (W1 of `roster`). Calls `moved` if it ran on another one before.
+    #[inline]
+    fn come_here(&self, seat: &Seat, moved: impl FnOnce()) {
+        let here = Some(this_thread());
+        if seat.runs_on.replace(here) != here {
+            self.settings().roster.come_here(seat.index);
+            moved();
+        }
+    }
+
+    /// The moment at which a loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the loop
+    /// runs on another thread than before.
+    pub(crate) fn next_look(&self, seat: &Seat, moved: impl FnOnce()) -> Option<Timestamp> {
+        self.come_here(seat, moved);
         if self.is_forked() {
             return None;
         }
-        let shard = &self.shards()[n];
-        let first = Words(shard, &*shard.lead()?).first()?;
-        Some(first.moment(self.settings().tick))
+        let shard = &self.shards()[seat.index];
+        let first = match seat.first_look(shard) {
+            Some(first) => first,
+            None => Words(shard, &*shard.lead()?).first(),
+        };
+        Some(first?.moment(self.settings().tick))
     }
 
-    /// A turn of loop `n` at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if no
-    /// look is due.
-    pub(crate) fn turn_loop(&self, n: usize, now: Timestamp, budget: usize) -> Left {
-        let shard = &self.shards()[n];
+    /// A turn of a loop at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if no
+    /// look is due. `moved` is as with [`next_look`](Self::next_look).
+    pub(crate) fn turn_loop(
+        &self,
+        seat: &mut Seat,
+        (now, budget): (Timestamp, usize),
+        moved: impl FnOnce(),
+    ) -> Left {
+        self.come_here(seat, moved);
+        let is_due = |look: Look| look.moment(self.settings().tick) <= now;
+        match seat.first_look(&self.shards()[seat.index]) {
+            Some(first) if !first.is_some_and(is_due) => Left::Nothing,
+            _ => self.lead_a_turn(seat, now, budget),
+        }
+    }
+
+    fn lead_a_turn(&self, seat: &mut Seat, now: Timestamp, budget: usize) -> Left {
+        let (n, shard) = (seat.index, &self.shards()[seat.index]);
         let Some(mut leading) = shard.lead().filter(|_| !self.is_forked()) else {
+            seat.stations = None;
             shard.bury_if_its_leader_panicked();
             return Left::Nothing;
         };
         let led = &mut *leading;
-        let Some(look) = Words(shard, led).first() else { return Left::Nothing };
-        let due = look.moment(self.settings().tick);
-        if now < due {
+        let look = Words(shard, led).first().map(|look| (look, look.moment(self.settings().tick)));
+        let Some((look, due)) = look.filter(|&(_, due)| due <= now) else {
+            seat.keep(led);
             return Left::Nothing;
-        }
+        };
         if look.overdue(self.settings().tick, now) > Duration::ZERO {
             led.stalls.hasten(due);
         }
@@ -116,6 +197,8 @@ impl Crew {
         let mut out = Outlet::with_budget(budget.max(1));
         let next = led.turn(now, &mut out);
         led.stalls.end_turn(now, led.due());
+        // Before the words are raised (P4).
+        seat.keep(led);
         let Next::Sleep(wake) = next else { return Left::More };
         match shard.fall_asleep(led, n, wake) {
             Next::Sleep(wake) => {

@@ -59,6 +59,7 @@ pub(crate) use check::keep_due;
 pub(crate) use crew::{Crew, CrewSettings, Leaders, Owner, next_id};
 pub(crate) use led::Led;
 pub use looped::Left;
+pub(crate) use looped::Seat;
 pub(crate) use station::{Presence, Station, StationShared};
 
 use crate::base::counters::ShardCounters;

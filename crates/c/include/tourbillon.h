@@ -17,6 +17,21 @@
  *               (tb_event_fd) is readable while events wait. With an epoll loop, no code of the program runs on another
  *               thread.
  *
+ * LOOPS OF THE PROGRAM: options.loops
+ *
+ * A server with an event loop on each core gives each loop a shard of the engine (tb_loop_create) in place of a thread.
+ * Callbacks are called on the loop's thread, inside tb_loop_turn. With one loop this is a timing wheel without threads.
+ *
+ *   tb_loop_timeout(loop, now, &timeout);      when must I be awake? -1: until something happens
+ *   epoll_wait(epoll, ready, 64, timeout);     tb_loop_fd is in the set: another thread has armed an earlier timer
+ *   tb_now(engine, &now);
+ *   ... handle the events: tb_timer_arm_at(timer, now + 5000000000), tb_timer_disarm ...
+ *   tb_loop_turn(loop, now, 1024, NULL);       calls back what is due at `now`
+ *
+ * A loop belongs to the thread that created it: other threads do not turn it (TB_WRONG_THREAD). Timers that this thread
+ * schedules or arms go to its loop. Other threads schedule, arm, move and cancel as ever, and tb_schedule_on,
+ * tb_reschedule_on and tb_timer_arm_on choose the loop. With the time that the loop has read, no call reads a clock.
+ *
  * WHAT A CANCEL MEANS
  *
  *                         TB_CANCELLED                          TB_RUNNING                    TB_GONE
@@ -27,6 +42,9 @@
  *   also of keys                                                                              be; or it was cancelled before
  *   events of timers      none is polled, not even one that     never returned                it was not armed, and no event
  *   and tasks             waits in the queue                                                  of it waits
+ *
+ * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer
+ * that is due in the present turn, and whose callback has not begun, is cancelled as any other.
  *
  * So a one-shot ends in exactly one way: TB_CANCELLED, its callback or its event, or its return by tb_engine_shutdown;
  * then its `user` is the caller's again. After tb_timer_arm, tb_timer_disarm, tb_timer_free, tb_task_stop or
@@ -49,6 +67,8 @@
  *   that polls its event.
  * - The engine's threads have the signal mask of the thread that creates it: block the signals that they are not to
  *   handle.
+ * - Calls of one loop, which take a tb_loop, come from the thread that created the loop, and not from a callback of its
+ *   turn (TB_BUSY). tb_loop_free may come from any thread. A loop may be freed before or after its engine.
  * - The threads of an engine that was freed in a callback end by themselves, soon after. So the shared library stays
  *   loaded: dlclose does not unmap it (Linux).
  *
@@ -63,8 +83,9 @@
  *
  * OWNERSHIP
  *
- * tb_engine_free, tb_timer_free and tb_task_free free the handles from tb_engine_create, tb_timer_create and tb_every.
- * Timers and tasks may be freed after their engine. Strings and the descriptor belong to the library. Keys are copied.
+ * tb_engine_free, tb_timer_free, tb_task_free and tb_loop_free free the handles from tb_engine_create, tb_timer_create,
+ * tb_every and tb_loop_create. Timers, tasks and loops may be freed after their engine. Strings and descriptors belong
+ * to the library. Keys are copied.
  * The key in a polled event belongs to the library, and lives until the thread polls again. The caller owns nothing
  * else.
  *
@@ -152,8 +173,11 @@ struct tb_event;
 // The function that is called when a timer is due, with the timer's `user` and an event that lives as long as the call.
 typedef void (*tb_callback)(void *user, const struct tb_event *event);
 
+// The function that wakes a loop out of its poll: see tb_loop_wake_by.
+typedef void (*tb_wake)(void *user);
+
 // A tb_options with all defaults.
-#define TB_OPTIONS_INIT { sizeof(tb_options), 0, 0, 0, 0, 0, TB_POOL, TB_PINNED, TB_CLOCK_MONOTONIC }
+#define TB_OPTIONS_INIT { sizeof(tb_options), 0, 0, 0, 0, 0, TB_POOL, TB_PINNED, TB_CLOCK_MONOTONIC, 0, 0 }
 
 // The result of a call. The numbers are stable; later versions may add more.
 typedef enum tb_status {
@@ -169,7 +193,8 @@ typedef enum tb_status {
     TB_FULL = -4,
     // The call would have had to wait where a wait could be for the caller itself: the lane to the shard is full, and
     // the call comes from a callback that runs inline, or from a program that drives the engine. Or the engine is
-    // being advanced, and the call would advance or free it.
+    // being advanced, and the call would advance or free it. Or the loop is being turned, and the call comes from a
+    // callback of that turn. Or another `tb_loop` has the loop's number.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -178,7 +203,8 @@ typedef enum tb_status {
     // A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
     // call is undefined.
     TB_STALE = -8,
-    // The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced.
+    // The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
+    // has no loops.
     TB_WRONG_MODE = -9,
     // This system does not have what the call needs.
     TB_UNSUPPORTED = -10,
@@ -189,6 +215,8 @@ typedef enum tb_status {
     // The engine was made before a fork, and this process is the child: the engine's threads are in the parent
     // process.
     TB_FORKED = -13,
+    // The loop belongs to another thread: the thread that called `tb_loop_create`.
+    TB_WRONG_THREAD = -14,
 } tb_status;
 
 // The outcome of a cancel, a disarm or a stop.
@@ -236,6 +264,9 @@ typedef enum tb_pinning {
 // An engine: its wheels, its threads, and everything scheduled on them.
 typedef struct tb_engine tb_engine;
 
+// A loop of the program, which turns a shard of its engine.
+typedef struct tb_loop tb_loop;
+
 // A periodic task.
 typedef struct tb_task tb_task;
 
@@ -256,7 +287,8 @@ typedef struct tb_options {
     uint32_t shards;
     // The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     uint32_t workers;
-    // The number of timers that may be pending; by default 16,777,216.
+    // The number of timers that may be pending; by default 16,777,216. With loops, one-shots by key and periodic tasks
+    // are counted apart: as many again.
     uint32_t capacity;
     // A `tb_delivery`.
     uint32_t delivery;
@@ -264,6 +296,12 @@ typedef struct tb_options {
     uint32_t pinning;
     // A `tb_clock`. A driven engine ignores it and has a clock of its own.
     uint32_t clock;
+    // The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
+    // then starts no threads, and has as many shards as loops; `shards` and `workers` are 0, and `delivery` is not
+    // `TB_POLLED`. By default there are no loops.
+    uint32_t loops;
+    // 0.
+    uint32_t reserved;
 } tb_options;
 
 // A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: fields of later versions take
@@ -290,8 +328,10 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
-// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by
+// id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
+// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
+// returned + pending.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -513,6 +553,83 @@ enum tb_status tb_poll(const struct tb_engine *engine,
 enum tb_status tb_event_fd(const struct tb_engine *engine,
                            int *fd);
 
+// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
+// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
+// from before the first, fire in this loop's turns.
+enum tb_status tb_loop_create(const struct tb_engine *engine,
+                              uint32_t index,
+                              struct tb_loop **looped);
+
+// Gets a descriptor that becomes readable when the loop must look again: another thread has armed a timer for an
+// earlier moment than `tb_loop_next_deadline` gave. The descriptor belongs to the loop: do not read, write or close
+// it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+enum tb_status tb_loop_fd(const struct tb_loop *looped,
+                          int *fd);
+
+// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
+// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
+// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
+// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
+// finds the timer in its next turn.
+enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
+                               tb_wake wake,
+                               void *user);
+
+// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
+// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
+// poll.
+enum tb_status tb_loop_next_deadline(const struct tb_loop *looped,
+                                     uint64_t *deadline_ns);
+
+// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
+// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
+// read before slow callbacks makes the poll longer by their time: read it anew then.
+enum tb_status tb_loop_timeout(const struct tb_loop *looped,
+                               uint64_t now_ns,
+                               int *timeout_ms);
+
+// Fires the timers that are due at `now_ns`: calls their callbacks, here. At most `budget` of them are fired or moved,
+// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
+// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due costs some ten nanoseconds.
+//
+// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
+// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
+// not use this loop (`TB_BUSY`).
+enum tb_status tb_loop_turn(const struct tb_loop *looped,
+                            uint64_t now_ns,
+                            size_t budget,
+                            int *more);
+
+// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
+// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
+// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
+// next `tb_loop_create`. May come after `tb_engine_free`.
+enum tb_status tb_loop_free(struct tb_loop *looped);
+
+// As `tb_schedule_at`, on the shard of loop `index`: the callback is called on that loop's thread. For a thread that
+// schedules for another one's loop.
+enum tb_status tb_schedule_on(const struct tb_engine *engine,
+                              uint32_t index,
+                              uint64_t deadline_ns,
+                              tb_callback callback,
+                              void *user,
+                              uint64_t *id);
+
+// Moves a pending one-shot to the shard of loop `index` and to another deadline: see `tb_reschedule`.
+enum tb_status tb_reschedule_on(const struct tb_engine *engine,
+                                uint32_t index,
+                                uint64_t id,
+                                uint64_t deadline_ns,
+                                uint64_t *new_id);
+
+// As `tb_timer_arm_at`, and moves the timer to the shard of loop `index`, on whose thread its callback is called from
+// then on. A connection that goes to another loop takes its timer along by this call. If the timer's callback runs at
+// this moment, or its shard looks at it, the timer stays where it is for this arming.
+enum tb_status tb_timer_arm_on(const struct tb_timer *timer,
+                               uint32_t index,
+                               uint64_t deadline_ns);
+
 // Fills `stats`, whose `size` the caller has set. Bytes beyond the fields that this version knows are left as they
 // were.
 enum tb_status tb_engine_stats(const struct tb_engine *engine,
@@ -571,6 +688,12 @@ static inline tb_status tb_tsan_schedule_at(const tb_engine *engine, uint64_t de
     return tb_schedule_at(engine, deadline_ns, callback, user, id);
 }
 
+static inline tb_status tb_tsan_schedule_on(const tb_engine *engine, uint32_t index, uint64_t deadline_ns,
+                                            tb_callback callback, void *user, uint64_t *id) {
+    tb_hand_over(user);
+    return tb_schedule_on(engine, index, deadline_ns, callback, user, id);
+}
+
 static inline void tb_tsan_hand_over(const tb_timer *timer) {
     void *user = NULL;
     if (tb_timer_user(timer, &user) == TB_OK) {
@@ -588,6 +711,11 @@ static inline tb_status tb_tsan_timer_arm_at(const tb_timer *timer, uint64_t dea
     return tb_timer_arm_at(timer, deadline_ns);
 }
 
+static inline tb_status tb_tsan_timer_arm_on(const tb_timer *timer, uint32_t index, uint64_t deadline_ns) {
+    tb_tsan_hand_over(timer);
+    return tb_timer_arm_on(timer, index, deadline_ns);
+}
+
 #ifdef __cplusplus
 }
 #endif
@@ -596,8 +724,10 @@ static inline tb_status tb_tsan_timer_arm_at(const tb_timer *timer, uint64_t dea
 #define tb_engine_create_driven tb_tsan_engine_create_driven
 #define tb_schedule tb_tsan_schedule
 #define tb_schedule_at tb_tsan_schedule_at
+#define tb_schedule_on tb_tsan_schedule_on
 #define tb_timer_arm tb_tsan_timer_arm
 #define tb_timer_arm_at tb_tsan_timer_arm_at
+#define tb_timer_arm_on tb_tsan_timer_arm_on
 
 #endif /* TB_TSAN */
 

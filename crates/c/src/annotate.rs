@@ -6,7 +6,7 @@
 //! sanitizer to the library. From then on the library calls the sanitizer's release before each call that schedules,
 //! and its acquire before each callback and after each poll.
 //!
-//! The header itself adds the releases to the four calls that have to be fast, so that programs without a sanitizer pay
+//! The header itself adds the releases to the six calls that have to be fast, so that programs without a sanitizer pay
 //! nothing for them. The other calls check each time whether there are functions to call.
 
 use std::ffi::c_void;

@@ -2,6 +2,7 @@
 
 use crate::annotate;
 use crate::delivery::{Delivery, id_of, returned};
+use crate::direct::Direct;
 use crate::event::{Target, tb_callback, tb_event};
 use crate::events::Events;
 use crate::handles::{self, Handle};
@@ -46,6 +47,12 @@ enum Owner {
     Threads(#[expect(dead_code, reason = "only to be dropped")] TaskEngine),
     /// `tb_engine_advance`.
     Driven(Mutex<Driver>),
+    /// Loops of the program: see [`crate::direct`]. The other engine is for keys and tasks.
+    Loops(Direct, #[expect(dead_code, reason = "only to be dropped")] TaskEngine),
+}
+
+pub(crate) fn no_loops() -> Failure {
+    Failure::new(tb_status::TB_WRONG_MODE, "the engine was made without options.loops")
 }
 
 struct Driver(DrivenTasks);
@@ -86,6 +93,19 @@ impl tb_engine {
         &self.delivery
     }
 
+    /// The engine for the callbacks of loops.
+    #[inline]
+    pub(crate) fn direct(&self) -> Option<&Direct> {
+        match &self.owner {
+            Owner::Loops(direct, _) => Some(direct),
+            Owner::Threads(_) | Owner::Driven(_) => None,
+        }
+    }
+
+    pub(crate) fn loops(&self) -> Result<&Direct, Failure> {
+        self.direct().ok_or_else(no_loops)
+    }
+
     pub(crate) fn events(&self) -> Result<&Arc<Events>, Failure> {
         let none = || Failure::new(tb_status::TB_WRONG_MODE, "the engine was not made with TB_POLLED");
         self.delivery.events().ok_or_else(none)
@@ -96,7 +116,11 @@ impl tb_engine {
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
         };
-        let by_id = self.tasks.shutdown().into_iter().filter_map(event).collect();
+        let direct = |Unfired { id, deadline, payload }: Unfired<Target>| {
+            payload.event(id_of(id), deadline, Duration::ZERO, 1)
+        };
+        let mut by_id: Vec<tb_event> = self.tasks.shutdown().into_iter().filter_map(event).collect();
+        by_id.extend(self.direct().into_iter().flat_map(Direct::shut_down).map(direct));
         // The engine refuses by now: a schedule by key either came before this call, or is refused.
         Returned { by_id, by_key: self.keys.close() }
     }
@@ -146,7 +170,16 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
                 Delivery::Queue(Arc::new(Events::new().map_err(refused)?))
             }
         };
-        let (tasks, owner) = if is_driven {
+        let loops = options.loops()?;
+        let (tasks, owner) = if loops != 0 {
+            if is_driven {
+                return Err(Failure::new(tb_status::TB_INVALID, "a driven engine has no options.loops"));
+            }
+            // The loops are taken one by one, by `tb_loop_create`.
+            let (shards, _) = builder.loops(loops)?;
+            let engine = TaskEngine::start(options.of_an_engine(shards.engine()))?;
+            (Tasks::clone(engine.handle()), Owner::Loops(Direct::start(shards, &options)?, engine))
+        } else if is_driven {
             let driven = DrivenTasks::start(builder)?;
             (Tasks::clone(driven.handle()), Owner::Driven(Mutex::new(Driver(driven))))
         } else {

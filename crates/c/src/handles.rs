@@ -34,6 +34,7 @@ pub(crate) fn give<T: Handle>(value: T) -> *mut T {
 /// # Safety
 ///
 /// The [contract](crate#contract).
+#[inline(always)]
 pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Failure> {
     if handle.is_null() {
         return Err(Failure::null(T::NAME));
@@ -41,11 +42,14 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
     register::check(handle.addr(), T::NAME)?;
     // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
     let boxed = unsafe { &*handle.cast::<Boxed<T>>() };
-    if boxed.forks != fork::count() {
-        let message = "the engine was made before a fork, and its threads are in the parent process";
-        return Err(Failure::new(tb_status::TB_FORKED, message));
-    }
-    Ok(&boxed.value)
+    if boxed.forks != fork::count() { Err(forked()) } else { Ok(&boxed.value) }
+}
+
+#[cold]
+#[inline(never)]
+fn forked() -> Failure {
+    let message = "the engine was made before a fork, and its threads are in the parent process";
+    Failure::new(tb_status::TB_FORKED, message)
 }
 
 /// Takes a handle back from C, and returns its value. Returns `None` in a child process, where the value is left alone.

@@ -1,5 +1,5 @@
-//! The C interface of [`tourbillon`]: engines, one-shots by id or by key, timers and periodic tasks, with callbacks or
-//! with events that the program polls.
+//! The C interface of [`tourbillon`]: engines, one-shots by id or by key, timers and periodic tasks, with callbacks, on
+//! threads or in the loops of the program, or with events that the program polls.
 //!
 //! C programs read `include/tourbillon.h`, which is generated from this crate: the rules on threads and pointers there
 //! are the contract of every function here. Rust programs use [`tourbillon`] and [`tourbillon_tasks`] themselves.
@@ -16,9 +16,9 @@
 //!
 //! # Layout
 //! ```text
-//!  options  engine  timer  task  keyed  stats      the functions that C calls, each through `status::guard`
-//!     │       │       │      │     │      │
-//!  handles    └───────┴──┬───┴── keys             the boxes that C holds
+//!  options  engine  loops  timer  task  keyed  stats   the functions that C calls, each through `status::guard`
+//!     │       │       │     │      │     │      │
+//!  handles    └── direct ───┴──┬───┴── keys       the boxes that C holds; callbacks of loops, without a closure
 //!     │               delivery                     an event becomes a call, or an entry of the queue
 //!  register ── fork      │                         in debug builds, the live handles; the number of forks
 //!                     events ── notifier           the queue that is polled, and its descriptor
@@ -34,6 +34,7 @@
 
 mod annotate;
 mod delivery;
+mod direct;
 mod engine;
 mod event;
 mod events;
@@ -43,6 +44,7 @@ mod handles;
 mod interleavings;
 mod keyed;
 mod keys;
+mod loops;
 mod notifier;
 mod options;
 mod poll;
@@ -58,6 +60,7 @@ pub use annotate::{tb_annotate_with, tb_annotation, tb_hand_over};
 pub use engine::*;
 pub use event::{tb_callback, tb_event};
 pub use keyed::*;
+pub use loops::*;
 pub use options::{tb_clock, tb_delivery, tb_options, tb_pinning};
 pub use poll::*;
 pub use shot::*;

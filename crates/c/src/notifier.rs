@@ -68,6 +68,15 @@ impl Notifier {
         }
     }
 
+    /// Clears the descriptor if it was signalled: for a reader that looks at its work afterwards, which takes the place
+    /// of c3. Costs a load if it was not.
+    pub(crate) fn acknowledge(&self) {
+        // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
+        if self.is_signalled.load(Ordering::Relaxed) {
+            self.clear(|| true);
+        }
+    }
+
     /// The descriptor; `None` on systems without `eventfd`.
     pub(crate) fn descriptor(&self) -> Option<i32> {
         self.event_fd.descriptor()

@@ -55,7 +55,8 @@ pub struct tb_options {
     pub shards: u32,
     /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
-    /// The number of timers that may be pending; by default 16,777,216.
+    /// The number of timers that may be pending; by default 16,777,216. With loops, one-shots by key and periodic tasks
+    /// are counted apart: as many again.
     pub capacity: u32,
     /// A `tb_delivery`.
     pub delivery: u32,
@@ -63,6 +64,12 @@ pub struct tb_options {
     pub pinning: u32,
     /// A `tb_clock`. A driven engine ignores it and has a clock of its own.
     pub clock: u32,
+    /// The number of the program's event loops that turn the engine's shards, by `tb_loop_turn`: 1 to 1,024. The engine
+    /// then starts no threads, and has as many shards as loops; `shards` and `workers` are 0, and `delivery` is not
+    /// `TB_POLLED`. By default there are no loops.
+    pub loops: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 const DEFAULTS: tb_options = tb_options {
@@ -75,6 +82,8 @@ const DEFAULTS: tb_options = tb_options {
     delivery: 0,
     pinning: 0,
     clock: 0,
+    loops: 0,
+    reserved: 0,
 };
 
 fn invalid<T>(what: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Failure> {
@@ -117,22 +126,31 @@ impl tb_options {
         }
     }
 
+    /// The number of loops; 0 for an engine without.
+    pub(crate) fn loops(&self) -> Result<usize, Failure> {
+        if self.reserved != 0 {
+            return invalid("options.reserved is not 0");
+        }
+        if self.loops != 0 && (self.shards != 0 || self.workers != 0) {
+            return invalid("options.shards and options.workers must be 0 if options.loops is not");
+        }
+        if self.loops != 0 && self.delivery()? == tb_delivery::TB_POLLED {
+            return invalid("options.delivery is TB_POLLED, but loops get callbacks: see tb_loop_turn");
+        }
+        Ok(self.loops as usize)
+    }
+
+    /// The builder of an engine, or of the shards of loops.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let mut builder = Builder::new();
+        let mut builder = self.of_an_engine(Builder::new());
         if self.tick_ns != 0 {
             builder = builder.tick(Duration::from_nanos(self.tick_ns));
-        }
-        if self.lane_capacity != 0 {
-            builder = builder.lane_capacity(self.lane_capacity);
         }
         if self.shards != 0 {
             builder = builder.shards(self.shards as usize);
         }
         if self.workers != 0 {
             builder = builder.workers(self.workers as usize);
-        }
-        if self.capacity != 0 {
-            builder = builder.capacity(self.capacity);
         }
         match self.pinning {
             0 => {}
@@ -149,6 +167,17 @@ impl tb_options {
             tb_delivery::TB_POOL => builder,
             tb_delivery::TB_INLINE | tb_delivery::TB_POLLED => builder.inline(),
         })
+    }
+
+    /// A builder with the options that belong to an engine, and not to its shards.
+    pub(crate) fn of_an_engine(&self, mut builder: Builder) -> Builder {
+        if self.lane_capacity != 0 {
+            builder = builder.lane_capacity(self.lane_capacity);
+        }
+        if self.capacity != 0 {
+            builder = builder.capacity(self.capacity);
+        }
+        builder
     }
 }
 

@@ -8,7 +8,7 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
 use std::time::Duration;
-use tourbillon::{Cancel, Timestamp};
+use tourbillon::{Cancel, TimerId, Timestamp};
 
 impl From<Cancel<()>> for tb_outcome {
     fn from(outcome: Cancel<()>) -> Self {
@@ -21,23 +21,59 @@ impl From<Cancel<()>> for tb_outcome {
     }
 }
 
+/// The shard of a one-shot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// The shard of the calling thread.
+    Here,
+    /// The shard of a loop.
+    Loop(usize),
+}
+
+/// Schedules a one-shot. Returns its id. Only an engine with loops has other places than `Here`.
+#[inline(always)]
+pub(crate) fn place(
+    engine: &tb_engine,
+    place: Place,
+    deadline: Timestamp,
+    (callback, user): (tb_callback, *mut c_void),
+) -> Result<u64, Failure> {
+    let delivery = engine.delivery();
+    let target = delivery.target(callback, user)?;
+    let timer = match (engine.direct(), place) {
+        (Some(direct), Place::Here) => {
+            direct.handle().schedule_at(deadline, target).map_err(|error| error.kind)
+        }
+        (Some(direct), Place::Loop(index)) => {
+            direct.handle().on(index).schedule_at(deadline, target).map_err(|error| error.kind)
+        }
+        (None, _) => engine.tasks().at_with(deadline, one_shot(delivery, target)).map_err(|error| error.kind),
+    };
+    Ok(id_of(timer?))
+}
+
+/// The timer of a one-shot that is to be moved.
+pub(crate) fn timer_to_move(id: u64) -> Result<TimerId, Failure> {
+    let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
+    annotate::moved();
+    timer_of(id).ok_or_else(none)
+}
+
 /// # Safety
 ///
 /// The [contract](crate#contract).
 unsafe fn schedule(
     engine: *const tb_engine,
     deadline: impl FnOnce(&tb_engine) -> Timestamp,
-    (callback, user): (tb_callback, *mut c_void),
+    target: (tb_callback, *mut c_void),
     id: *mut u64,
 ) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
-        let delivery = engine.delivery();
-        let shot = one_shot(delivery, delivery.target(callback, user)?);
-        let timer = engine.tasks().at_with(deadline(engine), shot).map_err(|error| error.kind)?;
+        let shot = place(engine, Place::Here, deadline(engine), target)?;
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(id, id_of(timer)) };
+        unsafe { handles::put_if_wanted(id, shot) };
         Ok(())
     })
 }
@@ -116,9 +152,10 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         let is_polled = matches!(engine.delivery(), Delivery::Queue(_));
-        let cancelled = match timer_of(id) {
-            None => Cancel::Gone,
-            Some(id) => match engine.tasks().cancel(id) {
+        let cancelled = match (timer_of(id), engine.direct()) {
+            (None, _) => Cancel::Gone,
+            (Some(id), Some(direct)) => direct.cancel(id, and_wait),
+            (Some(id), None) => match engine.tasks().cancel(id) {
                 Cancel::Running if and_wait => engine.tasks().cancel_and_wait(id),
                 // The event of the one-shot is on its way into the queue.
                 Cancel::Running if is_polled => Cancel::Gone,
@@ -153,11 +190,12 @@ pub unsafe extern "C" fn tb_reschedule(
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
         let place = unsafe { handles::place(new_id, "new_id") }?;
-        let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
-        let timer = timer_of(id).ok_or_else(none)?;
-        annotate::moved();
-        let moved = engine.tasks().reschedule(timer, Duration::from_nanos(delay_ns));
-        place.write(id_of(moved.map_err(Failure::from)?));
+        let (timer, delay) = (timer_to_move(id)?, Duration::from_nanos(delay_ns));
+        let moved = match engine.direct() {
+            Some(direct) => direct.handle().reschedule(timer, delay).map_err(Failure::from)?,
+            None => engine.tasks().reschedule(timer, delay).map_err(Failure::from)?,
+        };
+        place.write(id_of(moved));
         Ok(())
     })
 }

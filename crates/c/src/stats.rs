@@ -6,8 +6,10 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
-/// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+/// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by
+/// id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
+/// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
+/// returned + pending.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {
@@ -68,6 +70,29 @@ impl tb_stats {
             lateness_max_ns: nanos(lateness.max),
         }
     }
+
+    /// The counters of two engines on the same shards.
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            size: self.size,
+            scheduled: self.scheduled + other.scheduled,
+            cancelled: self.cancelled + other.cancelled,
+            fired: self.fired + other.fired,
+            returned: self.returned + other.returned,
+            pending: self.pending + other.pending,
+            timers_alive: self.timers_alive + other.timers_alive,
+            timers_fired: self.timers_fired + other.timers_fired,
+            timers_posted: self.timers_posted + other.timers_posted,
+            tickets: self.tickets + other.tickets,
+            // Both are those of the shards.
+            wakes: self.wakes.max(other.wakes),
+            queued_chunks: self.queued_chunks + other.queued_chunks,
+            lateness_p50_ns: self.lateness_p50_ns.max(other.lateness_p50_ns),
+            lateness_p99_ns: self.lateness_p99_ns.max(other.lateness_p99_ns),
+            lateness_p999_ns: self.lateness_p999_ns.max(other.lateness_p999_ns),
+            lateness_max_ns: self.lateness_max_ns.max(other.lateness_max_ns),
+        }
+    }
 }
 
 /// Fills `stats`, whose `size` the caller has set. Bytes beyond the fields that this version knows are left as they
@@ -90,7 +115,10 @@ pub unsafe extern "C" fn tb_engine_stats(engine: *const tb_engine, stats: *mut t
             let message = format!("stats.size is {size}, but must be sizeof(tb_stats)");
             return Err(Failure::new(tb_status::TB_INVALID, message));
         }
-        let snapshot = tb_stats::of(&engine.tasks().stats(), size);
+        let mut snapshot = tb_stats::of(&engine.tasks().stats(), size);
+        if let Some(direct) = engine.direct() {
+            snapshot = snapshot.plus(&tb_stats::of(&direct.handle().stats(), size));
+        }
         let known = size.min(size_of::<tb_stats>());
         // SAFETY: the contract: `stats` has room for `size` bytes, and the snapshot has at least `known` bytes.
         unsafe { stats.cast::<u8>().copy_from_nonoverlapping((&raw const snapshot).cast::<u8>(), known) };

@@ -25,7 +25,8 @@ pub enum tb_status {
     TB_FULL = -4,
     /// The call would have had to wait where a wait could be for the caller itself: the lane to the shard is full, and
     /// the call comes from a callback that runs inline, or from a program that drives the engine. Or the engine is
-    /// being advanced, and the call would advance or free it.
+    /// being advanced, and the call would advance or free it. Or the loop is being turned, and the call comes from a
+    /// callback of that turn. Or another `tb_loop` has the loop's number.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
@@ -34,7 +35,8 @@ pub enum tb_status {
     /// A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
     /// call is undefined.
     TB_STALE = -8,
-    /// The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced.
+    /// The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
+    /// has no loops.
     TB_WRONG_MODE = -9,
     /// This system does not have what the call needs.
     TB_UNSUPPORTED = -10,
@@ -45,6 +47,8 @@ pub enum tb_status {
     /// The engine was made before a fork, and this process is the child: the engine's threads are in the parent
     /// process.
     TB_FORKED = -13,
+    /// The loop belongs to another thread: the thread that called `tb_loop_create`.
+    TB_WRONG_THREAD = -14,
 }
 
 /// A call that failed.
@@ -59,6 +63,8 @@ impl Failure {
         Self { status, message: message.into() }
     }
 
+    #[cold]
+    #[inline(never)]
     pub(crate) fn null(what: &str) -> Self {
         Self::new(tb_status::TB_NULL, format!("{what} is null"))
     }
@@ -123,13 +129,27 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C. A failure leaves its message, and a panic ends here.
+/// Runs a call from C. A failure leaves its message, and a panic ends here. All that a failure needs is elsewhere: a call
+/// that succeeds has a small frame.
+#[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
-    let failure = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(())) => return tb_status::TB_OK,
-        Ok(Err(failure)) => failure,
-        Err(panic) => Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))),
-    };
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => tb_status::TB_OK,
+        Ok(Err(failure)) => fail(failure),
+        Err(panic) => fail_by(panic),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fail_by(panic: Box<dyn Any + Send>) -> tb_status {
+    fail(Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))))
+}
+
+/// Leaves the message of a failure.
+#[cold]
+#[inline(never)]
+fn fail(failure: Failure) -> tb_status {
     let mut bytes = failure.message.into_owned().into_bytes();
     bytes.retain(|&byte| byte != 0);
     let message = CString::new(bytes).unwrap_or_default();
@@ -173,6 +193,7 @@ fn name_of(status: i32) -> &'static CStr {
         -11 => c"TB_SYSTEM",
         -12 => c"TB_PANIC",
         -13 => c"TB_FORKED",
+        -14 => c"TB_WRONG_THREAD",
         _ => c"an unknown status",
     }
 }
@@ -221,12 +242,13 @@ mod tests {
             TB_SYSTEM,
             TB_PANIC,
             TB_FORKED,
+            TB_WRONG_THREAD,
         ];
         for (number, status) in (0..).zip(all) {
             assert_eq!(status as i32, -number);
             assert_eq!(name_of(-number).to_str().unwrap(), format!("{status:?}"));
         }
-        assert_eq!(name_of(-14), c"an unknown status");
+        assert_eq!(name_of(-15), c"an unknown status");
         assert_eq!(name_of(1), c"an unknown status");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::annotate;
 use crate::delivery::Delivery;
-use crate::engine::{tb_engine, tb_outcome};
+use crate::engine::{no_loops, tb_engine, tb_outcome};
 use crate::event::{Target, tb_callback, tb_event};
 use crate::events::{Events, Source};
 use crate::handles::{self, Handle};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tourbillon::{Disarm, Timestamp};
+use tourbillon::{Disarm, Timer, Timestamp};
 use tourbillon_tasks::{Moment, TaskTimer, Tasks};
 
 /// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
@@ -28,6 +28,8 @@ unsafe impl Send for tb_timer {}
 unsafe impl Sync for tb_timer {}
 
 enum Kind {
+    /// Of an engine with loops.
+    Direct(Timer<Target>),
     Called(TaskTimer),
     Polled(Arc<Polled>),
 }
@@ -39,6 +41,9 @@ impl Handle for tb_timer {
 impl tb_timer {
     fn new(engine: &tb_engine, target: Target) -> Result<Self, Failure> {
         let tasks = engine.tasks();
+        if let Some(direct) = engine.direct() {
+            return Ok(Self { kind: Kind::Direct(direct.timer(target)?), user: target.user });
+        }
         let kind = match engine.delivery() {
             Delivery::Call => Kind::Called(tasks.timer_with(move |moment| {
                 target.call(&target.event(0, moment.deadline, moment.lateness, 1));
@@ -50,20 +55,37 @@ impl tb_timer {
 
     fn arm(&self, delay: Duration) -> Result<(), Failure> {
         match &self.kind {
+            Kind::Direct(timer) => timer.arm(delay).map(drop).map_err(Failure::from),
             Kind::Called(timer) => timer.arm(delay).map(drop).map_err(Failure::from),
             Kind::Polled(polled) => polled.arm_at(polled.tasks.now() + delay),
         }
     }
 
+    #[inline]
     fn arm_at(&self, deadline: Timestamp) -> Result<(), Failure> {
         match &self.kind {
+            Kind::Direct(timer) => timer.arm_at(deadline).map(drop).map_err(Failure::from),
             Kind::Called(timer) => timer.arm_at(deadline).map(drop).map_err(Failure::from),
             Kind::Polled(polled) => polled.arm_at(deadline),
         }
     }
 
+    /// Arms the timer on the shard of loop `index`.
+    pub(crate) fn arm_on(&self, index: u32, deadline: Timestamp) -> Result<(), Failure> {
+        let Kind::Direct(timer) = &self.kind else { return Err(no_loops()) };
+        let (engine, index) = (timer.engine(), index as usize);
+        if index >= engine.shards() {
+            let message = format!("loop {index} is not one of the {} of options.loops", engine.shards());
+            return Err(Failure::new(tb_status::TB_INVALID, message));
+        }
+        engine.on(index).arm_at(timer, deadline).map(drop).map_err(Failure::from)
+    }
+
+    #[inline]
     fn disarm(&self, and_wait: bool) -> tb_outcome {
         match &self.kind {
+            Kind::Direct(timer) if and_wait => timer.disarm_and_wait().into(),
+            Kind::Direct(timer) => timer.disarm().into(),
             Kind::Called(timer) if and_wait => timer.disarm_and_wait().into(),
             Kind::Called(timer) => timer.disarm().into(),
             Kind::Polled(polled) => polled.disarm(),
@@ -191,6 +213,7 @@ impl Source for Polled {
 impl fmt::Debug for tb_timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
+            Kind::Direct(_) => "tb_timer, of loops",
             Kind::Called(_) => "tb_timer, called",
             Kind::Polled(_) => "tb_timer, polled",
         })

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 /// In the order of the header.
-const SOURCES: [&str; 12] = [
-    "version", "status", "options", "event", "engine", "shot", "keyed", "timer", "task", "poll", "stats",
-    "annotate",
+const SOURCES: [&str; 13] = [
+    "version", "status", "options", "event", "engine", "shot", "keyed", "timer", "task", "poll", "loops",
+    "stats", "annotate",
 ];
 
 fn root() -> &'static Path {

@@ -21,9 +21,11 @@ const MS: u64 = 1_000_000;
 /// A call with a null where a null is not allowed.
 type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
+unsafe extern "C" fn wake(_: *mut c_void) {}
+
 /// For each function, the calls with exactly one pointer wrong; none for functions without a required pointer.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
-    let World { engine, polled, .. } = *world;
+    let World { engine, polled, looping, looped } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
     let call: tb_callback = Some(count_call);
     macro_rules! table {
@@ -84,6 +86,16 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
         ]
         tb_event_fd [(none, &mut 0), (polled, null_mut())]
         tb_engine_stats [(none, &mut no_stats()), (engine, null_mut())]
+        tb_loop_create [(none, 0, &mut null_mut()), (looping, 0, null_mut())]
+        tb_loop_fd [(null(), &mut 0), (looped, null_mut())]
+        tb_loop_wake_by [(null(), Some(wake), user), (looped, None, user)]
+        tb_loop_next_deadline [(null(), &mut 0), (looped, null_mut())]
+        tb_loop_timeout [(null(), 0, &mut 0), (looped, 0, null_mut())]
+        tb_loop_turn [(null(), 0, 1, null_mut())]
+        tb_loop_free [(null_mut())]
+        tb_schedule_on [(none, 0, 0, call, user, null_mut()), (looping, 0, 0, None, user, null_mut())]
+        tb_reschedule_on [(none, 0, 1, 0, &mut 0), (looping, 0, 1, 0, null_mut())]
+        tb_timer_arm_on [(null(), 0, 0)]
     }
 }
 

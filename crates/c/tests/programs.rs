@@ -44,6 +44,11 @@ fn driven() {
     program("driven");
 }
 
+#[test]
+fn loops() {
+    program("loops");
+}
+
 fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }
@@ -140,7 +145,43 @@ fn the_header_compiles_as_c_and_cpp() {
     }
 }
 
-// --- The example ---
+// --- The benchmark ---
+
+/// Whether pkg-config knows the peers; prints a line if it does not.
+fn has_peers() -> bool {
+    let found = Command::new("pkg-config").args(["--exists", "libuv", "libevent"]).status();
+    let has = found.is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("libuv or libevent is not installed: a test is skipped");
+    }
+    has
+}
+
+/// At tiny sizes, so that it does not rot: each contestant checks what its calls did.
+#[test]
+fn the_benchmark_beside_libuv_and_libevent_runs() {
+    if !has("cc") || !has_peers() {
+        return;
+    }
+    let mut pkg_config = Command::new("pkg-config");
+    let flags = run(pkg_config.args(["--cflags", "--libs", "libuv", "libevent"])).stdout;
+    let flags = String::from_utf8(flags).unwrap();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-o"]);
+    command.arg(&program).arg(root().join("benches/peers.c")).arg("-I").arg(root().join("include"));
+    command.arg(libraries().join("libtourbillon_c.a")).args(flags.split_whitespace());
+    run(command.args(["-lpthread", "-ldl", "-lm"]));
+    let output = run_once(&program, &[OsStr::new("quick")]);
+    let rows =
+        [("arm ", 5), ("arm100k", 5), ("shot", 5), ("among", 4), ("refresh", 5), ("turn", 1), ("expiry", 20)];
+    for (row, expected) in rows {
+        let count = output.lines().filter(|line| line.starts_with(row)).count();
+        assert_eq!(count, expected, "{row}: {output}");
+    }
+}
+
+// --- The examples ---
 
 /// The server, until it is dropped.
 struct Server {
@@ -216,7 +257,7 @@ fn await_end(mut stream: &TcpStream) {
     }
 }
 
-fn serve_and_close(command: Command, idle: Duration) {
+fn serve_and_close(command: Command, idle: Duration) -> String {
     const IDLE: usize = 30;
     let server = Server::start(command, idle, IDLE + 3);
     let (was_echoed, talked) = thread::scope(|scope| {
@@ -245,16 +286,38 @@ fn serve_and_close(command: Command, idle: Duration) {
     }
     drop(server.connect());
     let summary = server.finish();
-    assert!(summary.starts_with("accepted 33,") && summary.ends_with("timers alive 0\n"), "{summary}");
+    assert!(summary.contains("accepted 33,") && summary.ends_with("timers alive 0\n"), "{summary}");
     if was_kept {
         assert!(summary.contains("echoed bytes 200225, closed idle 31, closed by peer 2,"), "{summary}");
     } else {
         eprintln!("this machine was too busy to show that an active connection is kept");
     }
+    summary
 }
 
 fn example() -> PathBuf {
     compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
+}
+
+/// Each of the two loops served its part of the connections that the first one accepted.
+fn assert_shared(summary: &str) {
+    assert!(summary.starts_with("loop 0 served 17\nloop 1 served 16\n"), "{summary}");
+}
+
+#[test]
+fn the_server_with_loops_closes_idle_connections_and_no_other() {
+    if has("cc") {
+        let program = compile(&root().join("examples/loops_server.c"), "loops_server", Link::Static);
+        assert_shared(&serve_and_close(Command::new(program), Duration::from_millis(500)));
+    }
+}
+
+#[test]
+fn the_server_with_loops_is_clean_under_valgrind() {
+    if has("cc") && has("valgrind") {
+        let program = compile(&root().join("examples/loops_server.c"), "loops_server_valgrind", Link::Shared);
+        assert_shared(&serve_and_close(under_valgrind(&program), Duration::from_millis(1_500)));
+    }
 }
 
 #[test]

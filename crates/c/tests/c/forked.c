@@ -22,7 +22,8 @@
         }                                                                                       \
     } while (0)
 
-static tb_engine *called, *polled, *driven;
+static tb_engine *called, *polled, *driven, *looping;
+static tb_loop *loop;
 static tb_timer *timer;
 static tb_task *task;
 static atomic_int is_over;
@@ -85,7 +86,14 @@ static void in_the_child(void) {
     CHECK(tb_timer_user(timer, &user) == TB_FORKED);
     CHECK(tb_task_stop(task, &outcome) == TB_FORKED);
     CHECK(tb_task_stop_and_wait(task, &outcome) == TB_FORKED);
+    CHECK(tb_loop_turn(loop, UINT64_MAX / 2, 1, NULL) == TB_FORKED);
+    CHECK(tb_loop_next_deadline(loop, &number) == TB_FORKED);
+    CHECK(tb_loop_fd(loop, &fd) == TB_FORKED);
+    CHECK(tb_loop_create(looping, 0, &loop) == TB_FORKED);
+    CHECK(tb_schedule_on(looping, 0, 0, count, NULL, &number) == TB_FORKED);
     use_an_engine();
+    CHECK(tb_loop_free(loop) == TB_OK);
+    CHECK(tb_engine_free(looping) == TB_OK);
     CHECK(tb_timer_free(timer) == TB_OK);
     CHECK(tb_task_free(task) == TB_OK);
     for (int i = 0; i < 3; i++) {
@@ -113,6 +121,12 @@ int main(void) {
     options.delivery = TB_POLLED;
     CHECK(tb_engine_create(&options, &polled) == TB_OK);
     CHECK(tb_engine_create_driven(NULL, &driven) == TB_OK);
+    tb_options with_a_loop = TB_OPTIONS_INIT;
+    with_a_loop.loops = 1;
+    atomic_int turned = 0;
+    uint64_t now;
+    CHECK(tb_engine_create(&with_a_loop, &looping) == TB_OK && tb_loop_create(looping, 0, &loop) == TB_OK);
+    CHECK(tb_now(looping, &now) == TB_OK && tb_schedule_at(looping, now, count, &turned, NULL) == TB_OK);
     CHECK(tb_timer_create(called, count, &calls, &timer) == TB_OK);
     CHECK(tb_every(called, MS, count, &calls, &task) == TB_OK);
     pthread_t thread;
@@ -135,6 +149,8 @@ int main(void) {
         struct timespec time = {.tv_sec = 0, .tv_nsec = 100000};
         nanosleep(&time, NULL);
     }
+    CHECK(tb_loop_turn(loop, now + 10 * MS, 1, NULL) == TB_OK && atomic_load(&turned) == 1);
+    CHECK(tb_loop_free(loop) == TB_OK && tb_engine_free(looping) == TB_OK);
     CHECK(tb_timer_free(timer) == TB_OK);
     CHECK(tb_task_free(task) == TB_OK);
     CHECK(tb_engine_free(called) == TB_OK);

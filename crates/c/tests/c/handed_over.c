@@ -127,9 +127,61 @@ static void polls(void) {
     CHECK(tb_engine_free(engine) == TB_OK);
 }
 
+// Turns the one loop of an engine until all messages have come.
+static void *turn_all(void *user) {
+    tb_engine *engine = user;
+    tb_loop *loop;
+    tb_stats stats;
+    stats.size = sizeof stats;
+    CHECK(tb_loop_create(engine, 0, &loop) == TB_OK);
+    do {
+        uint64_t now;
+        nap();
+        CHECK(tb_now(engine, &now) == TB_OK);
+        CHECK(tb_loop_turn(loop, now, 1000, NULL) == TB_OK);
+        CHECK(tb_engine_stats(engine, &stats) == TB_OK);
+    } while (stats.fired < COUNT + 1 || stats.timers_fired < 1);
+    CHECK(tb_loop_free(loop) == TB_OK);
+    return NULL;
+}
+
+static void loops(void) {
+    tb_engine *engine;
+    tb_timer *timer;
+    pthread_t thread;
+    uint64_t now, id;
+    struct message *messages[COUNT + 2];
+    tb_options options = TB_OPTIONS_INIT;
+    options.loops = 1;
+    CHECK(tb_engine_create(&options, &engine) == TB_OK);
+    CHECK(pthread_create(&thread, NULL, turn_all, engine) == 0);
+    CHECK(tb_now(engine, &now) == TB_OK);
+    for (int i = 0; i < COUNT; i++) {
+        messages[i] = ask(i);
+        CHECK(tb_schedule_on(engine, 0, now + (uint64_t)(i % 3) * MS, answer, messages[i], NULL) == TB_OK);
+    }
+    struct message *moved = messages[COUNT] = ask(17);
+    CHECK(tb_schedule_on(engine, 0, now + 60000 * MS, answer, moved, &id) == TB_OK);
+    moved->question = 18;
+    CHECK(tb_reschedule_on(engine, 0, id, now, &id) == TB_OK);
+    struct message *armed = messages[COUNT + 1] = ask(19);
+    CHECK(tb_timer_create(engine, answer, armed, &timer) == TB_OK);
+    armed->question = 20;
+    CHECK(tb_timer_arm_on(timer, 0, now) == TB_OK);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(moved->answer == 19 && armed->answer == 21);
+    for (int i = 0; i < COUNT + 2; i++) {
+        CHECK(messages[i]->answer == messages[i]->question + 1);
+        free(messages[i]);
+    }
+    CHECK(tb_timer_free(timer) == TB_OK);
+    CHECK(tb_engine_free(engine) == TB_OK);
+}
+
 int main(void) {
     callbacks();
     polls();
+    loops();
     printf("handed over: ok\n");
     return 0;
 }

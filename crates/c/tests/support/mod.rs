@@ -34,7 +34,14 @@ pub(crate) fn options(delivery: tb_delivery) -> tb_options {
         delivery: delivery as u32,
         pinning: tb_pinning::TB_UNPINNED as u32,
         clock: tb_clock::TB_CLOCK_MONOTONIC as u32,
+        loops: 0,
+        reserved: 0,
     }
+}
+
+/// The options of an engine with loops.
+pub(crate) fn with_loops(loops: u32) -> tb_options {
+    tb_options { shards: 0, workers: 0, loops, ..options(tb_delivery::TB_POOL) }
 }
 
 pub(crate) fn no_event() -> tb_event {
@@ -74,21 +81,26 @@ pub(crate) unsafe extern "C" fn log_call(user: *mut c_void, event: *const tb_eve
     unsafe { (*user.cast::<Log>()).0.lock().unwrap().push(*event) };
 }
 
-/// Engines with threads.
+/// Engines with threads, and one with a loop.
 pub(crate) struct World {
     pub(crate) engine: *mut tb_engine,
     pub(crate) polled: *mut tb_engine,
+    pub(crate) looping: *mut tb_engine,
+    pub(crate) looped: *mut tb_loop,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let mut world = Self { engine: null_mut(), polled: null_mut() };
+        let mut world =
+            Self { engine: null_mut(), polled: null_mut(), looping: null_mut(), looped: null_mut() };
         unsafe {
             assert_eq!(tb_engine_create(&options(tb_delivery::TB_POOL), &mut world.engine), tb_status::TB_OK);
             assert_eq!(
                 tb_engine_create(&options(tb_delivery::TB_POLLED), &mut world.polled),
                 tb_status::TB_OK
             );
+            assert_eq!(tb_engine_create(&with_loops(1), &mut world.looping), tb_status::TB_OK);
+            assert_eq!(tb_loop_create(world.looping, 0, &mut world.looped), tb_status::TB_OK);
         }
         world
     }
@@ -97,6 +109,8 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         unsafe {
+            tb_loop_free(self.looped);
+            tb_engine_free(self.looping);
             tb_engine_free(self.polled);
             tb_engine_free(self.engine);
         }

@@ -1,0 +1,359 @@
+//! The loops of a program that turn an engine's shards.
+//!
+//! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and
+//! each call compares the number of the calling thread with the owner's, which is a load from the thread's local storage.
+//! A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go to the
+//! loop of the first one.
+//!
+//! # Invariants
+//! O1. Only the thread whose number is `owner` touches `shard`; the call that frees the loop does so when no other call
+//!     uses the loop, by the contract. No two threads of a process get one number.
+//! O2. `shard` is borrowed for the length of a turn: calls from its callbacks for the same loop are refused.
+
+use crate::delivery::id_of;
+use crate::direct::Direct;
+use crate::engine::tb_engine;
+use crate::event::tb_callback;
+use crate::handles::{self, Handle};
+use crate::notifier::Notifier;
+use crate::shot::{self, Place};
+use crate::status::{Failure, guard, tb_status};
+use crate::timer::tb_timer;
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tourbillon::{Left, LoopShard, Timestamp};
+
+/// The function that wakes a loop out of its poll.
+pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// A loop of the program, which turns a shard of its engine.
+pub struct tb_loop {
+    /// The number of the thread that created the loop.
+    owner: NonZeroU64,
+    shard: RefCell<LoopShard>,
+    notifier: Arc<Notifier>,
+}
+
+// SAFETY: O1: the other fields are `Sync`, and `lend` gives the shard to the owner's thread alone.
+unsafe impl Sync for tb_loop {}
+
+impl Handle for tb_loop {
+    const NAME: &'static str = "tb_loop";
+}
+
+/// The number of the calling thread.
+fn here() -> NonZeroU64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static HERE: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
+    }
+    #[cold]
+    fn number() -> NonZeroU64 {
+        // Ordering: Relaxed. The numbers need only differ.
+        let number = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
+        HERE.set(Some(number));
+        number
+    }
+    HERE.get().unwrap_or_else(number)
+}
+
+impl tb_loop {
+    fn new(engine: &tb_engine, index: u32) -> Result<Self, Failure> {
+        let direct = engine.loops()?;
+        let index = index_of(direct, index)?;
+        let refused = |error| Failure::new(tb_status::TB_SYSTEM, format!("no eventfd: {error}"));
+        let notifier = Arc::new(Notifier::new().map_err(refused)?);
+        let taken = || Failure::new(tb_status::TB_BUSY, format!("loop {index} was created and not freed"));
+        let mut shard = direct.shards().take_loop(index).ok_or_else(taken)?;
+        let signal = Arc::clone(&notifier);
+        shard.wake_by(move || signal.signal());
+        Ok(Self { owner: here(), shard: RefCell::new(shard), notifier })
+    }
+
+    /// Calls `f` with the shard. Fails on another thread than the loop's, and inside of its turns.
+    #[inline]
+    fn lend<R>(&self, f: impl FnOnce(&mut LoopShard) -> R) -> Result<R, Failure> {
+        if self.owner != here() {
+            let message = "the loop belongs to the thread that created it";
+            return Err(Failure::new(tb_status::TB_WRONG_THREAD, message));
+        }
+        match self.shard.try_borrow_mut() {
+            Ok(mut shard) => Ok(f(&mut shard)),
+            Err(_) => Err(Failure::new(tb_status::TB_BUSY, "the loop is being turned")),
+        }
+    }
+}
+
+impl fmt::Debug for tb_loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tb_loop")
+    }
+}
+
+/// The number of a loop. Fails if there is no loop of that number.
+fn index_of(direct: &Direct, index: u32) -> Result<usize, Failure> {
+    let (index, count) = (index as usize, direct.shards().count());
+    if index >= count {
+        let message = format!("loop {index} is not one of the {count} of options.loops");
+        return Err(Failure::new(tb_status::TB_INVALID, message));
+    }
+    Ok(index)
+}
+
+/// Creates loop `index` of an engine with `options.loops`, counted from 0. The loop belongs to the calling thread: only
+/// this thread turns it, and timers that this thread schedules or arms go to the loop's shard. Fails with `TB_BUSY` if
+/// a loop of that number was created and not freed. Timers that are pending at the shard, of a loop that was freed or
+/// from before the first, fire in this loop's turns.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_create(
+    engine: *const tb_engine,
+    index: u32,
+    looped: *mut *mut tb_loop,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(looped, "looped") }?;
+        place.write(handles::give(tb_loop::new(engine, index)?));
+        Ok(())
+    })
+}
+
+/// Gets a descriptor that becomes readable when the loop must look again: another thread has armed a timer for an
+/// earlier moment than `tb_loop_next_deadline` gave. The descriptor belongs to the loop: do not read, write or close
+/// it. `tb_loop_turn` makes it unreadable. Linux only: elsewhere `TB_UNSUPPORTED`; see `tb_loop_wake_by`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_fd(looped: *const tb_loop, fd: *mut c_int) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let looped = unsafe { handles::lend(looped) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(fd, "fd") }?;
+        let none = || Failure::new(tb_status::TB_UNSUPPORTED, "this system has no eventfd");
+        place.write(looped.notifier.descriptor().ok_or_else(none)?);
+        Ok(())
+    })
+}
+
+/// A wake function with its `user`.
+struct Waker {
+    wake: unsafe extern "C" fn(user: *mut c_void),
+    user: *mut c_void,
+}
+
+// SAFETY: the contract: the function and its `user` may be used on any thread.
+unsafe impl Send for Waker {}
+// SAFETY: as above.
+unsafe impl Sync for Waker {}
+
+impl Waker {
+    fn wake(&self) {
+        // SAFETY: the contract: a function of this type, and its `user`.
+        unsafe { (self.wake)(self.user) };
+    }
+}
+
+/// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
+/// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
+/// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
+/// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
+/// finds the timer in its next turn.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_wake_by(
+    looped: *const tb_loop,
+    wake: tb_wake,
+    user: *mut c_void,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let looped = unsafe { handles::lend(looped) }?;
+        let waker = Waker { wake: wake.ok_or_else(|| Failure::null("wake"))?, user };
+        looped.lend(|shard| shard.wake_by(move || waker.wake()))
+    })
+}
+
+/// Gets the moment on the engine's clock at which the loop must turn at the latest: a moment in the past if it must
+/// turn at once, `UINT64_MAX` if nothing is pending. Call it after the last call that arms a timer, and before each
+/// poll.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_next_deadline(looped: *const tb_loop, deadline_ns: *mut u64) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let looped = unsafe { handles::lend(looped) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(deadline_ns, "deadline_ns") }?;
+        let next = looped.lend(|shard| shard.next_deadline())?;
+        place.write(next.map_or(u64::MAX, Timestamp::as_nanos));
+        Ok(())
+    })
+}
+
+/// As `tb_loop_next_deadline`, as a timeout of `poll` or `epoll_wait` from `now_ns` on: milliseconds, rounded up, and
+/// -1 if nothing is pending. `epoll_pwait2` takes finer timeouts. A `now_ns` that was
+/// read before slow callbacks makes the poll longer by their time: read it anew then.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_timeout(
+    looped: *const tb_loop,
+    now_ns: u64,
+    timeout_ms: *mut c_int,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let looped = unsafe { handles::lend(looped) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(timeout_ms, "timeout_ms") }?;
+        let next = looped.lend(|shard| shard.next_deadline())?;
+        place.write(next.map_or(-1, |next| {
+            let rest = next.as_nanos().saturating_sub(now_ns).div_ceil(1_000_000);
+            c_int::try_from(rest).unwrap_or(c_int::MAX)
+        }));
+        Ok(())
+    })
+}
+
+/// Fires the timers that are due at `now_ns`: calls their callbacks, here. At most `budget` of them are fired or moved,
+/// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
+/// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due costs some ten nanoseconds.
+///
+/// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
+/// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may
+/// not use this loop (`TB_BUSY`).
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_turn(
+    looped: *const tb_loop,
+    now_ns: u64,
+    budget: usize,
+    more: *mut c_int,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let looped = unsafe { handles::lend(looped) }?;
+        let left = looped.lend(|shard| {
+            // Before the shard reads its words: see `Notifier::acknowledge`.
+            looped.notifier.acknowledge();
+            shard.turn(Timestamp::from_nanos(now_ns), budget)
+        })?;
+        // SAFETY: the contract.
+        unsafe { handles::put_if_wanted(more, c_int::from(left == Left::More)) };
+        Ok(())
+    })
+}
+
+/// Frees a loop, on any thread, while no other call uses it; not inside of its turn (`TB_BUSY`). Nothing is lost:
+/// timers of its shard are pending until they are cancelled, or the shutdown returns them, or `tb_loop_create` with the
+/// same index, on any thread, makes the loop that fires them. So a loop moves to another thread by this call and the
+/// next `tb_loop_create`. May come after `tb_engine_free`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_loop_free(looped: *mut tb_loop) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        match unsafe { handles::lend(looped) } {
+            Ok(looped) if looped.owner == here() => looped.lend(|_| ())?,
+            Ok(_) => {}
+            Err(failure) if failure.status == tb_status::TB_FORKED => {}
+            Err(failure) => return Err(failure),
+        }
+        // SAFETY: the contract.
+        unsafe { handles::take(looped) }.map(drop)
+    })
+}
+
+/// As `tb_schedule_at`, on the shard of loop `index`: the callback is called on that loop's thread. For a thread that
+/// schedules for another one's loop.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_schedule_on(
+    engine: *const tb_engine,
+    index: u32,
+    deadline_ns: u64,
+    callback: tb_callback,
+    user: *mut c_void,
+    id: *mut u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        let place = Place::Loop(index_of(engine.loops()?, index)?);
+        let id_of_shot = shot::place(engine, place, Timestamp::from_nanos(deadline_ns), (callback, user))?;
+        // SAFETY: the contract.
+        unsafe { handles::put_if_wanted(id, id_of_shot) };
+        Ok(())
+    })
+}
+
+/// Moves a pending one-shot to the shard of loop `index` and to another deadline: see `tb_reschedule`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_reschedule_on(
+    engine: *const tb_engine,
+    index: u32,
+    id: u64,
+    deadline_ns: u64,
+    new_id: *mut u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let new_id = unsafe { handles::place(new_id, "new_id") }?;
+        let direct = engine.loops()?;
+        let (index, timer) = (index_of(direct, index)?, shot::timer_to_move(id)?);
+        let moved = direct.handle().on(index).reschedule_at(timer, Timestamp::from_nanos(deadline_ns));
+        new_id.write(id_of(moved.map_err(Failure::from)?));
+        Ok(())
+    })
+}
+
+/// As `tb_timer_arm_at`, and moves the timer to the shard of loop `index`, on whose thread its callback is called from
+/// then on. A connection that goes to another loop takes its timer along by this call. If the timer's callback runs at
+/// this moment, or its shard looks at it, the timer stays where it is for this arming.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_timer_arm_on(timer: *const tb_timer, index: u32, deadline_ns: u64) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        unsafe { handles::lend(timer) }?.arm_on(index, Timestamp::from_nanos(deadline_ns))
+    })
+}

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod again;
 mod bulk;
 mod check;
 mod claims;
@@ -15,6 +16,7 @@ mod nodes;
 mod notes;
 mod outside;
 mod reservation;
+mod returned;
 mod script;
 mod scripts;
 mod send;

@@ -14,3 +14,4 @@ mod notes;
 mod opening;
 mod pairs;
 mod plain;
+mod returns;

@@ -23,6 +23,7 @@ mod send;
 mod shared;
 mod store;
 mod stored;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod time;

@@ -1,16 +1,17 @@
 //! Timers that are delivered at most once, stored again: each return has one effect, whatever becomes of its answers.
 //!
 //! A timer that is delivered at most once has no lease while its handler runs: the claim has ended it. If it is not
-//! delivered after all, or its handler snoozes or parks it, the process stores it again ([`Op::Return`]). An answer that
-//! is lost leaves the process in doubt, and it sends the return again. The timer itself does not say whether the first
-//! one arrived: another process may have claimed it meanwhile, which ends it. A second effect would be a second delivery.
+//! delivered after all, or its handler snoozes or parks it, the process stores it again ([`Op::Return`]). An answer
+//! that is lost leaves the process in doubt, and it sends the return again. The timer itself does not say whether the
+//! first one arrived: another process may have claimed it meanwhile, which ends it. A second effect would be a second
+//! delivery.
 //!
 //! # Layout
-//! The *mark* of a return is the timer's id and the token of its claim, 32 bytes. A claim leases a timer once, so no two
-//! returns have one mark. A mark is a member of the ids of ended timers ([`Part::Recent`]) of the return's shard, with the
-//! moment from which on it counts as forgotten. The *shard* of a return is that of the timer's key, or of its id without
-//! a key. It does not depend on what is stored: a timer that comes back without its key, which is another timer's by now,
-//! is stored there as well, with a note in the shard of its id.
+//! The *mark* of a return is the timer's id and the token of its claim, 32 bytes. A claim leases a timer once, so no
+//! two returns have one mark. A mark is a member of the ids of ended timers ([`Part::Recent`]) of the return's shard,
+//! with the moment from which on it counts as forgotten. The *shard* of a return is that of the timer's key, or of its
+//! id without a key. It does not depend on what is stored: a timer that comes back without its key, which is another
+//! timer's by now, is stored there as well, with a note in the shard of its id.
 //!
 //! # States
 //! Of a return, in its shard:
@@ -21,32 +22,33 @@
 //! | applied | present | changes nothing: `Repeated` |
 //! | over | any, and the time is `until` or later | changes nothing: `Repeated` while the mark is present, `Stale` then |
 //!
-//! `until` is [`AGAIN`] after the first attempt that may have had an effect. The process keeps that moment for each return
-//! until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays [`KEPT`]
-//! longer than that. No other transition exists: nothing removes a mark before its time.
+//! `until` is [`AGAIN`] after the first attempt that may have had an effect. The process keeps that moment for each
+//! return until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays
+//! [`KEPT`] longer than that. No other transition exists: nothing removes a mark before its time.
 //!
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
 //!     ahead. So a return has one effect at most.
 //! R2. While a commit of the return can have an effect, the mark of an earlier effect is there: a commit has none from
-//!     `until` on, and the mark is there until later, by the clock of the same shard. A failover may bring another clock;
-//!     the two may differ by [`KEPT`].
-//! R3. A mark is there for at most [`AGAIN`] and [`KEPT`], 10 minutes, so the number of marks is bounded by the number of returns
-//!     in that time.
+//!     `until` on, and the mark is there until later, by the clock of the same shard. A failover may bring another
+//!     clock; the two may differ by [`KEPT`].
+//! R3. A mark is there for at most [`AGAIN`] and [`KEPT`], 10 minutes, so the number of marks is bounded by the number
+//!     of returns in that time.
 //!
 //! # Races
-//! - *The answer is lost, and the return is sent again.* The second one finds the mark: `Repeated`, whether the timer is
-//!   still stored, leased, or claimed and ended by another process.
+//! - *The answer is lost, and the return is sent again.* The second one finds the mark: `Repeated`, whether the timer
+//!   is still stored, leased, or claimed and ended by another process.
 //! - *The first request arrives late, after the second one.* It finds the mark. Nobody reads its answer.
-//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. The second one has the mark then.
+//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. The second one has the
+//!   mark then.
 //! - *Both arrive at the same time.* One script is first.
-//! - *The key is another timer's when the first one arrives, and free when the second one does, or the reverse.* The shard is
-//!   the same, and so the mark.
+//! - *The key is another timer's when the first one arrives, and free when the second one does, or the reverse.* The
+//!   shard is the same, and so the mark.
 //! - *Somebody else creates a timer of the same id meanwhile.* The return finds it and answers `Repeated`, as it does
 //!   without a doubt. A request that arrives late still has one effect at most.
 //! - *The return is one of a batch of which another operation fails.* The caller repeats the batch. The moment is kept
 //!   until the whole batch is answered.
-//! - *The server does not answer for longer than* [`AGAIN`] *, and had perhaps received the first attempt.* The answer is
+//! - *The server is away for longer than five minutes, and had perhaps received the first attempt.* The answer is
 //!   `Stale`: the timer is stored, or else lost. Attempts that surely had no effect do not count.
 //! - *The process ends before the answer.* Nobody repeats.
 //!

@@ -15,3 +15,4 @@ mod opening;
 mod pairs;
 mod plain;
 mod returns;
+mod sweeps;

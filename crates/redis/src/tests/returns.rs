@@ -1,5 +1,5 @@
-//! Timers that are delivered at most once and stored again: whatever becomes of the answers, and whatever others do between
-//! any two steps, no timer is delivered twice, and none is lost whose return was answered.
+//! Timers that are delivered at most once and stored again: whatever becomes of the answers, and whatever others do
+//! between any two steps, no timer is delivered twice, and none is lost whose return was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;

@@ -3,11 +3,13 @@
 use crate::layout::{Layout, Part, Shard, period_of};
 use crate::nodes::Nodes;
 use crate::reservation::{Note, Reservations};
+use crate::returned::{Doubted, Returned};
 use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
 use crate::time::millis;
 use crate::words::Words;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::draft::{Change, Changes};
@@ -18,6 +20,8 @@ use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
+    /// What the operation is, if it stores a timer again.
+    pub(crate) returned: Option<Arc<Returned>>,
 }
 
 /// What has changed since it was read, or was not as guessed.
@@ -30,6 +34,8 @@ pub(crate) enum Doubt {
     Noted(TimerId, Note),
     /// In a cluster: the reservation of this id is over, or its note is void.
     Reserved(TimerId),
+    /// The operation stores a timer again, and has done so already, or is too late.
+    Returned(Doubted),
 }
 
 /// Of which shards a commit may name keys.
@@ -87,6 +93,12 @@ impl<'a> Commit<'a> {
             words.push(&id_bytes(*id));
             words.push_number(until.as_millis());
         }
+        if let Some(returned) = &known.returned {
+            let recent = commit.place(returned.shard, Part::Recent);
+            let words = commit.change_at(b"e", recent);
+            words.push(&returned.mark);
+            words.push_number(returned.forgotten().as_millis());
+        }
         for ((shard, field), number) in core::mem::take(&mut commit.counts) {
             if number != 0 {
                 let counts = commit.place(shard, Part::Counts);
@@ -124,7 +136,8 @@ impl<'a> Commit<'a> {
         let free = || changes.free.first().map(|of| layout.shard_of_key(&of.namespace, &of.key));
         let absent =
             || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
-        changed(known, changes).or_else(created).or_else(read).or_else(free).or_else(absent)
+        let returned = || known.returned.as_ref().map(|returned| returned.shard);
+        changed(known, changes).or_else(returned).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
     /// The keys and the arguments of the script, and the doubts by the checks' places.
@@ -164,6 +177,13 @@ impl<'a> Commit<'a> {
     fn check(&mut self, known: &Known, changes: &Changes, over: Option<TimerId>) {
         // What was read in another shard of a cluster, and is not changed, was so when it was read.
         let (scope, layout) = (self.scope, self.layout);
+        // First of all: whatever has become of the timer since, it is not stored a second time.
+        if let Some(returned) = &known.returned {
+            let recent = (returned.shard, Part::Recent);
+            self.expect(Doubt::Returned(Doubted::Applied), "forgotten", recent, &returned.mark);
+            let until = &text(returned.until.as_millis());
+            self.expect(Doubt::Returned(Doubted::Late), "before", recent, until);
+        }
         for found in known.timers.values().filter(|found| scope.has(found.shard)) {
             let (id, shard) = (found.id(), found.shard);
             self.expect(Doubt::Timer(id), "member", (shard, Part::Records), &found.member);
@@ -214,8 +234,9 @@ impl<'a> Commit<'a> {
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
             // A new timer without a key is with the timer that it follows.
-            (None, Some(after)) => match (&after.key, changed(known, changes)) {
-                (None, Some(home)) => home,
+            (None, Some(after)) => match (&known.returned, &after.key, changed(known, changes)) {
+                (Some(returned), ..) => returned.shard,
+                (None, None, Some(home)) => home,
                 _ => self.layout.home_of(after),
             },
             (None, None) => return,

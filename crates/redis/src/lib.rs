@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod again;
 mod bulk;
 mod check;
 mod claims;
@@ -15,12 +16,14 @@ mod nodes;
 mod notes;
 mod outside;
 mod reservation;
+mod returned;
 mod script;
 mod scripts;
 mod send;
 mod shared;
 mod store;
 mod stored;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod time;

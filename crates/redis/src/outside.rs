@@ -35,8 +35,8 @@
 //! **Where a step may be the last one.** After `reserve`: the note leads nowhere. After the commit of a creation: all is
 //! done. After `announce`: the id is remembered although its timer is stored. A creation of it answers `Repeated` in both
 //! cases. The memory is no longer than that of an end at the time at which the operation began. After the commit of an end:
-//! the note leads nowhere. A note that leads nowhere costs some 40 bytes until its id is created again, which for an id
-//! that was drawn at random is never.
+//! the note leads nowhere. A note that leads nowhere costs some 40 bytes until its id is created again or the thread of
+//! a node meets it twice, see [`sweep`](crate::sweep).
 //!
 //! **Two clients and one id.** What one of them does between any two steps of the other one:
 //!

@@ -3,6 +3,7 @@
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
+use crate::returned::Returning;
 use crate::script::Script;
 use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) slices: Mutex<Vec<Vec<u8>>>,
     first_due: Mutex<FirstDue>,
     held: Mutex<HashMap<TimerId, Found>>,
+    /// Timers that are being stored again.
+    pub(crate) returning: Returning,
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
@@ -94,6 +97,7 @@ impl Core {
             slices: Mutex::new(slices),
             first_due: Mutex::default(),
             held: Mutex::default(),
+            returning: Returning::default(),
             wakers: RwLock::default(),
         })
     }

@@ -321,6 +321,13 @@ impl Core {
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         ops.iter().try_for_each(admit)?;
+        let (count, returns) = (ops.len(), self.begin_returns(&ops));
+        let result = self.apply_all(ops).await;
+        self.end_returns(returns, count, result.as_ref().err());
+        result
+    }
+
+    async fn apply_all(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let count = ops.len();
         let ops = match <[Op; 1]>::try_from(ops) {
             Ok([op]) => return Ok(vec![self.operate(op).await?]),
@@ -387,7 +394,8 @@ impl Core {
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
-            Op::Place(..) | Op::Return(_) => Start::New,
+            Op::Place(..) => Start::New,
+            Op::Return(timer, token) => return self.store_again(timer, *token).await,
             Op::CancelLabelled { namespace, label, limit } => {
                 return self
                     .cancel_labelled(namespace, label, *limit)

@@ -3,10 +3,12 @@
 use crate::commit::{Doubt, Known, is_leased};
 use crate::layout::{Layout, Part, Shard};
 use crate::reservation::{Note, Reservations};
+use crate::returned::Returned;
 use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
 use crate::values::{Values, filled, maybe_number};
+use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::draft::{Changes, Draft};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -27,6 +29,8 @@ pub(crate) enum Start {
     Read(Box<Found>),
     /// The same, if its lease's end has come by the server's time.
     Over(Box<Found>),
+    /// From nothing: a timer that is stored again, once.
+    Again(Arc<Returned>),
 }
 
 impl Core {
@@ -68,6 +72,10 @@ impl Core {
                 None => known.add(self.find_id(id).await?),
             },
             Start::Read(found) => known.add(Some(*found)),
+            Start::Again(returned) => {
+                is_new = true;
+                known.returned = Some(returned);
+            }
             Start::Over(found) => {
                 over = Some(found.id());
                 known.add(Some(*found));
@@ -153,6 +161,11 @@ impl Core {
             // The note is replaced as any other that leads nowhere.
             Doubt::Reserved(id) => drop(reserved.remove(&id)),
             Doubt::Key(of) => known.add(self.find_key(&of).await?),
+            Doubt::Returned(doubted) => {
+                if let Some(returned) = &known.returned {
+                    returned.refuse(doubted);
+                }
+            }
             Doubt::Remembered(id) => {
                 let until = maybe_number(rest.next()?)?.unwrap_or_default();
                 known.remembered.insert(id, UtcMillis::from_millis(until));

@@ -281,7 +281,7 @@ impl Reporter {
     /// Counts the end of a delivery as the store has it.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
-        if let Op::Return(timer) = op {
+        if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {
             self.returned(timer, under_way.is_snoozed);
             return;
         }

@@ -52,7 +52,7 @@ impl Observed {
             (Some(answer), _) => Ending::Answered(answer.clone()),
             (None, Op::Skip(..)) => Ending::Skipped,
             (None, Op::Park(..)) => Ending::NoHandler,
-            (None, Op::Return(timer)) if timer.state != crate::state::State::Pending => Ending::NoHandler,
+            (None, Op::Return(timer, _)) if timer.state != crate::state::State::Pending => Ending::NoHandler,
             (None, _) => Ending::GivenBack,
         }
     }

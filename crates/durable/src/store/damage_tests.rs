@@ -2,7 +2,7 @@
 //! stops (T-20).
 
 use super::*;
-use crate::state::{Phase, State};
+use crate::state::{Phase, State, Token};
 use crate::store::IfPresent;
 use core::future::Future;
 use core::pin::pin;
@@ -181,7 +181,10 @@ fn a_key_of_a_record_that_was_set_aside_is_free() {
         |n| Timer { id: id(n), key: Some("key 5".into()), ..crate::state::tests::timer(State::Pending) };
     now(store.import(vec![timer(7)]));
     assert_eq!(now(store.get("key 5".into())).map(|timer| timer.id), Some(id(7)));
-    let back = now(store.apply(vec![Op::Return(Box::new(timer(8)))], Durability::Volatile));
+    let back = now(store.apply(
+        vec![Op::Return(Box::new(timer(8)), Token { incarnation: 1, claim: 1 })],
+        Durability::Volatile,
+    ));
     assert_eq!(back, [Outcome::Created(id(8))]);
     assert_eq!(now(store.get(id(8).into())).and_then(|timer| timer.key), None);
     assert_eq!(faults_of(&store, Table::Keys), []);

@@ -116,8 +116,10 @@ pub enum Op {
     Release(TimerId, Token),
     /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
     /// snoozed or parked it: in its new state. If its id or key is
-    /// another timer's by now, it is stored under its own id without the key, or not at all.
-    Return(Box<Timer>),
+    /// another timer's by now, it is stored under its own id without the key, or not at all. The token is that of the
+    /// claim: a store whose answers can be lost tells by it that an operation is repeated, and stores nothing twice. It
+    /// answers [`Outcome::Repeated`] then, or [`Refusal::Stale`] if it cannot tell any more.
+    Return(Box<Timer>, Token),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
     /// Puts at most so many timers back that were put aside for this reason. An occurrence of a paused series is paused

@@ -326,7 +326,7 @@ impl Act<'_> {
             Op::Fail(id, token, failure) => self.delivered(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => self.delivered(id, Event::Snooze(token, due)),
             Op::Release(id, token) => self.delivered(id, Event::Release(token)),
-            Op::Return(timer) => self.put_back(*timer),
+            Op::Return(timer, _) => self.put_back(*timer),
             Op::Park(_, _, reason) if reason.len() > 255 => Err(limit("a text is too long")),
             Op::Park(id, token, reason) => self.delivered(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => self.unpark(&reason, limit),

@@ -95,18 +95,18 @@ impl Core {
     /// Gives a sign of life, and takes what it answers. `enters` makes a node of a store that is none.
     pub(super) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let nodes = &self.nodes;
-        let since = {
+        let (since, was_stirred) = {
             let mut state = nodes.state();
             if enters {
                 state.since = self.time.now();
             }
-            state.is_stirred = false;
-            state.since
+            (state.since, core::mem::take(&mut state.is_stirred))
         };
         let keys = vec![self.deployment.key.clone(), nodes.keys.signs.clone(), nodes.keys.texts.clone()];
         let text = nodes.text(since).write();
         let arguments = [self.deployment.id.clone(), nodes.node.clone(), text, nodes.keys.channel.clone()];
-        let mut answered = self.run(|scripts| &scripts.beat, keys, arguments).await?;
+        let answered = self.run(|scripts| &scripts.beat, keys, arguments).await;
+        let mut answered = answered.inspect_err(|_| nodes.state().is_stirred |= was_stirred)?;
         let peers = peers(&mut answered)?;
         let has_left = {
             let mut state = nodes.state();

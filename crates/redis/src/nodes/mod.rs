@@ -38,6 +38,8 @@
 //! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before
 //!   is leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim
 //!   answers that the shards are not its own.
+//! - *A node comes.* The others hear its message, give a sign at once or a second after their last one, and learn of
+//!   it, however long `ttl` and the pause of the poll are. If that sign fails, it is given again.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
 //!   time is over, whatever the others think of it, and its claims go on moving that time.
 //! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the
@@ -55,6 +57,8 @@
 //! node once in a pause: by a claim that leases nothing. If a timer is due that the runtime does not know of, the
 //! thread wakes it. No error ends the thread, and no panic. It waits for no server longer than for its next duty: what
 //! is at a server stays there, and the other groups of shards are looked at meanwhile.
+//!
+//! In a cluster the thread also takes a step of the [`sweep`](crate::sweep) in 20 pauses of the poll.
 //!
 //! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
 //! due before the next poll and another node owns the shard ([`hints`]). While such messages reach a node, it polls
@@ -96,6 +100,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at a shard while hints arrive.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_secs(1);
+
+/// The number of pauses of the poll between two steps of the sweep.
+const POLLS_OF_SWEEP: u32 = 20;
 
 /// The most bytes of a node's name.
 const MOST_NAME: usize = 255;
@@ -212,6 +219,11 @@ impl Nodes {
     /// Whether a thread looks at the shards.
     pub(crate) fn has_thread(&self) -> bool {
         self.poll.is_some()
+    }
+
+    /// The pause between two steps of the sweep.
+    pub(crate) fn pause_of_sweep(&self) -> Duration {
+        self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }
 
     /// The pause between two looks at a shard.

@@ -3,13 +3,14 @@
 use super::LONGEST_POLL;
 use crate::layout::Shard;
 use crate::shared::Core;
+use crate::sweep::Sweep;
 use crate::time::moment;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
@@ -47,6 +48,11 @@ struct Rounds {
     sign: Weak<()>,
     /// The start of the last sign.
     tried: Option<Timestamp>,
+    /// A step of the sweep is at the servers. Only the task has the other end.
+    step: Weak<()>,
+    /// The start of the last step.
+    swept: Option<Timestamp>,
+    sweep: Arc<Mutex<Sweep>>,
 }
 
 /// Starts the thread of a store. It ends when the store's bell is closed.
@@ -94,7 +100,8 @@ impl Rounds {
             let is_sign_due = state.is_sign_due(now, nodes.ttl);
             (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause, is_split))
         };
-        let pause_of_signs = pause.min(nodes.ttl / 8);
+        // However rare the polls are: another node may have come, and waits for its shards.
+        let pause_of_signs = pause.min(LONGEST_POLL).min(nodes.ttl / 8);
         let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
             let (this, mark) = (Arc::clone(core), Arc::new(()));
@@ -111,6 +118,16 @@ impl Rounds {
         for group in core.groups_of(looks) {
             let asked = Asked::new(core, group);
             self.send(async move { asked.core.look_at(asked.shards.clone()).await });
+        }
+        let has_rested = self.swept.is_none_or(|swept| moment() - swept >= nodes.pause_of_sweep());
+        if is_split && has_rested && self.step.strong_count() == 0 {
+            let (this, sweep, mark) = (Arc::clone(core), Arc::clone(&self.sweep), Arc::new(()));
+            (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                // What is left is found again.
+                let _failed = this.sweep(&sweep).await;
+                drop(mark);
+            });
         }
         let state = nodes.state();
         let sign =

@@ -122,3 +122,48 @@ fn ends_in_a_batch_are_a_few_scripts_and_each_of_them_decides_for_its_timer_alon
 fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
+
+/// A lease that is given back leaves the record as it was before. Only the token tells the next lease from it.
+#[test]
+fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
+    let Some(server) = Server::start(&[]) else { return };
+    let open = || plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
+    let (store, other) = (open(), open());
+    let claim = |store: &RedisStore, number| {
+        let mut leased = pollster::block_on(store.claim(BY, number, ALL)).unwrap().leased;
+        leased.sort_by_key(|leased| leased.timer.id);
+        leased
+    };
+    let place = |number| Op::Place(Box::new(timer(&store, number)), IfPresent::Reject);
+    let _created = apply(&store, (1..=6).map(place).collect());
+    std::thread::sleep(Duration::from_millis(5));
+    let former = claim(&store, 1);
+    assert_eq!(former.len(), 6);
+    pollster::block_on(store.leave()).unwrap();
+    let release = |leased: &Leased| Op::Release(leased.timer.id, leased.token);
+    let released = apply(&other, former.iter().map(release).collect());
+    assert!(released.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{released:?}");
+    let current = claim(&other, 2);
+    let timers =
+        |leased: &[Leased]| leased.iter().map(|its| (its.timer.id, its.timer.deliveries)).collect::<Vec<_>>();
+    assert_eq!(timers(&current), timers(&former), "the records are the same");
+    // The first store still has the timers as it claimed them.
+    let kept = store.core().held(former[0].timer.id).unwrap();
+    let stale = Outcome::Refused(Refusal::Stale);
+    let (id, token) = (former[0].timer.id, former[0].token);
+    for late in [
+        Op::Ack(id, token),
+        Op::Fail(id, token, Failure::default()),
+        Op::Snooze(id, token, store.now()),
+        Op::Park(id, token, "a reason".into()),
+    ] {
+        // As it was claimed: each end that is refused lets go of it.
+        store.core().hold(&kept);
+        assert_eq!(apply(&store, vec![late]), [stale.clone()]);
+    }
+    let ack = |leased: &Leased| Op::Ack(leased.timer.id, leased.token);
+    assert_eq!(apply(&store, former[1..].iter().map(ack).collect()), [(); 5].map(|()| stale.clone()));
+    let ended = apply(&other, current.iter().map(ack).collect());
+    assert!(ended.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{ended:?}");
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}

@@ -14,3 +14,5 @@ mod notes;
 mod opening;
 mod pairs;
 mod plain;
+mod returns;
+mod sweeps;

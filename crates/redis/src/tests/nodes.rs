@@ -388,7 +388,8 @@ fn t02_the_engine_goes_on_after_stalls_without_a_restart() {
 #[test]
 fn hints_bring_the_timers_of_others_long_before_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
-    let owner = Runner::start(open(builder(32).poll(Some(NEVER)), &server));
+    let settings = || builder(32).poll(Some(NEVER)).ttl(NEVER);
+    let owner = Runner::start(open(settings(), &server));
     eventually("the node hears", || owner.store.core.nodes.hears());
     eventually("the node owns all", || is_divided(&[&owner.store]));
     let other = open(builder(32).poll(None), &server);
@@ -396,8 +397,8 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
         place(&other, id, other.now() + Duration::from_millis(50));
         eventually("a hint brings the timer", || owner.has_seen(id));
     }
-    // A node that comes is noticed, by its message or by its sign of life.
-    let second = Runner::start(open(builder(32).poll(Some(NEVER)), &server));
+    // A node that comes is noticed by its message: the next sign of life is a quarter of an hour away.
+    let second = Runner::start(open(settings(), &server));
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
 
@@ -676,41 +677,33 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
     eventually("the timer is claimed", || {
         !block_on(dead.claim(by(1, lease), 1, ALL)).unwrap().leased.is_empty()
     });
-    let seen = Arc::new(AtomicU64::new(0));
-    let handler = {
-        let seen = Arc::clone(&seen);
-        move |Kind: Kind, _: tourbillon_durable::Delivery| {
-            seen.fetch_add(1, Ordering::Relaxed);
-            async {}
-        }
-    };
     let store = open(builder(4).ttl(ttl), &server);
-    let durable = tourbillon_durable::Durable::builder_on(store).handler(handler).start().unwrap();
+    let (wake, woken) = channel();
+    store.subscribe(Box::new(move || _ = wake.send(())));
+    // What a runtime does: it claims when it is woken, and reaps when a claim's answer says so. No timer is pending, and so
+    // nothing but the takeover can bring it to a reap.
+    let mut claimed = block_on(store.claim(by(2, lease), 1, ALL)).unwrap();
     drop(dead);
-    // Nothing wakes the runtime but the takeover: no timer is pending.
-    eventually("the timer has an end", || {
-        let counts = block_on(durable.handle().counts()).unwrap();
-        counts.by_namespace.is_empty() || counts.of(Phase::Dead) == 1 || counts.of(Phase::Parked) == 1
+    let begin = Instant::now();
+    for claim in 2.. {
+        assert_eq!(claimed.leased, []);
+        if claimed.next_reap.is_some() {
+            break;
+        }
+        assert!(begin.elapsed() < SLACK, "no claim says when the dead node's lease ends");
+        let _wake = woken.recv_timeout(SLACK).expect("the node is woken by what it takes over");
+        while woken.try_recv().is_ok() {}
+        claimed = block_on(store.claim(by(2, lease), claim, ALL)).unwrap();
+    }
+    let end = claimed.next_reap.unwrap();
+    assert!(end <= store.now() + lease, "{end:?}");
+    thread::sleep(end - store.now());
+    let mut returned = Vec::new();
+    eventually("the timer is given back", || {
+        returned.extend(block_on(store.reap(10)).unwrap().returned);
+        !returned.is_empty()
     });
-}
-
-#[derive(Debug)]
-struct Kind;
-
-impl tourbillon_durable::Kind for Kind {
-    const NAME: &'static str = "kind";
-}
-
-impl serde::Serialize for Kind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_unit()
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Kind {
-    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Ok(Self)
-    }
+    assert_eq!(returned, [TimerId::from_u128(1)]);
 }
 
 fn on_cluster(cluster: &Cluster) -> Arc<RedisStore> {

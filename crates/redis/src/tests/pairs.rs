@@ -20,34 +20,59 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 use tourbillon_fault::Server;
 
-const SHARDS: u16 = 4;
-const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const SHARDS: u16 = 4;
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
 /// What a link does at one of its calls.
-enum Act {
+pub(super) enum Act {
     /// The process ends before the call.
     Stop,
     /// The process ends, and the server still gets the call.
     StopAfter,
     /// The reply is lost, and the process goes on.
     Lose,
+    /// The request is late: it stays in the network, and the process goes on without a reply.
+    Delay,
     /// Somebody else is quicker.
     First(Box<dyn FnOnce() + Send>),
 }
 
 /// A link that counts its calls, and acts at one of them.
-struct Stepping {
+pub(super) struct Stepping {
     link: Arc<dyn Link>,
     calls: AtomicU32,
     act: Mutex<Option<(u32, Act)>>,
     has_stopped: Mutex<bool>,
+    late: Mutex<Option<Request>>,
 }
 
+/// A script, its keys and its arguments.
+type Request = (&'static Script, Vec<Vec<u8>>, Words);
+
 impl Stepping {
-    fn at(&self, nth: u32, act: Act) {
+    pub(super) fn new(link: Arc<dyn Link>) -> Arc<Self> {
+        let (calls, act, has_stopped) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
+        Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
+    }
+
+    /// Whether what was to happen at a call has not happened.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.act.lock().unwrap().is_some()
+    }
+
+    /// What was late arrives, at this moment of the deployment's time.
+    pub(super) fn arrive(&self, at: u64) {
+        let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
+        let mut words = Words::default();
+        words.push_number(at);
+        arguments.iter().skip(1).for_each(|word| words.push(word));
+        let _nobody_reads = now(self.link.run(script, keys, words)).unwrap();
+    }
+
+    pub(super) fn at(&self, nth: u32, act: Act) {
         self.calls.store(0, Ordering::Relaxed);
         *self.act.lock().unwrap() = Some((nth, act));
     }
@@ -84,6 +109,10 @@ impl Link for Stepping {
                     Err(lost())
                 });
             }
+            Some(Act::Delay) => {
+                *self.late.lock().unwrap() = Some((script, keys, arguments));
+                return Box::pin(async move { Err(lost()) });
+            }
             Some(Act::First(act)) => act(),
             None => {}
         }
@@ -93,15 +122,15 @@ impl Link for Stepping {
 
 /// The names of one case: an id, two keys, another id. No two of the shards are the same, or the first two are.
 #[derive(Clone, Copy, Debug)]
-struct Names {
-    id: TimerId,
-    other: TimerId,
-    key: &'static str,
+pub(super) struct Names {
+    pub(super) id: TimerId,
+    pub(super) other: TimerId,
+    pub(super) key: &'static str,
     other_key: &'static str,
 }
 
 /// Ids and keys whose shards are all different; with `is_home` the id is in the shard of its key.
-fn names(is_home: bool) -> Names {
+pub(super) fn names(is_home: bool) -> Names {
     // The name of the deployment makes no difference to the shards.
     let layout = Layout::new("d", SHARDS);
     let (key, other_key) = (
@@ -199,7 +228,7 @@ impl Case {
             What::ReplaceByOther => place(self.timer(other, Some(key)), IfPresent::Replace),
             What::CancelId => Op::Cancel(id.into(), None),
             What::CancelKey => Op::Cancel(of_key, None),
-            What::Return => Op::Return(Box::new(self.timer(id, Some(key)))),
+            What::Return => Op::Return(Box::new(self.timer(id, Some(key))), TOKEN),
             What::Ack => Op::Ack(id, TOKEN),
             What::Die => Op::Fail(id, TOKEN, failure),
             What::Release => Op::Release(id, TOKEN),
@@ -222,7 +251,7 @@ struct Bench {
     _server: Server,
 }
 
-fn now<T>(answer: impl Future<Output = T>) -> T {
+pub(super) fn now<T>(answer: impl Future<Output = T>) -> T {
     pollster::block_on(answer)
 }
 
@@ -246,11 +275,7 @@ impl Bench {
             let builder = RedisStore::builder(&*name).shards(SHARDS).poll(None).on_clock(clock.clone());
             now(if is_split { builder.split() } else { builder }.open_on(link)).unwrap()
         };
-        let stepping = || {
-            let link = self.plain.session() as Arc<dyn Link>;
-            let (calls, act, has_stopped) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
-            Arc::new(Stepping { link, calls, act, has_stopped })
-        };
+        let stepping = || Stepping::new(self.plain.session());
         let link = stepping();
         let world =
             World { one: open(Arc::clone(&link) as _), link, other: Arc::new(open(self.plain.session())) };

@@ -441,7 +441,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[End], durability: Durability) -> C
 /// The phase of a timer that is stored again.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
-        Op::Return(timer) => Some(timer.state.phase()),
+        Op::Return(timer, _) => Some(timer.state.phase()),
         _ => None,
     }
 }

@@ -161,7 +161,7 @@ impl Keeper {
         // The stop came during the claim.
         if state.stop.is_some() {
             let op = match &under_way.unstored {
-                Some(timer) => Op::Return(timer.clone()),
+                Some(timer) => Op::Return(timer.clone(), token),
                 None => Op::Release(under_way.id, token),
             };
             state.ends.push((under_way, op));
@@ -204,7 +204,8 @@ impl Keeper {
                 Op::Park(timer.id, token, reason)
             } else {
                 let deliveries = timer.deliveries.saturating_sub(1);
-                Op::Return(Box::new(Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() }))
+                let parked = Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() };
+                Op::Return(Box::new(parked), token)
             }));
         }
         let lateness = now - timer.due;

@@ -82,8 +82,9 @@ impl Keeper {
                 _ => None,
             };
             if let Some(returned) = returned {
+                let token = under_way.token;
                 under_way.is_snoozed = matches!(verdict, Verdict::Snooze(_));
-                state.ends.push((under_way, Op::Return(Box::new(returned))));
+                state.ends.push((under_way, Op::Return(Box::new(returned), token)));
                 return;
             }
             self.reporter.ended_at_most_once(&verdict);
@@ -149,7 +150,7 @@ impl Keeper {
     fn emit_end(&self, observed: &Observed, op: &Op, outcome: &Outcome, due: Option<UtcMillis>) {
         let (of, at) = (Arc::clone(&observed.of), self.store.now());
         let (phase, next) = match (op, outcome) {
-            (Op::Return(timer), _) => (timer.state.phase(), None),
+            (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) => (timer.state.phase(), None),
             (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
             _ => return self.reporter.emit(&Event::LeaseLost { of, at }),
         };

@@ -60,7 +60,7 @@ impl Supervisor for Keeper {
                     state.events.extend(event);
                     None
                 }
-                Some(timer) => Some(Op::Return(timer.clone())),
+                Some(timer) => Some(Op::Return(timer.clone(), under_way.token)),
                 None if state.stop.is_some() => Some(Op::Release(under_way.id, under_way.token)),
                 None => Some(Op::Snooze(under_way.id, under_way.token, at + DROPPED)),
             };

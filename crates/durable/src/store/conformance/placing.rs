@@ -245,10 +245,11 @@ fn an_id_is_remembered_from_its_last_end_on(make: Make<'_>) {
     let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
     let timer = Timer { policy, ..chosen(&bench, 0) };
     bench.create(&timer);
-    assert_eq!(bench.due_ids(), [timer.id]);
+    let leased = bench.due();
+    assert_eq!(leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [timer.id]);
     // It has ended, comes back, and ends again.
     let later = Timer { due: at(HOUR / 2), ..timer.clone() };
-    assert_eq!(bench.apply(Op::Return(Box::new(later))), Outcome::Created(timer.id));
+    assert_eq!(bench.apply(Op::Return(Box::new(later), leased[0].token)), Outcome::Created(timer.id));
     bench.set(HOUR / 2);
     assert_eq!(bench.due_ids(), [timer.id]);
     bench.set(HOUR);

@@ -22,7 +22,7 @@ impl<T: Tables> Ledger<T> {
             Op::Fail(id, token, failure) => self.end_delivery(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => self.end_delivery(id, Event::Snooze(token, due)),
             Op::Release(id, token) => self.end_delivery(id, Event::Release(token)),
-            Op::Return(timer) => self.put_back(*timer),
+            Op::Return(timer, _) => self.put_back(*timer),
             Op::Park(id, token, reason) => self.end_delivery(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => self.unpark(&reason, limit),
             Op::Replay(id) => self.replay(id),

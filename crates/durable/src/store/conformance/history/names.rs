@@ -24,7 +24,7 @@ pub(super) fn name_of(op: &Op) -> &'static str {
         Op::Unpark(..) => "unpark",
         Op::Replay(_) => "replay",
         Op::Fire(_) => "fire",
-        Op::Return(_) => "return",
+        Op::Return(..) => "return",
     }
 }
 

@@ -1,0 +1,160 @@
+//! Notes that lead nowhere are removed, and no others, where each script names the keys of one shard.
+
+use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
+use super::plain::Plain;
+use crate::RedisStore;
+use crate::connect::Link;
+use crate::sweep::{AFTER, Sweep};
+use redis::Value;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, TimerStore,
+};
+use tourbillon_durable::timer::Timer;
+use tourbillon_fault::{Server, eventually};
+
+const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+
+/// A deployment, and the node that sweeps.
+struct World {
+    plain: Plain,
+    name: String,
+    clock: ManualClock,
+    node: RedisStore,
+    sweep: Mutex<Sweep>,
+    names: Names,
+}
+
+impl World {
+    fn new(server: &Server, number: u32, poll: Option<Duration>) -> Arc<Self> {
+        let (plain, clock) = (Plain::to(server.port()), ManualClock::new());
+        clock.advance(DAY);
+        let name = format!("sweep{number}");
+        let builder = RedisStore::builder(&*name).shards(SHARDS).poll(poll).on_clock(clock.clone());
+        let node = now(builder.split().open_on(plain.session())).unwrap();
+        let claimed = now(node.claim(BY, 1, Limit { timers: 1, bytes: 1 })).unwrap();
+        assert_eq!(claimed.leased, []);
+        let (sweep, names) = (Mutex::default(), names(false));
+        Arc::new(Self { plain, name, clock, node, sweep, names })
+    }
+
+    /// Another process, and its link.
+    fn other(&self) -> (RedisStore, Arc<Stepping>) {
+        let link = Stepping::new(self.plain.session());
+        let builder = RedisStore::builder(&*self.name).shards(SHARDS).poll(None).on_clock(self.clock.clone());
+        (now(builder.split().open_on(Arc::clone(&link) as Arc<dyn Link>)).unwrap(), link)
+    }
+
+    fn place(&self) -> Op {
+        let far = UtcMillis::from_millis(1_000) + 300 * DAY;
+        let timer = Timer { key: Some(self.names.key.into()), ..Timer::new(self.names.id, "kind", far) };
+        Op::Place(Box::new(timer), IfPresent::Reject)
+    }
+
+    /// One round of the sweep. Each shard has less than a page of notes.
+    fn round(&self) {
+        (0..SHARDS).for_each(|_| now(self.node.core.sweep(&self.sweep)).unwrap());
+    }
+
+    /// The number of notes.
+    fn notes(&self) -> usize {
+        let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
+            panic!("no keys")
+        };
+        hashes.len()
+    }
+
+    /// The number of timers. All of them are in another shard than their ids say.
+    fn timers(&self) -> usize {
+        assert_eq!(now(self.node.check()).unwrap(), []);
+        let counts = now(self.node.counts()).unwrap();
+        usize::try_from(counts.by_namespace.values().sum::<u64>()).unwrap()
+    }
+}
+
+fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
+    now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
+}
+
+/// Wherever a creation or an end stops, its note goes after a time if there is no timer, and stays if there is one.
+#[test]
+fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (mut number, mut left) = (0, 0);
+    for ends in [false, true] {
+        for nth in 1.. {
+            number += 1;
+            let world = World::new(&server, number, None);
+            let (other, link) = world.other();
+            if ends {
+                assert!(matches!(apply(&other, world.place()), Ok(Outcome::Created(_))));
+            }
+            link.at(nth, Act::Stop);
+            let op = if ends { Op::Cancel(world.names.id.into(), None) } else { world.place() };
+            let _answer = apply(&other, op);
+            let is_over = link.is_waiting();
+            let (notes, timers) = (world.notes(), world.timers());
+            left += notes - timers;
+            world.round();
+            world.clock.advance(AFTER - Duration::from_millis(1));
+            world.round();
+            assert_eq!(world.notes(), notes, "a creation may be under way: {ends}, call {nth}");
+            world.clock.advance(Duration::from_millis(1));
+            world.round();
+            assert_eq!((world.notes(), world.timers()), (timers, timers), "{ends}, call {nth}");
+            // The id can be created as if nothing had been there.
+            let again = apply(&world.node, world.place()).unwrap();
+            let wanted = if timers == 0 { Outcome::Created } else { Outcome::Repeated };
+            assert_eq!(again, wanted(world.names.id));
+            assert_eq!((world.notes(), world.timers()), (1, 1));
+            if is_over {
+                break;
+            }
+        }
+    }
+    assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
+}
+
+/// The sweep goes on while a creation is before its commit, for less than its reservation's time and for longer.
+#[test]
+fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    for (number, pause) in (0..).zip([Duration::ZERO, AFTER / 4, AFTER, 2 * AFTER]) {
+        let world = World::new(&server, number, None);
+        let (other, link) = world.other();
+        let seen = Arc::new(Mutex::new(None));
+        let (its, notes) = (Arc::clone(&world), Arc::clone(&seen));
+        let act = move || {
+            its.round();
+            its.clock.advance(pause);
+            its.round();
+            *notes.lock().unwrap() = Some(its.notes());
+        };
+        link.at(2, Act::First(Box::new(act)));
+        assert_eq!(apply(&other, world.place()).unwrap(), Outcome::Created(world.names.id), "{pause:?}");
+        assert_eq!(*seen.lock().unwrap(), Some(usize::from(pause < AFTER)), "{pause:?}");
+        world.clock.advance(AFTER);
+        world.round();
+        world.round();
+        assert_eq!((world.notes(), world.timers()), (1, 1), "{pause:?}");
+        assert!(now(world.node.get(world.names.id.into())).unwrap().is_some(), "{pause:?}: found by its id");
+    }
+}
+
+#[test]
+fn the_thread_of_a_node_sweeps() {
+    let Some(server) = Server::start(&[]) else { return };
+    let world = World::new(&server, 0, Some(Duration::from_millis(5)));
+    let (other, link) = world.other();
+    link.at(2, Act::Stop);
+    assert!(apply(&other, world.place()).is_err());
+    assert_eq!(world.notes(), 1);
+    // Time goes on while the thread takes its steps.
+    eventually("the note is removed", || {
+        world.clock.advance(AFTER / 10);
+        world.notes() == 0
+    });
+}

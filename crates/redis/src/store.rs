@@ -23,7 +23,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// The version of the layout. Another one is refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The shards of a deployment that is created without a number of them.
 pub const SHARDS: u16 = 64;

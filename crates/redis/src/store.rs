@@ -387,7 +387,8 @@ impl Core {
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
-            Op::Place(..) | Op::Return(_) => Start::New,
+            Op::Place(..) => return self.create(op).await,
+            Op::Return(_) => Start::New,
             Op::CancelLabelled { namespace, label, limit } => {
                 return self
                     .cancel_labelled(namespace, label, *limit)

@@ -1,11 +1,11 @@
 //! The check of the structure: each shard as it is at one moment.
 
 use crate::commit::{count_field, text};
-use crate::layout::{HOMES, Part, Shard, period_of};
+use crate::layout::{HOMES, Layout, Part, Shard, period_of};
 use crate::lists::pairs;
 use crate::reservation::Note;
 use crate::shared::Core;
-use crate::stored::{Entry, Found, entries, id_bytes, id_of};
+use crate::stored::{Entry, Found, entries, id_at_end, id_bytes, id_of, without_id};
 use crate::values::{Values, bytes, number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
@@ -24,7 +24,7 @@ struct Whole {
     records: Scored,
     tokens: HashMap<Vec<u8>, Vec<u8>>,
     leases: Scored,
-    keys: Scored,
+    keys: Vec<(u16, Scored)>,
     labels: Scored,
     parked: Scored,
     dead: Scored,
@@ -40,7 +40,7 @@ impl Core {
         let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
         for shard in self.layout.shards() {
             let whole = self.whole(shard).await?;
-            let timers = faults_of(shard, &whole, &mut faults);
+            let timers = faults_of(&self.layout, shard, &whole, &mut faults);
             for timer in timers.iter().filter(|timer| self.layout.shard_of_id(timer.id) != shard) {
                 wanted.insert(timer.id, shard);
             }
@@ -72,7 +72,6 @@ impl Core {
                 Part::Records,
                 Part::Tokens,
                 Part::Leases,
-                Part::Keys,
                 Part::Labels,
                 Part::Parked,
                 Part::Dead,
@@ -81,12 +80,14 @@ impl Core {
             ];
             let slices = periods.iter().map(|period| Part::Slice(*period));
             let homes = (0..HOMES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Homes);
-            let keys = parts.into_iter().chain(slices).chain(homes).map(|part| self.layout.key(shard, part));
-            let count = text(periods.len() as u64);
+            let sets = self.layout.key_sets().map(Part::Keys);
+            let parts = parts.into_iter().chain(slices).chain(sets).chain(homes);
+            let keys = parts.map(|part| self.layout.key(shard, part));
+            let count = text((periods.len() + self.layout.key_sets().len()) as u64);
             let mut rest = self.run(|scripts| &scripts.whole, keys.collect(), [count]).await?.rest;
             let records = scored(&mut rest)?;
             let tokens = pairs(&mut rest)?;
-            let (leases, keys, labels) = (scored(&mut rest)?, scored(&mut rest)?, scored(&mut rest)?);
+            let (leases, labels) = (scored(&mut rest)?, scored(&mut rest)?);
             let (parked, dead) = (scored(&mut rest)?, scored(&mut rest)?);
             let counts = pairs(&mut rest)?;
             let directory = scored(&mut rest)?;
@@ -100,6 +101,9 @@ impl Core {
             let slices: Result<Vec<_>, StoreError> =
                 periods.iter().map(|period| Ok((*period, scored(&mut rest)?))).collect();
             let slices = slices?;
+            let keys: Result<Vec<_>, StoreError> =
+                self.layout.key_sets().map(|set| Ok((set, scored(&mut rest)?))).collect();
+            let keys = keys?;
             let mut homes = HashMap::new();
             while !rest.is_empty() {
                 homes.extend(pairs(&mut rest)?);
@@ -134,7 +138,7 @@ fn scored(values: &mut Values) -> Result<Scored, StoreError> {
 }
 
 /// Adds the faults of a shard. Returns its timers.
-fn faults_of(shard: Shard, whole: &Whole, faults: &mut Vec<Fault>) -> Vec<Timer> {
+fn faults_of(layout: &Layout, shard: Shard, whole: &Whole, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = whole.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
     for (member, _) in &whole.records {
@@ -158,7 +162,13 @@ fn faults_of(shard: Shard, whole: &Whole, faults: &mut Vec<Fault>) -> Vec<Timer>
     };
     add("records", &whole.records, &|member, _| Entry::Record(member.to_vec()));
     add("leases", &whole.leases, &|_, until| Entry::Lease(until));
-    add("keys", &whole.keys, &|member, _| Entry::Key(member.to_vec()));
+    for (set, keys) in &whole.keys {
+        add("keys", keys, &|member, _| Entry::Key(member.to_vec()));
+        let is_elsewhere = |member: &&Vec<u8>| layout.keys_of(without_id(member)) != Part::Keys(*set);
+        for member in keys.iter().map(|(member, _)| member).filter(is_elsewhere) {
+            faults.push(Fault::new("keys", id_at_end(member), "the entry is not in the set of its key"));
+        }
+    }
     add("labels", &whole.labels, &|member, _| Entry::Label(member.to_vec()));
     add("parked", &whole.parked, &|member, _| Entry::Parked(member.to_vec()));
     add("dead", &whole.dead, &|_, at| Entry::Dead(at));
@@ -210,7 +220,7 @@ fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
 
 fn timer_of(table: &str, member: &[u8]) -> Option<TimerId> {
     match table {
-        "keys" | "labels" | "parked" => crate::stored::id_at_end(member),
+        "keys" | "labels" | "parked" => id_at_end(member),
         _ => id_of(member),
     }
 }

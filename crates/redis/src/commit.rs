@@ -4,7 +4,7 @@ use crate::layout::{Layout, Part, Shard, period_of};
 use crate::nodes::Nodes;
 use crate::reservation::{Note, Reservations};
 use crate::returned::{Doubted, Returned};
-use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
+use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of, without_id};
 use crate::time::millis;
 use crate::words::Words;
 use core::time::Duration;
@@ -224,7 +224,7 @@ impl<'a> Commit<'a> {
         for of in &changes.free {
             let shard = self.layout.shard_of_key(&of.namespace, &of.key);
             let entry = &key_entry(&of.namespace, &of.key);
-            self.expect(Doubt::Key(of.clone()), "free", (shard, Part::Keys), entry);
+            self.expect(Doubt::Key(of.clone()), "free", (shard, self.layout.keys_of(entry)), entry);
         }
     }
 
@@ -283,7 +283,7 @@ impl<'a> Commit<'a> {
             Entry::Lease(_) => (Part::Leases, id),
             Entry::Parked(member) => (Part::Parked, &member[..]),
             Entry::Dead(_) => (Part::Dead, id),
-            Entry::Key(member) => (Part::Keys, &member[..]),
+            Entry::Key(member) => (self.layout.keys_of(without_id(member)), &member[..]),
             Entry::Label(member) => (Part::Labels, &member[..]),
             Entry::Token(_) => {
                 let tokens = self.place(shard, Part::Tokens);
@@ -310,7 +310,7 @@ impl<'a> Commit<'a> {
             Entry::Lease(until) => (Part::Leases, *until, id),
             Entry::Parked(member) => (Part::Parked, 0, &member[..]),
             Entry::Dead(at) => (Part::Dead, *at, id),
-            Entry::Key(member) => (Part::Keys, 0, &member[..]),
+            Entry::Key(member) => (self.layout.keys_of(without_id(member)), 0, &member[..]),
             Entry::Label(member) => (Part::Labels, 0, &member[..]),
             Entry::Token(mark) => {
                 let tokens = self.place(shard, Part::Tokens);

@@ -8,7 +8,7 @@
 use crate::commit::count_field;
 use crate::layout::{Layout, Part, Shard};
 use crate::shared::Core;
-use crate::stored::{Entry, Found, damaged, entries, id_bytes};
+use crate::stored::{Entry, Found, damaged, entries, id_bytes, without_id};
 use crate::values::{Values, number};
 use crate::words::Words;
 use futures_util::future::try_join_all;
@@ -132,7 +132,10 @@ fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
         };
         for entry in entries(&found.timer) {
             match entry {
-                Entry::Key(member) => remove(found.shard, Part::Keys, Removal::Member, member),
+                Entry::Key(member) => {
+                    let keys = layout.keys_of(without_id(&member));
+                    remove(found.shard, keys, Removal::Member, member);
+                }
                 Entry::Label(member) => remove(found.shard, Part::Labels, Removal::Member, member),
                 // The script removes these by itself, and a leased timer has no others.
                 _ => {}

@@ -21,8 +21,8 @@ pub(crate) enum Part {
     Tokens,
     /// Sorted set, of leased timers: id, by the end of the lease.
     Leases,
-    /// Sorted set, by member: namespace, key, id.
-    Keys,
+    /// Sorted set, by member: namespace, key, id. A key is in one of several sets: see [`Layout::keys_of`].
+    Keys(u16),
     /// Sorted set, by member: namespace, label, id.
     Labels,
     /// Sorted set, by member: reason, due moment, id.
@@ -45,6 +45,10 @@ pub(crate) enum Part {
 
 /// The numbers of hashes of homes in a shard: with few fields each, Redis keeps them in a compact form.
 pub(crate) const HOMES: u16 = 256;
+
+/// The numbers of sets of keys in a deployment: with few members each, Redis keeps them in a compact form. A list in the
+/// order of the keys looks at all of them.
+const KEY_SETS: u16 = 8_192;
 
 /// The most shards of a deployment.
 pub(crate) const MOST_SHARDS: u16 = 1_024;
@@ -122,7 +126,10 @@ impl Layout {
             Part::Records => "records",
             Part::Tokens => "tokens",
             Part::Leases => "leases",
-            Part::Keys => "keys",
+            Part::Keys(set) => {
+                number = Some(set.into());
+                "k:"
+            }
             Part::Labels => "labels",
             Part::Parked => "parked",
             Part::Dead => "dead",
@@ -196,6 +203,18 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
+    /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::stored::key_entry) without the id.
+    pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
+        // The shard follows from the last bits of a similar sum.
+        let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
+        Part::Keys(u16::from_be_bytes([first, second]) & (self.key_sets().end - 1))
+    }
+
+    /// The numbers of a shard's sets of keys.
+    pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
+        0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
+    }
+
     /// The shard in which a new timer is stored: with the others of its key, or of its series.
     pub(crate) fn home_of(&self, timer: &Timer) -> Shard {
         match (&timer.key, &timer.series) {
@@ -243,6 +262,7 @@ fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stored::key_entry;
 
     #[test]
     fn a_slot_is_that_of_redis_cluster() {
@@ -301,6 +321,23 @@ mod tests {
             ids.sort_unstable();
             ids.dedup();
             assert_eq!(ids.len(), 3_000);
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_shard_lie_evenly_over_its_sets() {
+        for shards in [1, 64, MOST_SHARDS] {
+            let layout = Layout::new("d", shards);
+            let mut sets = vec![0_u32; usize::from(KEY_SETS)];
+            for n in 0..40 * u32::from(KEY_SETS) {
+                let key = format!("order-{n}");
+                let Part::Keys(set) = layout.keys_of(&key_entry("shop", &key)) else { panic!("no set") };
+                assert!(layout.key_sets().contains(&set));
+                let shard = layout.shard_of_key("shop", &key);
+                sets[usize::from(shard) * layout.key_sets().len() + usize::from(set)] += 1;
+            }
+            let is_even = |count: &u32| (8..100).contains(count);
+            assert!(sets.iter().all(is_even), "{shards}: {:?} to {:?}", sets.iter().min(), sets.iter().max());
         }
     }
 

@@ -18,6 +18,8 @@ const LOOKS: usize = 10;
 const SLICES_AT_ONCE: usize = 5_000;
 /// Slices that a horizon looks at, in all shards.
 const MOST_SLICES: usize = 50_000;
+/// Sorted sets of which one script lists members.
+const SETS_AT_ONCE: usize = 1_024;
 
 /// A way through all timers of a kind.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub(crate) enum Index {
     Records,
     /// By member, of those that begin so.
     Members(Part, Vec<u8>),
+    /// By key, of those whose entries begin so.
+    Keys(Vec<u8>),
     /// By moment and id.
     Moments(Part),
     /// Pending timers by due moment and id.
@@ -52,23 +56,32 @@ impl Core {
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
-        let shards = self.layout.shards().len();
-        let each = (2 * wanted / shards + 3).min(wanted.max(1));
+        let each_of = |sets: usize| (2 * wanted / sets.max(1) + 3).min(wanted.max(1));
+        let each = each_of(self.layout.shards().len());
+        let in_each_shard = |part| self.layout.shards().map(|shard| (shard, part)).collect::<Vec<_>>();
         match index {
             Index::Records => {
                 // No record begins with 255 after its id: that is the length of its payload.
                 let from = after.map(|id| [b"(", id, &[u8::MAX]].concat());
-                self.members_after(Part::Records, from, &[], each).await
+                self.members_after(&in_each_shard(Part::Records), from, &[], each).await
             }
             Index::Members(part, beginning) => {
                 let from = after.map(|member| [b"(", member].concat());
-                self.members_after(*part, from, beginning, each).await
+                self.members_after(&in_each_shard(*part), from, beginning, each).await
+            }
+            Index::Keys(beginning) => {
+                let from = after.map(|member| [b"(", member].concat());
+                let sets = self
+                    .layout
+                    .shards()
+                    .flat_map(|shard| self.layout.key_sets().map(move |set| (shard, Part::Keys(set))));
+                let sets: Vec<_> = sets.collect();
+                self.members_after(&sets, from, beginning, each_of(sets.len())).await
             }
             Index::Moments(part) => {
                 let from = after.map_or(0, moment_of);
                 let after = after.map(|place| place.get(6..).unwrap_or_default().to_vec());
-                let parts = self.layout.shards().map(|shard| (shard, *part)).collect();
-                self.scores_after(parts, from, None, after, each).await
+                self.scores_after(in_each_shard(*part), from, None, after, each).await
             }
             Index::Pending => {
                 let from = after.map_or(0, moment_of);
@@ -80,18 +93,20 @@ impl Core {
 
     async fn members_after(
         &self,
-        part: Part,
+        parts: &[(Shard, Part)],
         from: Option<Vec<u8>>,
         beginning: &[u8],
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
         let first = if beginning.is_empty() { b"-".to_vec() } else { [b"[", beginning].concat() };
         let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64)];
-        let found = self.each_group(async |shards| {
-            let keys = self.parts(&shards, [part]);
+        let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
+        let scripts = groups.iter().flat_map(|places| places.chunks(SETS_AT_ONCE)).map(async |places| {
+            let parts: Vec<_> = places.iter().filter_map(|place| parts.get(*place).copied()).collect();
+            let keys = parts.iter().map(|(shard, part)| self.layout.key(*shard, *part)).collect();
             let mut answered = self.run(|scripts| &scripts.members, keys, arguments.clone()).await?;
             let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
-            for shard in shards {
+            for (shard, part) in parts {
                 let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
                 while !members.is_empty() {
                     let member = bytes(members.next()?)?.unwrap_or_default();
@@ -103,9 +118,9 @@ impl Core {
                 }
                 found.push(its);
             }
-            Ok(found)
+            Ok::<_, StoreError>(found)
         });
-        Ok(merged(found.await?.into_iter().flatten().collect(), each))
+        Ok(merged(try_join_all(scripts).await?.into_iter().flatten().collect(), each))
     }
 
     /// Entries of sorted sets by score and member, from a score on.
@@ -237,7 +252,7 @@ impl Core {
         let index = match filter {
             Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
             Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
-                Index::Members(Part::Keys, key_beginning(namespace, prefix))
+                Index::Keys(key_beginning(namespace, prefix))
             }
             Filter { phase: Some(Phase::Pending), .. } => Index::Pending,
             Filter { phase: Some(Phase::Leased), .. } => Index::Moments(Part::Leases),

@@ -42,6 +42,7 @@ scripts!(
     claim,
     commit,
     counts,
+    create,
     dump,
     ends,
     find_id,

@@ -3,6 +3,7 @@
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
+use crate::queue::Queue;
 use crate::returned::Returning;
 use crate::script::Script;
 use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) is_split: bool,
     pub(crate) time: Time,
     pub(crate) nodes: Nodes,
+    /// Creations that wait for a script.
+    pub(crate) queue: Queue,
     /// Answers of claims that were lost: the token, and the shards that may have leased under it.
     pub(crate) doubts: Mutex<Vec<(Token, Shard)>>,
     /// The last claim, by this process.
@@ -92,6 +95,7 @@ impl Core {
             is_split,
             time,
             nodes,
+            queue: Queue::default(),
             doubts: Mutex::default(),
             claimed: Mutex::default(),
             slices: Mutex::new(slices),

@@ -23,7 +23,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// The version of the layout. Another one is refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The shards of a deployment that is created without a number of them.
 pub const SHARDS: u16 = 64;
@@ -394,7 +394,7 @@ impl Core {
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
-            Op::Place(..) => Start::New,
+            Op::Place(..) => return self.create(op).await,
             Op::Return(timer, token) => return self.store_again(timer, *token).await,
             Op::CancelLabelled { namespace, label, limit } => {
                 return self

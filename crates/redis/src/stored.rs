@@ -50,6 +50,11 @@ pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
+/// What stands before the id in the last 16 bytes.
+pub(crate) fn without_id(member: &[u8]) -> &[u8] {
+    member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
+}
+
 pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }

@@ -206,8 +206,9 @@ impl Core {
 
     pub(crate) async fn find_key(&self, of: &KeyOf) -> Result<Option<Found>, StoreError> {
         let shard = self.layout.shard_of_key(&of.namespace, &of.key);
-        let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases, Part::Keys]);
         let entry = key_entry(&of.namespace, &of.key);
+        let parts = [Part::Records, Part::Tokens, Part::Leases, self.layout.keys_of(&entry)];
+        let keys = self.layout.keys(shard, parts);
         let mut answered = self.run(|scripts| &scripts.find_key, keys, [entry]).await?;
         read(shard, &mut answered.rest)
     }

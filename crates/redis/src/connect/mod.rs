@@ -15,6 +15,7 @@ use crate::words::Words;
 use core::any::Any;
 use core::pin::Pin;
 use core::time::Duration;
+use tokio::runtime::Handle;
 
 pub(crate) use error::LinkError;
 pub(crate) use heard::Heard;
@@ -52,6 +53,11 @@ pub(crate) trait Link: Send + Sync {
     /// Calls `ear` with the messages of a channel, until the value that it returns is dropped. A link without
     /// subscriptions calls nothing.
     fn listen(&self, _channel: &[u8], _ear: Ear) -> Option<Box<dyn Any + Send>> {
+        None
+    }
+
+    /// The runtime for tasks that several callers share; none if each caller sends its own calls.
+    fn runtime(&self) -> Option<Handle> {
         None
     }
 

@@ -13,7 +13,7 @@ use core::fmt;
 use core::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -157,6 +157,10 @@ impl Link for Session {
     fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
         let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channel.to_vec(), ear.into()));
         Some(Box::new(Listening(task.abort_handle())))
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.runtime.as_ref().map(|runtime| runtime.handle().clone())
     }
 
     fn is_cluster(&self) -> bool {

@@ -1,6 +1,6 @@
 -- Finds a timer by its key, in the shard of the key.
 --
--- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 owners of keys.
+-- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 the set of owners of keys that may have the key.
 -- ARGV: 1 the time in a test deployment, 2 the beginning of the owner's entry, after which its id follows.
 -- Answers {now, record, token, end of the lease}; each of the last three is nil if there is none.
 --

@@ -136,8 +136,8 @@ impl Shards {
         }
     }
 
-    /// The shards that a claim looks at: of several groups, those that may have a timer that is due, unless their servers
-    /// failed.
+    /// The shards that a claim looks at: those that may have a timer that is due, and of several groups those whose servers
+    /// have not failed. Without a thread that looks at the others, all of them.
     pub(crate) fn for_claim(
         &self,
         now: UtcMillis,
@@ -145,14 +145,15 @@ impl Shards {
         is_split: bool,
         has_thread: bool,
     ) -> Vec<Shard> {
-        if !is_split || !has_thread || !self.each.iter().any(|known| known.is_wanted && !known.is_sick) {
+        let is_out = |known: &Known| is_split && known.is_sick;
+        if !has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
             return self.wanted();
         }
         self.those(|known| {
             let may_have = known.is_hinted
                 || known.due().is_some_and(|due| due <= now)
                 || !known.is_asked && known.has_rested(pause);
-            known.is_wanted && !known.is_sick && may_have
+            known.is_wanted && !is_out(known) && may_have
         })
     }
 

@@ -185,8 +185,10 @@ fn a_deployment_stays_as_it_was_created() {
         assert_eq!(kind(RedisStore::builder(name)), StoreErrorKind::Limit, "{name:?}");
     }
     let link = plain::Plain::to(server.port());
-    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "2"]);
+    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "3"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);
+    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "1"]);
+    assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::Corrupt, "keys stand elsewhere there");
 }
 
 #[test]
@@ -196,7 +198,10 @@ fn a_check_reads_the_deployment_and_creates_none() {
     let shown = |name| pollster::block_on(RedisStore::builder(name).check(&connect)).unwrap();
     assert!(shown("new").to_string().contains("nothing is stored yet"));
     assert_eq!(server.query::<u32>(&["DBSIZE"]), 0);
-    server.command(&["HSET", "tb:{later}:deployment", "version", "2", "shards", "64"]);
-    let report = shown("later");
-    assert!(report.is_refused() && report.to_string().contains("layout version 2"), "{report}");
+    for version in ["1", "3"] {
+        server.command(&["HSET", "tb:{later}:deployment", "version", version, "shards", "64"]);
+        let report = shown("later");
+        let line = format!("layout version {version}");
+        assert!(report.is_refused() && report.to_string().contains(&line), "{report}");
+    }
 }

@@ -3,6 +3,7 @@
 mod bounds;
 mod cluster;
 mod conformance;
+mod creations;
 mod dead_primary;
 mod ends;
 mod faults;

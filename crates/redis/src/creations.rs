@@ -1,0 +1,141 @@
+//! Creations that only store a new timer: those that wait at the same time are one script.
+//!
+//! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
+//! script checks each timer as the script `commit` does, and answers those that it did not store: each of them is created
+//! again as an operation of its own, which finds out why. All other creations are commits.
+
+use crate::commit::count_field;
+use crate::layout::{Layout, Part, period_of};
+use crate::nodes::LONGEST_POLL;
+use crate::queue::{Creation, Made, Waiting};
+use crate::shared::Core;
+use crate::stored::{damaged, key_entry, member_of};
+use crate::transact::Start;
+use crate::values::{Values, number};
+use crate::words::Words;
+use tokio::sync::oneshot;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::draft::{Change, Changes, Draft};
+use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::Timer;
+
+impl Core {
+    /// Stores a new timer.
+    pub(crate) async fn create(&self, op: Op) -> Result<Outcome, StoreError> {
+        if let Op::Place(timer, mode) = &op
+            && self.is_common(timer, mode)
+            && let (Some(runtime), Some(core)) = (self.link.runtime(), self.this.upgrade())
+        {
+            let (outcome, changes) = Draft::new(self.time.now()).apply(op.clone())?;
+            if let Some(creation) = self.creation_of(&changes) {
+                let (answer, made) = oneshot::channel();
+                if self.queue.add(Waiting { creation, answer }) {
+                    let _task = runtime.spawn(async move { core.store_waiting().await });
+                }
+                match made.await {
+                    Ok(Made::Stored) => return Ok(outcome),
+                    Ok(Made::Refused) => {}
+                    Ok(Made::Failed(kind, message)) => return Err(StoreError::new(kind, message)),
+                    Err(_) => return Err(StoreError::new(StoreErrorKind::Unknown, "a creation ended")),
+                }
+            }
+        }
+        self.transact(Start::New, |draft| draft.apply(op.clone())).await
+    }
+
+    /// Whether a creation may be one of several in a script. In a cluster a shard that is away must hold up no other one. A mode
+    /// that replaces expects that the key is taken.
+    fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
+        let home = self.layout.home_of(timer);
+        // The owner of such a shard gets a hint from a commit.
+        let is_near = || timer.due < self.time.now() + LONGEST_POLL;
+        !self.is_split
+            && matches!(mode, IfPresent::Reject | IfPresent::Keep)
+            && timer.labels.is_empty()
+            && self.layout.shard_of_id(timer.id) == home
+            && !(is_near() && !self.nodes.state().shards.is_owned(home))
+    }
+
+    /// What is stored, if the changes store one pending timer, and follow from nothing but what the script checks.
+    fn creation_of(&self, changes: &Changes) -> Option<Creation> {
+        let Changes { timers, absent, free, forgotten, remember, forget } = changes;
+        let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };
+        let is_checked = absent.iter().chain(forgotten).all(|id| *id == timer.id)
+            && free.iter().all(|of| timer.key_of().as_ref() == Some(of))
+            && remember.is_empty()
+            && forget.is_empty()
+            && timer.owns_key() == timer.key.is_some()
+            && timer.labels.is_empty()
+            && timer.state == State::Pending;
+        is_checked.then(|| Creation {
+            id: timer.id,
+            shard: self.layout.home_of(timer),
+            member: member_of(timer),
+            due: timer.due.as_millis(),
+            field: count_field(timer),
+            entry: timer.key.as_ref().map(|key| key_entry(&timer.namespace, key)),
+        })
+    }
+
+    /// Stores what waits, until nothing does.
+    async fn store_waiting(&self) {
+        loop {
+            let mut group = self.queue.take();
+            if group.is_empty() {
+                return;
+            }
+            group.sort_unstable_by_key(|waiting| waiting.creation.shard);
+            match self.store_some(&group).await {
+                Ok(stored) => {
+                    for (Waiting { creation, answer }, is_stored) in group.into_iter().zip(stored) {
+                        if is_stored {
+                            self.note(creation.shard, UtcMillis::from_millis(creation.due));
+                        }
+                        // A caller that is gone asks no more.
+                        let _sent = answer.send(if is_stored { Made::Stored } else { Made::Refused });
+                    }
+                }
+                Err(error) => {
+                    let made = Made::Failed(error.kind(), error.to_string().into());
+                    group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
+                }
+            }
+        }
+    }
+
+    /// Runs the script. Returns for each creation whether its timer is stored.
+    async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
+        let (keys, arguments) = parts_of(&self.layout, group);
+        let mut answered = self.run(|scripts| &scripts.create, keys, arguments).await?;
+        let (mut refused, mut stored) = (Values::of(answered.rest.next()?)?, vec![true; group.len()]);
+        while !refused.is_empty() {
+            let place = usize::try_from(number(&refused.next()?)?).unwrap_or_default();
+            let place = place.checked_sub(1).and_then(|place| stored.get_mut(place));
+            *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = false;
+        }
+        Ok(stored)
+    }
+}
+
+/// The keys and the arguments of the script. The creations are in the order of their shards.
+fn parts_of(layout: &Layout, group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
+    let (mut keys, mut arguments) = (Vec::new(), Words::default());
+    for its in group.chunk_by(|one, other| one.creation.shard == other.creation.shard) {
+        let its = || its.iter().map(|waiting| &waiting.creation);
+        let Some(Creation { shard, .. }) = its().next() else { continue };
+        keys.extend(layout.keys(*shard, [Part::Records, Part::Recent, Part::Slices, Part::Counts]));
+        for creation in its() {
+            let set = layout.keys_of(creation.entry.as_deref().unwrap_or_default());
+            let slice = Part::Slice(period_of(creation.due));
+            keys.extend(layout.keys(*shard, [Layout::homes_of(creation.id), slice, set]));
+        }
+        arguments.push_number(its().count() as u64);
+        its().for_each(|creation| arguments.push(&creation.member));
+        its().for_each(|creation| arguments.push_number(creation.due));
+        its().for_each(|creation| arguments.push_number(period_of(creation.due)));
+        its().for_each(|creation| arguments.push(&creation.field));
+        its().for_each(|creation| arguments.push(creation.entry.as_deref().unwrap_or_default()));
+    }
+    (keys, arguments)
+}

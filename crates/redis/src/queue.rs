@@ -1,0 +1,137 @@
+//! Creations that wait for a script.
+//!
+//! A creation that comes while others are at the server waits for them, and all that wait then are one script. A task takes
+//! what waits, again and again until nothing does; at most [`TASKS`] run at a time. Callers compute what a creation stores
+//! before they add it, and tasks only send it: no task depends on a caller that stands still.
+
+use crate::layout::Shard;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use tourbillon_durable::store::StoreErrorKind;
+use tourbillon_durable::timer::TimerId;
+
+/// Scripts at the server. While it runs one of them, the other one is made.
+const TASKS: usize = 2;
+/// Creations of one script at most.
+const AT_ONCE: usize = 128;
+/// Bytes of records after which a script has no further creation.
+const BYTES: usize = 256 << 10;
+
+/// What a creation stores: a pending timer in the shard of its id, without labels.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    pub(crate) id: TimerId,
+    pub(crate) shard: Shard,
+    /// Id, length of the payload, record.
+    pub(crate) member: Vec<u8>,
+    pub(crate) due: u64,
+    /// The field among the counts.
+    pub(crate) field: Vec<u8>,
+    /// The entry of its key without the id, if it has a key.
+    pub(crate) entry: Option<Vec<u8>>,
+}
+
+/// What became of a creation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Stored,
+    /// The id or the key is taken, or the id is remembered.
+    Refused,
+    Failed(StoreErrorKind, Box<str>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) creation: Creation,
+    pub(crate) answer: oneshot::Sender<Made>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// Tasks that have not ended.
+    tasks: usize,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a creation. The caller starts a task if this returns true.
+    pub(crate) fn add(&self, waiting: Waiting) -> bool {
+        let mut state = self.state();
+        state.waiting.push_back(waiting);
+        let is_needed = state.tasks < TASKS;
+        state.tasks += usize::from(is_needed);
+        is_needed
+    }
+
+    /// The creations of the next script, of different ids and keys; none if none waits. Then the task has ended.
+    pub(crate) fn take(&self) -> Vec<Waiting> {
+        let mut state = self.state();
+        let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
+        let fits = |Waiting { creation, .. }: &Waiting| {
+            let Creation { id, member, entry, .. } = creation;
+            let fits = ids.len() < AT_ONCE && bytes < BYTES;
+            bytes += member.len();
+            fits && ids.insert(*id) && entry.as_ref().is_none_or(|entry| entries.insert(entry.clone()))
+        };
+        let count = state.waiting.iter().map(fits).take_while(|fits| *fits).count();
+        if count == 0 {
+            state.tasks = state.tasks.saturating_sub(1);
+        }
+        state.waiting.drain(..count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(queue: &Queue, id: u128, key: &[u8], bytes: usize) -> bool {
+        let creation = Creation {
+            id: TimerId::from_u128(id),
+            shard: 0,
+            member: vec![0; bytes],
+            due: 0,
+            field: Vec::new(),
+            entry: (!key.is_empty()).then(|| key.to_vec()),
+        };
+        queue.add(Waiting { creation, answer: oneshot::channel().0 })
+    }
+
+    fn ids(taken: &[Waiting]) -> Vec<u128> {
+        taken.iter().map(|waiting| waiting.creation.id.as_u128()).collect()
+    }
+
+    #[test]
+    fn what_waits_is_taken_together_by_few_tasks() {
+        let queue = Queue::default();
+        let started: Vec<bool> = (0..5).map(|id| add(&queue, id, b"", 9)).collect();
+        assert_eq!(started, [true, true, false, false, false]);
+        assert_eq!(ids(&queue.take()), [0, 1, 2, 3, 4]);
+        assert!(!add(&queue, 5, b"", 9), "two tasks have not ended");
+        assert_eq!(ids(&queue.take()), [5]);
+        assert!(queue.take().is_empty() && queue.take().is_empty(), "both tasks end");
+        assert!(add(&queue, 6, b"", 9), "and the next creation starts one");
+    }
+
+    #[test]
+    fn a_script_has_no_id_and_no_key_twice_and_is_bounded() {
+        let queue = Queue::default();
+        for (id, key) in [(1, "a"), (2, ""), (3, ""), (4, "b"), (5, "a"), (4, "c"), (6, "d")] {
+            let _started = add(&queue, id, key.as_bytes(), 9);
+        }
+        assert_eq!(ids(&queue.take()), [1, 2, 3, 4]);
+        assert_eq!(ids(&queue.take()), [5, 4, 6]);
+        (0..200).for_each(|id| _ = add(&queue, id, b"", 9));
+        assert_eq!((queue.take().len(), queue.take().len()), (AT_ONCE, 200 - AT_ONCE));
+        (0..3).for_each(|id| _ = add(&queue, id, b"", BYTES));
+        assert_eq!((queue.take().len(), queue.take().len()), (1, 1), "a large record is a script of its own");
+    }
+}

@@ -80,8 +80,9 @@ impl Core {
 
     /// Stores what waits, until nothing does.
     async fn store_waiting(&self) {
+        let mut task = self.queue.task();
         loop {
-            let mut group = self.queue.take();
+            let mut group = task.take();
             if group.is_empty() {
                 return;
             }

@@ -71,9 +71,37 @@ impl Queue {
         is_needed
     }
 
-    /// The creations of the next script, of different ids and keys; none if none waits. Then the task has ended.
-    pub(crate) fn take(&self) -> Vec<Waiting> {
+    /// The task that the caller of [`add`](Self::add) starts.
+    pub(crate) fn task(&self) -> Task<'_> {
+        Task { queue: self, has_ended: false }
+    }
+
+    fn end_task(&self) {
         let mut state = self.state();
+        state.tasks = state.tasks.saturating_sub(1);
+    }
+}
+
+/// A task that takes what waits. If it is dropped before its end, by a panic or with its runtime, the next creation starts
+/// another one.
+#[derive(Debug)]
+pub(crate) struct Task<'a> {
+    queue: &'a Queue,
+    has_ended: bool,
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.queue.end_task();
+        }
+    }
+}
+
+impl Task<'_> {
+    /// The creations of the next script, of different ids and keys; none if none waits. Then the task has ended.
+    pub(crate) fn take(&mut self) -> Vec<Waiting> {
+        let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
         let fits = |Waiting { creation, .. }: &Waiting| {
             let Creation { id, member, entry, .. } = creation;
@@ -82,7 +110,9 @@ impl Queue {
             fits && ids.insert(*id) && entry.as_ref().is_none_or(|entry| entries.insert(entry.clone()))
         };
         let count = state.waiting.iter().map(fits).take_while(|fits| *fits).count();
-        if count == 0 {
+        if count == 0 && !self.has_ended {
+            // Under the lock: what comes from now on starts a task.
+            self.has_ended = true;
             state.tasks = state.tasks.saturating_sub(1);
         }
         state.waiting.drain(..count).collect()
@@ -114,11 +144,28 @@ mod tests {
         let queue = Queue::default();
         let started: Vec<bool> = (0..5).map(|id| add(&queue, id, b"", 9)).collect();
         assert_eq!(started, [true, true, false, false, false]);
-        assert_eq!(ids(&queue.take()), [0, 1, 2, 3, 4]);
+        let (mut one, mut other) = (queue.task(), queue.task());
+        assert_eq!(ids(&one.take()), [0, 1, 2, 3, 4]);
         assert!(!add(&queue, 5, b"", 9), "two tasks have not ended");
-        assert_eq!(ids(&queue.take()), [5]);
-        assert!(queue.take().is_empty() && queue.take().is_empty(), "both tasks end");
+        assert_eq!(ids(&other.take()), [5]);
+        assert!(one.take().is_empty() && other.take().is_empty(), "both tasks end");
         assert!(add(&queue, 6, b"", 9), "and the next creation starts one");
+    }
+
+    #[test]
+    fn a_task_that_is_dropped_is_replaced() {
+        let queue = Queue::default();
+        assert!(add(&queue, 1, b"", 9) && add(&queue, 2, b"", 9));
+        let (one, other) = (queue.task(), queue.task());
+        assert!(!add(&queue, 3, b"", 9));
+        drop(one);
+        assert!(add(&queue, 4, b"", 9), "one task is left");
+        let mut next = queue.task();
+        assert_eq!(ids(&next.take()), [1, 2, 3, 4]);
+        assert!(next.take().is_empty());
+        drop(next);
+        assert!(add(&queue, 5, b"", 9) && !add(&queue, 6, b"", 9), "its end counts once");
+        drop(other);
     }
 
     #[test]
@@ -127,11 +174,12 @@ mod tests {
         for (id, key) in [(1, "a"), (2, ""), (3, ""), (4, "b"), (5, "a"), (4, "c"), (6, "d")] {
             let _started = add(&queue, id, key.as_bytes(), 9);
         }
-        assert_eq!(ids(&queue.take()), [1, 2, 3, 4]);
-        assert_eq!(ids(&queue.take()), [5, 4, 6]);
+        let mut task = queue.task();
+        assert_eq!(ids(&task.take()), [1, 2, 3, 4]);
+        assert_eq!(ids(&task.take()), [5, 4, 6]);
         (0..200).for_each(|id| _ = add(&queue, id, b"", 9));
-        assert_eq!((queue.take().len(), queue.take().len()), (AT_ONCE, 200 - AT_ONCE));
+        assert_eq!((task.take().len(), task.take().len()), (AT_ONCE, 200 - AT_ONCE));
         (0..3).for_each(|id| _ = add(&queue, id, b"", BYTES));
-        assert_eq!((queue.take().len(), queue.take().len()), (1, 1), "a large record is a script of its own");
+        assert_eq!((task.take().len(), task.take().len()), (1, 1), "a large record is a script of its own");
     }
 }

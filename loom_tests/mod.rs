@@ -4,7 +4,7 @@
 //! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
 //! it.
 
-use crate::base::sync::AtomicU64;
+use crate::base::sync::{AtomicU64, thread};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::dispatch::Dispatcher;
 use crate::lockfree::parker::{self as shipped, Parker, Parkers, Sleep};
@@ -98,6 +98,15 @@ fn nap_by(
     park: impl FnMut() -> bool,
 ) -> bool {
     shipped::sleep(&mut Nap { parker, may_sleep, park }, 0, until)
+}
+
+/// Thread 0 of the roster takes a nap on `parker`, while other threads go on. A model has no time, so the nap ends by itself.
+fn short_nap(parker: &Parker, until: Timestamp) -> bool {
+    let park = || {
+        thread::yield_now();
+        true
+    };
+    shipped::nap(&mut Nap { parker, may_sleep: || true, park }, 0, Some(until))
 }
 
 /// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.

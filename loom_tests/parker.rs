@@ -12,8 +12,10 @@
 //! | K2: `close` | none: it takes an announcement away as `wake` does |
 //! | `withdraw`'s swap made a store | `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
 //! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
+//! | K4: `nap` does not withdraw | `push_races_with_a_nap` |
+//! | K4: the sleep after the nap has no fence | `push_races_with_a_nap` |
 
-use super::{model, nap, nap_by};
+use super::{model, nap, nap_by, short_nap};
 use crate::base::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::Insertion;
@@ -66,6 +68,51 @@ fn push_races_with_park() {
         });
         push_and_notify(&inbox, &parker, at(5));
         shard.join().unwrap();
+    });
+}
+
+/// The shard naps without a look at its lanes, and then goes to sleep, while a producer pushes. Legal endings: (a) the drain
+/// before the sleep sees the timer, whether or not the producer saw the nap; (b) the producer unparks the shard.
+#[test]
+fn push_races_with_a_nap() {
+    model("push_races_with_a_nap", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let (roster, parker) = parker();
+        let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
+        let shard = thread::spawn(move || {
+            roster.enter_current_thread(0);
+            let mut reader = shard_inbox.reader();
+            assert!(short_nap(&shard_parker, at(100)), "the engine is open");
+            let mut found = false;
+            while !found {
+                let may_sleep = || {
+                    found = finds_earlier(&mut reader, at(100));
+                    !found
+                };
+                let _ = nap(&shard_parker, Some(at(100)), may_sleep);
+            }
+        });
+        push_and_notify(&inbox, &parker, at(5));
+        shard.join().unwrap();
+    });
+}
+
+/// A parker is closed during a nap: the nap leaves the closing in place, and the next sleep sees it.
+#[test]
+fn close_races_with_a_nap() {
+    model("close_races_with_a_nap", || {
+        let (roster, parker) = parker();
+        let shard_parker = StdArc::clone(&parker);
+        let shard = thread::spawn(move || {
+            roster.enter_current_thread(0);
+            let _ = short_nap(&shard_parker, at(100));
+            while !shard_parker.is_closed() {
+                let _ = nap(&shard_parker, None, || true);
+            }
+        });
+        parker.close();
+        shard.join().unwrap();
+        assert!(parker.is_closed());
     });
 }
 

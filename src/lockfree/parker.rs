@@ -27,6 +27,15 @@
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
+//! K4. A nap ends no later than the next tick begins. What is pushed during a nap for a moment that has not come is due at
+//!     its end or later.
+//!
+//! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads that
+//! see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a closing. If
+//! both sides miss each other, the shard finds the change at the end of the nap, a millisecond later at most. The next sleep
+//! that is no nap has its fence and its look, so no ticket is missed by both. A shard whose clock moves only in steps does
+//! not nap.
+//!
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
 //! announcement stands while it is awake: the word is the moment at which the loop looks at its lanes at the latest. A
@@ -104,13 +113,26 @@ pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) 
     slept
 }
 
+/// A sleep that ends before anything can be due that was not seen (K4). Otherwise like [`sleep`], without its fence and its
+/// last look.
+pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
+    let slept = announce_quietly(sleep, n, until) && sleep.park();
+    withdraw(sleep);
+    slept
+}
+
 /// Announces on all parkers that sleeper `n` of the roster sleeps until `until`. The caller drains the lanes once more
 /// (K1). Returns false if an engine was shut down: the caller withdraws.
 pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
-    let mut announced = true;
-    parkers.visit(|parker| announced &= parker.announce(n, until));
+    let announced = announce_quietly(parkers, n, until);
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
+    announced
+}
+
+fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
+    let mut announced = true;
+    parkers.visit(|parker| announced &= parker.announce(n, until));
     announced
 }
 

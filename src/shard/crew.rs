@@ -320,7 +320,11 @@ impl Crew {
             }
             let Next::Sleep(wake) = next else { continue };
             let mut sleep = LeaderSleep { shard, led: &mut leading, wake, clock: &self.settings.clock };
-            if parker::sleep(&mut sleep, me, wake.map(|wake| wake.not_before)) {
+            let until = wake.map(|wake| wake.not_before);
+            let CrewSettings { tick, clock, .. } = &self.settings;
+            let is_nap = wake.is_some_and(|wake| wake.ends_a_nap(*tick, now, clock.as_dyn()));
+            let fall_asleep = if is_nap { parker::nap } else { parker::sleep };
+            if fall_asleep(&mut sleep, me, until) {
                 shard.counters.wakes.add(1);
             }
         }

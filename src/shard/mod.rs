@@ -22,7 +22,7 @@
 //! L2. The next leader sees the changes that a leader made: the lock hands them over.
 //! L3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
 //!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
-//!     lanes (F1 of `parker`).
+//!     lanes (F1 of `parker`). A nap may come before it.
 //! L4. Each station is dropped by a leader. If a leader panicked, no thread leads the shard any more, and the thread
 //!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
 //!     the end of the set drops the station.

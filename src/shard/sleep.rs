@@ -4,6 +4,11 @@
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
 //! once more for work that came meanwhile, and parks (`leader_sleep`). A producer with an earlier deadline wakes it.
 //!
+//! # Naps
+//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled meanwhile is due
+//! before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look. Other things, such
+//! as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a millisecond at most.
+//!
 //! # Idle sleep
 //! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers
 //! that ended before the shard saw them ([`IdleSleep`]). If each timer ends before the next one is scheduled, as with
@@ -11,7 +16,12 @@
 //! end, and each timer would wake it. With that end, only earlier deadlines wake the shard: timers of one duration wake
 //! it twice in that time at most, timers of random durations ever more seldom.
 
-use crate::base::tick::Timestamp;
+use crate::base::tick::{TickLength, Timestamp};
+use crate::system::clock::Clock;
+use core::time::Duration;
+
+/// The longest nap. Models have none, since a park has no time limit there.
+const NAP: Duration = if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
 /// The result of a turn: the shard's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +55,15 @@ pub(crate) struct Wake {
     pub(crate) not_before: Timestamp,
 }
 
+impl Wake {
+    /// Whether a sleep after a turn at `now` is a nap: whatever is scheduled from the turn on is due at the next tick at the
+    /// earliest. A clock that moves only in steps knows no naps, since its steps must be seen.
+    pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
+        let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
+        self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)
+    }
+}
+
 /// The end of the sleep of a shard that has nothing to do.
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
@@ -73,9 +92,44 @@ impl IdleSleep {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tourbillon_loom)))]
 mod tests {
     use super::*;
+
+    /// A clock that runs by itself, or moves only in steps.
+    struct Time {
+        runs: bool,
+    }
+
+    impl Clock for Time {
+        fn now(&self) -> Timestamp {
+            Timestamp::ZERO
+        }
+
+        fn sleep_for(&self, now: Timestamp, deadline: Timestamp) -> Option<Duration> {
+            self.runs.then(|| deadline - now)
+        }
+    }
+
+    #[test]
+    fn a_nap_ends_with_the_tick_and_within_a_millisecond() {
+        let at = Timestamp::from_nanos;
+        let is_nap = |runs, tick, now, end| {
+            let wake = Wake { at: at(end), not_before: at(end) };
+            wake.ends_a_nap(TickLength::from_nanos(tick), at(now), &Time { runs })
+        };
+        let millisecond = 1_000_000;
+        assert!(is_nap(true, millisecond, 5_000_001, 6_000_000));
+        assert!(is_nap(true, millisecond, 5_000_000, 6_000_000));
+        assert!(is_nap(true, millisecond, 5_300_000, 5_200_000), "the end has passed");
+        assert!(!is_nap(true, millisecond, 5_900_000, 6_000_001), "a timer may be due in the tick between");
+        assert!(!is_nap(true, 10 * millisecond, 50_000_001, 60_000_000), "a shutdown would wait for long");
+        assert!(is_nap(true, 10 * millisecond, 59_500_000, 60_000_000));
+        assert!(
+            !is_nap(false, millisecond, 5_000_001, 6_000_000),
+            "the clock may never come there by itself"
+        );
+    }
 
     #[test]
     fn it_lasts_until_the_first_of_those_ahead() {

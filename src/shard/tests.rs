@@ -7,7 +7,7 @@ use super::{Presence, Station, StationShared};
 use crate::base::sync::{AtomicU64, Ordering, StdArc};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::{Insertion, Ticket, TimerId};
-use crate::dispatch::{Batch, Dispatcher, Fire};
+use crate::dispatch::{Batch, Dispatcher, Fire, Workers};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::{Cancel, Claim};
@@ -20,13 +20,14 @@ fn at(millis: u64) -> Timestamp {
 
 /// Counts the timers that fire.
 struct Count {
+    dispatcher: Dispatcher,
     slots: StdArc<Slots>,
     fired: AtomicU64,
 }
 
 impl Fire for Count {
     fn dispatcher(&self) -> &Dispatcher {
-        &Dispatcher::Inline
+        &self.dispatcher
     }
 
     fn fire(self: StdArc<Self>, batch: &Batch) {
@@ -54,12 +55,16 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with(Dispatcher::Inline)
+    }
+
+    fn with(dispatcher: Dispatcher) -> Self {
         let (shared, slots) = (
             StdArc::new(StationShared::new(1 << 16, &Roster::new(1))),
             StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)),
         );
         let lane = shared.inbox.register();
-        let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
+        let fire = StdArc::new(Count { dispatcher, slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
         let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&fire);
         let time = (TickLength::from_nanos(MS), Timestamp::ZERO);
         let station = Station::new(0, (engine, &Presence::of(1)), shared, StdArc::clone(&slots), time);
@@ -97,6 +102,27 @@ impl Rig {
             turns += 1;
         }
         (turns, self.fire.fired.load(Ordering::Relaxed) - before)
+    }
+}
+
+/// A million timers in two seconds are 500 in a millisecond, and often some more. A hand-over would wake two threads.
+#[test]
+fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
+    for (timers, is_left) in [(1, true), (600, true), (1_024, true), (1_025, false), (5_000, false)] {
+        let workers = Workers::new(1, 1, Roster::new(1));
+        let mut rig = Rig::with(Dispatcher::Own(StdArc::new(workers)));
+        for _ in 0..timers {
+            rig.schedule(at(10));
+        }
+        rig.turn(at(1));
+        let mut out = Outlet::default();
+        let _ = rig.station.turn(at(11), &mut out);
+        let own = out.into_own();
+        assert_eq!(own.is_some(), is_left, "{timers}");
+        if let Some(job) = own {
+            job.run();
+            assert_eq!(rig.fire.fired.load(Ordering::Relaxed), timers);
+        }
     }
 }
 

@@ -154,3 +154,7 @@ pub use system::clock::BootClock;
 #[cfg(all(test, tourbillon_loom))]
 #[path = "../loom_tests/mod.rs"]
 mod loom_tests;
+
+#[cfg(all(test, tourbillon_lines))]
+#[path = "../benches/lines/mod.rs"]
+mod lines;

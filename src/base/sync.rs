@@ -1,7 +1,8 @@
 //! The one door to atomics, cells and threads.
 //!
 //! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
-//! in `loom_tests/` explore the code that users run.
+//! in `loom_tests/` explore the code that users run. In a build for the simulation of many cores (`--cfg
+//! tourbillon_lines`, library tests only) they record their accesses.
 
 #[cfg(all(test, tourbillon_loom))]
 mod imp {
@@ -41,10 +42,15 @@ mod imp {
     /// A lock that models enter.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+    #[cfg(not(all(test, tourbillon_lines)))]
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{Ordering, fence};
     /// A park whose timeout a model waits for.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
+
+    #[cfg(all(test, tourbillon_lines))]
+    pub(crate) use crate::lines::record::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, UnsafeCell};
 
     /// The key of a thread: no two threads of a process ever have the same one.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +75,12 @@ mod imp {
     }
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
+    #[cfg(not(all(test, tourbillon_lines)))]
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
+    #[cfg(not(all(test, tourbillon_lines)))]
     impl<T> UnsafeCell<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))

@@ -1,0 +1,261 @@
+//! How many cache lines move between cores for each operation, with up to 64 producers and as many shards: a simulation,
+//! for a machine of two cores has no others to measure.
+//!
+//! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines -- --nocapture` prints the figures, which do not wobble.
+//!
+//! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that two
+//! of them use moves as often as it can. [`record`] counts the moves. Deadlines are given as moments: no core reads a clock.
+
+pub(crate) mod record;
+
+use crate::{Builder, Fired, Handle, Left, LoopShard, Timer, Timestamp};
+use record::{MOST_CORES, Transfers};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, atomic};
+use std::thread;
+use std::time::Duration;
+
+/// The operations of each core that are counted, after half as many that are not.
+const ROUNDS: u64 = 512;
+/// The rounds after which each loop turns.
+const ROUNDS_PER_TURN: u64 = 16;
+/// Lines that move for an operation with many cores and do not with two. What moves once a turn comes to some tenths.
+const TOLERANCE: f64 = 0.4;
+/// The owned timers of each producer.
+const TIMERS: u64 = 64;
+
+/// What a core has.
+struct Place {
+    handle: Handle<u64>,
+    shard: Option<LoopShard>,
+    timers: Vec<Timer<u64>>,
+    now: Timestamp,
+}
+
+type Step = Box<dyn FnOnce(&mut Place) + Send>;
+
+/// A thread that does one step at a time, on a core of its own.
+struct Core {
+    steps: Sender<Step>,
+    done: Receiver<()>,
+}
+
+impl Core {
+    fn start(number: u32, make: impl FnOnce() -> Place + Send + 'static) -> Self {
+        let (steps, inbox) = channel::<Step>();
+        let (tell, done) = channel();
+        thread::spawn(move || {
+            record::run_on(number);
+            let mut place = make();
+            for step in inbox {
+                step(&mut place);
+                if tell.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { steps, done }
+    }
+
+    /// Runs a step, and waits for its end.
+    fn run(&self, step: impl FnOnce(&mut Place) + Send + 'static) {
+        self.steps.send(Box::new(step)).expect("the core waits for steps");
+        self.done.recv().expect("the step does not panic");
+    }
+}
+
+/// An operation of a producer; it gets the number of the round.
+type Operation = fn(&mut Place, u64);
+
+fn schedule_and_cancel(place: &mut Place, round: u64) {
+    let id = place.handle.schedule_at(far(place), round).expect("room");
+    assert_eq!(place.handle.cancel(id).payload(), Some(round));
+}
+
+fn arm_and_disarm(place: &mut Place, _round: u64) {
+    let timer = &place.timers[0];
+    timer.arm_at(far(place)).expect("an open engine");
+    timer.disarm();
+}
+
+fn refresh(place: &mut Place, round: u64) {
+    let timer = &place.timers[usize::try_from(round % TIMERS).expect("a small number")];
+    timer.arm_at(far(place) + Duration::from_millis(round)).expect("an open engine");
+}
+
+fn schedule_due(place: &mut Place, round: u64) {
+    place.handle.schedule_at(place.now, round).expect("room");
+}
+
+fn far(place: &Place) -> Timestamp {
+    place.now + Duration::from_secs(60)
+}
+
+/// Where the producers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Producers {
+    /// The loops' threads: each uses its own shard.
+    OnLoops,
+    /// Threads of their own, one for each shard.
+    Beside,
+    /// Threads of their own that all use the first shard.
+    AtOneShard,
+}
+
+/// The transfers of a case, for one operation of a producer.
+struct Counted {
+    producers: f64,
+    loops: f64,
+    places: BTreeMap<(&'static str, u32), f64>,
+}
+
+fn count(transfers: &Transfers) -> u64 {
+    transfers.values().sum()
+}
+
+/// Runs an operation on so many producers, and as many loops.
+fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
+    let (shards, loops) = Builder::new().capacity(1 << 16).loops(number as usize).expect("a small set");
+    let fired = Arc::new(atomic::AtomicU64::new(0));
+    let counter = Arc::clone(&fired);
+    let count_one = move |_: Fired<'_, u64>| {
+        counter.fetch_add(1, atomic::Ordering::Relaxed);
+    };
+    let engine = shards.engine().start(count_one).expect("an engine");
+    let now = engine.handle().now();
+    let place = |shard: Option<LoopShard>, home: Option<usize>| {
+        let handle = engine.handle().clone();
+        move || {
+            if let Some(shard) = &shard {
+                let _ = shard.next_deadline();
+            }
+            if let Some(home) = home {
+                handle.use_shard(home);
+            }
+            let timers = (0..TIMERS).map(|number| handle.timer(number).expect("room")).collect();
+            Place { handle, shard, timers, now }
+        }
+    };
+    let loops: Vec<Core> =
+        loops.into_iter().zip(0..).map(|(shard, core)| Core::start(core, place(Some(shard), None))).collect();
+    let beside: Vec<Core> = match producers {
+        Producers::OnLoops => Vec::new(),
+        Producers::Beside => {
+            (0..number).map(|core| Core::start(number + core, place(None, Some(core as usize)))).collect()
+        }
+        Producers::AtOneShard => {
+            (0..number).map(|core| Core::start(number + core, place(None, Some(0)))).collect()
+        }
+    };
+    let actors = if producers == Producers::OnLoops { &loops } else { &beside };
+    let (mut at_producers, mut at_loops, mut places) = (0, 0, BTreeMap::<_, u64>::new());
+    let mut turns = 0;
+    for round in 0..ROUNDS + ROUNDS / 2 {
+        if round == ROUNDS / 2 {
+            drop(record::take_transfers());
+        }
+        let is_counted = round >= ROUNDS / 2;
+        let mut note = |sum: &mut u64| {
+            if is_counted {
+                let transfers = record::take_transfers();
+                *sum += count(&transfers);
+                for (place, transfers) in transfers {
+                    *places.entry(place).or_default() += transfers;
+                }
+            }
+        };
+        for actor in actors {
+            actor.run(move |place| operation(place, round));
+        }
+        note(&mut at_producers);
+        if round % ROUNDS_PER_TURN == 0 {
+            turns += 1;
+            for one in &loops {
+                one.run(|place| {
+                    // A shard looks at its lanes when a timer is due, so it has one of its own at each turn.
+                    place.handle.schedule_at(place.now, 0).expect("room");
+                    let now = place.now + Duration::from_millis(5);
+                    let shard = place.shard.as_mut().expect("the shard of a loop");
+                    while shard.turn(now, 4_096) == Left::More {}
+                });
+            }
+            note(&mut at_loops);
+        }
+    }
+    let operations = (ROUNDS * u64::from(number)) as f64;
+    let per_operation = |transfers: u64| transfers as f64 / operations;
+    let places = places.into_iter().map(|(place, transfers)| (place, per_operation(transfers))).collect();
+    drop((loops, beside));
+    assert!(
+        fired.load(atomic::Ordering::Relaxed) >= turns * u64::from(number),
+        "each turn fires its own timer"
+    );
+    Counted { producers: per_operation(at_producers), loops: per_operation(at_loops), places }
+}
+
+#[test]
+fn transfers_per_operation() {
+    let cases: [(&str, Operation, Producers); 8] = [
+        ("schedule + cancel, on the loop's thread", schedule_and_cancel, Producers::OnLoops),
+        ("arm + disarm, on the loop's thread", arm_and_disarm, Producers::OnLoops),
+        ("refresh, on the loop's thread", refresh, Producers::OnLoops),
+        ("schedule and fire, on the loop's thread", schedule_due, Producers::OnLoops),
+        ("schedule + cancel, a shard for each producer", schedule_and_cancel, Producers::Beside),
+        ("arm + disarm, a shard for each producer", arm_and_disarm, Producers::Beside),
+        ("schedule and fire, a shard for each producer", schedule_due, Producers::Beside),
+        ("schedule + cancel, all at one shard", schedule_and_cancel, Producers::AtOneShard),
+    ];
+    let numbers = [1, 2, 4, 16, 64];
+    assert!(numbers.iter().all(|number| 2 * number <= MOST_CORES));
+    println!("transfers of lines for each operation: at the producer / at the shard");
+    for (name, operation, producers) in cases {
+        println!("{name}");
+        let mut of_two = None;
+        for number in numbers {
+            let Counted { producers, loops, places } = measure(operation, producers, number);
+            println!("  {number:3} producers  {producers:7.3} / {loops:7.3}");
+            if number >= 2 {
+                let (few, most) = (of_two.get_or_insert((producers, loops)), TOLERANCE);
+                assert!(producers <= few.0 + most && loops <= few.1 + most, "a line is shared by all cores");
+            }
+            if number == 16 {
+                let mut places: Vec<_> =
+                    places.into_iter().filter(|&(_, transfers)| transfers >= 0.01).collect();
+                places.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+                for ((file, line), transfers) in places.into_iter().take(6) {
+                    println!("                  {transfers:7.3} at {file}:{line}");
+                }
+            }
+        }
+    }
+}
+
+/// The recorder sees what is shared: a counter of all cores moves with each addition, counters apart do not.
+#[test]
+fn a_shared_line_is_seen() {
+    use crate::base::sync::{AtomicU64, Ordering};
+    use crossbeam_utils::CachePadded;
+
+    for (is_shared, expected) in [(true, 400), (false, 0)] {
+        let counters: Arc<[CachePadded<AtomicU64>; 4]> = Arc::default();
+        thread::scope(|scope| {
+            for _ in 0..100 {
+                for core in 0..4 {
+                    let counters = &counters;
+                    let add = move || {
+                        record::run_on(core);
+                        counters[if is_shared { 0 } else { core as usize }].fetch_add(1, Ordering::Relaxed);
+                    };
+                    scope.spawn(add).join().expect("an addition");
+                }
+            }
+        });
+        let transfers: u64 = record::take_transfers()
+            .iter()
+            .filter(|((file, _), _)| file.ends_with("mod.rs"))
+            .map(|(_, n)| n)
+            .sum();
+        assert_eq!(transfers, if is_shared { expected - 1 } else { 0 });
+    }
+}

@@ -1,0 +1,197 @@
+//! Which cache lines move between cores: atomics and cells that record their accesses, for this
+//! simulation.
+//!
+//! A core keeps a line that it has read until another core writes to the line, and keeps a line that it has written until
+//! another core reads or writes. An access to a line that another core has taken is a *transfer*, as is a write to a line of
+//! which others have copies: the MESI protocol with caches of any size, in which each core sees all accesses in one order.
+//! What the door does not lead to is not seen: reference counts, locks, allocators, and the memory of one thread.
+
+use core::cell::Cell;
+use core::mem;
+use core::panic::Location;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+/// The length of a line.
+const LINE: usize = 64;
+
+/// The cores of the simulation.
+pub(crate) const MOST_CORES: u32 = u128::BITS;
+
+/// The transfers of each place in the source.
+pub(crate) type Transfers = BTreeMap<(&'static str, u32), u64>;
+
+thread_local! {
+    /// The core on which the thread runs. The accesses of other threads are not recorded.
+    static CORE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// For each line the cores that have it, and the transfers so far.
+static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Puts the calling thread on a core.
+pub(crate) fn run_on(core: u32) {
+    assert!(core < MOST_CORES, "{core} is no core of the simulation");
+    CORE.set(Some(core));
+}
+
+/// The transfers since the last call.
+pub(crate) fn take_transfers() -> Transfers {
+    let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
+    record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
+}
+
+/// Records an access to `size` bytes.
+#[track_caller]
+pub(crate) fn record(address: usize, size: usize, access: Access) {
+    let Some(core) = CORE.try_with(Cell::get).ok().flatten() else { return };
+    let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
+    let (lines, transfers) = record.get_or_insert_default();
+    for line in address / LINE..=(address + size.max(1) - 1) / LINE {
+        let holders = lines.entry(line).or_default();
+        let this = 1 << core;
+        let is_at_hand = match access {
+            Access::Read => *holders & this != 0,
+            Access::Write => *holders == this,
+        };
+        // The first access of all finds the line in memory.
+        if !is_at_hand && *holders != 0 {
+            let at = Location::caller();
+            *transfers.entry((at.file(), at.line())).or_default() += 1;
+        }
+        *holders = if access == Access::Read { *holders | this } else { this };
+    }
+}
+
+/// An atomic of the standard library, recorded.
+macro_rules! recorded {
+    ($($name:ident $(<$parameter:ident>)? of $value:ty;)*) => {$(
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub(crate) struct $name$(<$parameter>)?(std::sync::atomic::$name$(<$parameter>)?);
+
+        #[allow(dead_code, reason = "not every type is used in all ways")]
+        impl$(<$parameter>)? $name$(<$parameter>)? {
+            pub(crate) const fn new(value: $value) -> Self {
+                Self(std::sync::atomic::$name::new(value))
+            }
+
+            #[track_caller]
+            fn note(&self, access: Access) {
+                record(core::ptr::from_ref(self).addr(), size_of::<Self>(), access);
+            }
+
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                self.note(Access::Read);
+                self.0.load(order)
+            }
+
+            #[track_caller]
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.note(Access::Write);
+                self.0.store(value, order);
+            }
+
+            #[track_caller]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.note(Access::Write);
+                self.0.swap(value, order)
+            }
+
+            #[track_caller]
+            pub(crate) fn compare_exchange(
+                &self,
+                old: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.note(Access::Write);
+                self.0.compare_exchange(old, new, success, failure)
+            }
+
+            #[track_caller]
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                old: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(old, new, success, failure)
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.note(Access::Write);
+                self.0.fetch_update(success, failure, change)
+            }
+
+            pub(crate) fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+        }
+    )*};
+}
+
+/// The read-modify-writes of numbers.
+macro_rules! counted {
+    ($($name:ident of $value:ty: $($change:ident)*;)*) => {$(
+        #[allow(dead_code, reason = "not every type is used in all ways")]
+        impl $name {$(
+            #[track_caller]
+            pub(crate) fn $change(&self, by: $value, order: Ordering) -> $value {
+                self.note(Access::Write);
+                self.0.$change(by, order)
+            }
+        )*}
+    )*};
+}
+
+recorded! {
+    AtomicBool of bool;
+    AtomicU32 of u32;
+    AtomicU64 of u64;
+    AtomicPtr<T> of *mut T;
+}
+
+counted! {
+    AtomicU32 of u32: fetch_add fetch_sub fetch_and fetch_or fetch_max;
+    AtomicU64 of u64: fetch_add fetch_sub fetch_and fetch_or fetch_max;
+}
+
+/// A cell whose closures are recorded as one access to all of it.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        record(self.0.get().addr(), size_of::<T>(), Access::Read);
+        f(self.0.get())
+    }
+
+    #[track_caller]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        record(self.0.get().addr(), size_of::<T>(), Access::Write);
+        f(self.0.get())
+    }
+}

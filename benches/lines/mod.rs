@@ -6,10 +6,8 @@
 //! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that two
 //! of them use moves as often as it can. [`record`] counts the moves. Deadlines are given as moments: no core reads a clock.
 
-pub(crate) mod record;
-
+use crate::base::record::{self, MOST_CORES, Transfers};
 use crate::{Builder, Fired, Handle, Left, LoopShard, Timer, Timestamp};
-use record::{MOST_CORES, Transfers};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, atomic};

@@ -5,6 +5,9 @@ pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod limits;
 pub(crate) mod missed;
+#[cfg(all(test, tourbillon_lines))]
+#[path = "../../benches/lines/record.rs"]
+pub(crate) mod record;
 pub(crate) mod sync;
 pub(crate) mod tick;
 pub(crate) mod ticket;

@@ -50,7 +50,7 @@ mod imp {
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
     #[cfg(all(test, tourbillon_lines))]
-    pub(crate) use crate::lines::record::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, UnsafeCell};
+    pub(crate) use crate::base::record::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, UnsafeCell};
 
     /// The key of a thread: no two threads of a process ever have the same one.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

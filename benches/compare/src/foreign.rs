@@ -92,10 +92,7 @@ fn build_java() -> Built {
     let words = |flags: &str| flags.split_whitespace().map(OsString::from).collect::<Vec<_>>();
     let arguments = vec!["-cp".into(), class_path, "Turn".into()];
     let netty = netty.to_string_lossy().split(':').map(version_of_jar).collect::<Vec<_>>().join(", ");
-    let versions = BTreeMap::from([
-        ("Java".to_owned(), java_version()?),
-        ("Netty".to_owned(), netty),
-    ]);
+    let versions = BTreeMap::from([("Java".to_owned(), java_version()?), ("Netty".to_owned(), netty)]);
     Ok(Start {
         program: "java".into(),
         flags: words(&flags),

@@ -137,7 +137,7 @@ impl Returning {
             let name = (timer.id, *token);
             let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if since.len() >= MANY {
-                // Whoever repeats one does so sooner. These were given up.
+                // A repetition comes sooner: these were given up.
                 since.retain(|_, since| *since + AGAIN + KEPT > now);
             }
             let is_new = match since.entry(name) {

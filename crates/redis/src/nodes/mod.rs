@@ -38,7 +38,7 @@
 //! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before
 //!   is leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim
 //!   answers that the shards are not its own.
-//! - *A node comes.* The others hear its message, give a sign at once or a second after their last one, and learn of
+//! - *A node comes.* The others get its message, give a sign at once or a second after their last one, and learn of
 //!   it, however long `ttl` and the pause of the poll are. If that sign fails, it is given again.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
 //!   time is over, whatever the others think of it, and its claims go on moving that time.

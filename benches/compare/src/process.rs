@@ -36,6 +36,13 @@ pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     Some(sleeps)
 }
 
+/// The time for which the calling thread could run and had no core, by the scheduler's own account. Linux has it if it
+/// was built with `CONFIG_SCHED_INFO`.
+pub(crate) fn waited_for_a_core() -> Option<Duration> {
+    let account = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    account.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// The time, user and system, that this process has spent on processors.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu_time() -> Option<Duration> {

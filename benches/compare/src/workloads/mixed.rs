@@ -6,10 +6,10 @@
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::{Case, thousands};
 use crate::common::{Chance, payload};
-use crate::contestants::{Caller, OneShots, Stopwatch};
-use crate::process::cpu_time;
+use crate::contestants::{Caller, DefaultSlice, Of, OneShots, Stopwatch};
+use crate::process::{cpu_time, waited_for_a_core};
 use crate::results::{Column, Figures};
-use crate::roster::fire;
+use crate::roster::{entrants, fire};
 use crate::workload::{Family, Scale, Workload};
 use std::hint;
 use std::sync::Arc;
@@ -24,10 +24,15 @@ pub(super) const WORKLOAD: Workload = Workload {
         200 ms warm the process up: its threads start and its memory is touched for the first time, and no \
         figure counts them. An operation's latency counts from its planned moment. Checked: each timer that \
         was scheduled has fired or was cancelled; no timer did both, fired twice or fired early. \
-        pingora-timeout does not take part, as it fires early by its arithmetic.",
-    reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
-        run. Only one thread schedules, so a mutex is always free for it, and the price of the mutex does \
-        not show here.",
+        pingora-timeout does not take part, as it fires early by its arithmetic. Two columns are about the \
+        thread that plays the plan: how long it could run and had no core, by the scheduler's account in \
+        `/proc`, and the longest time between two of its readings of the clock while it waited for the next \
+        operation. In one row our threads do without the short slice that they ask for.",
+    reading: "An operation is late if its thread is off its core, and the thread is off its core while a \
+        thread of the timer runs there. A thread of the timer with a short slice gets the core when it wakes, \
+        and sleeps again after microseconds. One with the system's slice, as on kernels before Linux 6.12 and in all other rows, \
+        waits for the core, and may keep it for a slice. Only one thread schedules, so a mutex is always free \
+        for it, and the price of the mutex does not show here.",
     cases,
     columns: |_| {
         vec![
@@ -41,10 +46,16 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("late_max", "max", "ms"),
             Column::new("cpu", "CPU", "s"),
             Column::new("behind", "behind at the end", "ms"),
+            Column::new("waited", "without a core", "ms"),
+            Column::new("gap", "longest gap", "us"),
         ]
     },
     rounds: |scale, _| scale.pick(3, 1, 1),
-    entrants: || fire!(turn, never_early),
+    entrants: || {
+        let mut all = fire!(turn, never_early);
+        all.splice(1..1, entrants![turn: Of<DefaultSlice>]);
+        all
+    },
 };
 
 const MILLI: u64 = 1_000_000;
@@ -131,6 +142,10 @@ struct Played {
     begin: u64,
     behind: u64,
     cpu: Option<Duration>,
+    /// How long the thread that played could run and had no core.
+    waited: Option<Duration>,
+    /// The longest time between two readings of the clock while the thread waited for the next operation.
+    gap: u64,
 }
 
 fn turn<C: OneShots>(case: &Case) -> Figures {
@@ -153,6 +168,8 @@ fn turn<C: OneShots>(case: &Case) -> Figures {
         .number("late_max", lateness.millis(1.0))
         .number("cpu", played.cpu.map(|time| time.as_secs_f64()))
         .number("behind", played.behind as f64 * 1e-6)
+        .number("waited", played.waited.map(|time| time.as_secs_f64() * 1e3))
+        .number("gap", played.gap as f64 * 1e-3)
         .series("quantile", QUANTILES.into())
         .series("op_us", QUANTILES.iter().filter_map(|&quantile| operations.micros(quantile)).collect())
         .series("late_ms", QUANTILES.iter().filter_map(|&quantile| lateness.millis(quantile)).collect())
@@ -166,18 +183,20 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     let warm_up = plan.operations.partition_point(|operation| operation.at < WARM_UP);
     // A vector of zeros would be touched for the first time while the plan is played.
     let mut latencies = vec![u64::MAX; plan.operations.len()];
-    let (clock, mut cpu) = (&shots.clock, None);
+    let (clock, mut cpu, mut waited, mut gap) = (&shots.clock, None, None, 0);
     let begin = clock.nanos() + MILLI;
     for (number, operation) in plan.operations.iter().enumerate() {
         if number == warm_up {
-            cpu = cpu_time();
+            (cpu, waited, gap) = (cpu_time(), waited_for_a_core(), 0);
         }
         let planned = begin + operation.at;
         let mut now = clock.nanos();
         while now < planned {
             caller.turn();
             hint::spin_loop();
+            let before = now;
             now = clock.nanos();
+            gap = gap.max(now - before);
         }
         let timer = operation.timer as usize;
         if operation.is_cancel {
@@ -189,13 +208,14 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
         }
         latencies[number] = clock.nanos() - planned;
     }
+    let waited = waited.zip(waited_for_a_core()).map(|(before, after)| after - before);
     let must =
         |timer: usize| !plan.is_cancelled[timer] || (C::Caller::KNOWS_WHO_WON && !was_cancelled[timer]);
     let fired_at = shots.wait_for(&mut caller, must).await;
     let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
     latencies.drain(..warm_up);
     let behind = latencies.last().copied().unwrap_or_default();
-    Played { latencies, was_cancelled, fired_at, begin, behind, cpu }
+    Played { latencies, was_cancelled, fired_at, begin, behind, cpu, waited, gap }
 }
 
 /// The lateness of the timers that fired. Checks that every timer that was not cancelled in time has fired, that no

@@ -148,7 +148,7 @@ const GOALS: [Goal; 15] = [
         key: "ram",
         bound: Bound::AtMostTimes(0.5, BULLMQ_EVERYSEC),
         reason: "BullMQ has {bullmq_everysec redis_create ram} bytes. Here the record with its payload is an entry of a sorted \
-                 set; the slice and the ordered entry of the key come on top.",
+                 set; its place in a slice and the entry of its key come on top, in the compact form of small sets.",
     },
     Goal {
         text: "On Redis: lateness at 500 a second, p99, ms",

@@ -171,7 +171,7 @@ pub(crate) fn keys(server: &Server, pattern: &str) -> Vec<String> {
 
 /// The parts of a shard that stand for timers.
 pub(crate) const PARTS: [&str; 9] =
-    ["records", "tokens", "leases", "keys", "labels", "parked", "dead", "slices", "counts"];
+    ["records", "tokens", "leases", "k:*", "labels", "parked", "dead", "slices", "counts"];
 
 /// Nothing is left of timers: no records, no slices, no notes.
 #[track_caller]

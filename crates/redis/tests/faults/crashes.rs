@@ -120,7 +120,7 @@ fn f15_a_creation_whose_reply_is_lost_makes_one_timer() {
     let proxy = Proxy::start(server.address());
     let store = behind(&proxy);
     // The server knows the script then, and the reply that is lost is not a question for its text.
-    place(&store, timer(9, store.now() + DAY));
+    place(&store, keyed(9, "another", store.now() + DAY));
     let op = placing(keyed(1, "k", store.now() + DAY));
     lose(&proxy, &store, &op, 0);
     assert_eq!(insist(&store, &op), Outcome::Repeated(id(1)));

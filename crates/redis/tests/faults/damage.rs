@@ -12,7 +12,7 @@ fn f28_members_that_are_gone_are_reported_and_hold_nothing_up() {
         ("leases", "redis.call('ZREM', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])"),
         ("tokens", "redis.call('HDEL', KEYS[1], redis.call('HKEYS', KEYS[1])[1])"),
         ("records", "redis.call('ZREM', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])"),
-        ("keys", "redis.call('ZREM', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])"),
+        ("k:*", "redis.call('ZREM', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])"),
         ("slices", "redis.call('DEL', KEYS[1])"),
         ("counts", "redis.call('DEL', KEYS[1])"),
     ];

@@ -54,7 +54,7 @@ impl Core {
             && matches!(mode, IfPresent::Reject | IfPresent::Keep)
             && timer.labels.is_empty()
             && self.layout.shard_of_id(timer.id) == home
-            && !(is_near() && !self.nodes.state().shards.is_owned(home))
+            && (!is_near() || self.nodes.state().shards.is_owned(home))
     }
 
     /// What is stored, if the changes store one pending timer, and follow from nothing but what the script checks.

@@ -6,6 +6,7 @@ use crate::layout::{Layout, Part};
 use crate::stored::{key_entry, without_id};
 use futures_util::future::join_all;
 use redis::Value;
+use std::slice;
 use std::time::Duration;
 use tourbillon_durable::store::{Durability, Filter, IfPresent, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::{Address, KeyOf, Payload, Timer, TimerId};
@@ -88,7 +89,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let id = far.id;
     assert_eq!(create(&store, &[far], IfPresent::Reject), [Outcome::Created(id)]);
     let second = chosen(&near.next().unwrap());
-    assert_eq!(create(&store, &[second.clone()], IfPresent::Reject), [Outcome::Repeated(id)]);
+    assert_eq!(create(&store, slice::from_ref(&second), IfPresent::Reject), [Outcome::Repeated(id)]);
     let cancel = Op::Cancel(id.into(), None);
     let _cancelled = pollster::block_on(store.apply(vec![cancel], Durability::PowerLoss)).unwrap();
     assert_eq!(create(&store, &[second], IfPresent::Reject), [Outcome::Repeated(id)], "it is remembered");
@@ -131,7 +132,7 @@ fn a_check_names_a_key_that_is_not_in_its_set() {
     let link = plain::Plain::to(server.port());
     let store = plain::open(RedisStore::builder("d").shards(1).poll(None), server.port()).unwrap();
     let one = timer(&store, "order 1");
-    let _created = create(&store, &[one.clone()], IfPresent::Reject);
+    let _created = create(&store, slice::from_ref(&one), IfPresent::Reject);
     let layout = Layout::new("d", 1);
     let entry = key_entry("shop", "order 1");
     assert_eq!(without_id(&[&entry[..], &one.id.as_u128().to_be_bytes()].concat()), entry);

@@ -3,6 +3,7 @@
 use super::plain;
 use crate::RedisStore;
 use redis::Value;
+use std::slice;
 use std::time::Duration;
 use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, TimerStore};
@@ -159,7 +160,7 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     ] {
         // As it was claimed: each end that is refused lets go of it.
         store.core().hold(&kept);
-        assert_eq!(apply(&store, vec![late]), [stale.clone()]);
+        assert_eq!(apply(&store, vec![late]), slice::from_ref(&stale));
     }
     let ack = |leased: &Leased| Op::Ack(leased.timer.id, leased.token);
     assert_eq!(apply(&store, former[1..].iter().map(ack).collect()), [(); 5].map(|()| stale.clone()));

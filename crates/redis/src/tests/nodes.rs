@@ -691,7 +691,7 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
             break;
         }
         assert!(begin.elapsed() < SLACK, "no claim says when the dead node's lease ends");
-        let _wake = woken.recv_timeout(SLACK).expect("the node is woken by what it takes over");
+        woken.recv_timeout(SLACK).expect("the node is woken by what it takes over");
         while woken.try_recv().is_ok() {}
         claimed = block_on(store.claim(by(2, lease), claim, ALL)).unwrap();
     }

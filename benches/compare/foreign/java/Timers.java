@@ -8,6 +8,11 @@ interface Timers extends AutoCloseable {
     /** Cancels a timer. Returns false if it has fired, or was cancelled before. */
     boolean cancel(Object handle);
 
+    /** Whether a timer whose cancel succeeded never runs. */
+    default boolean knowsWhoWon() {
+        return true;
+    }
+
     /** The number of timers that neither fired nor were cancelled; a cancel may take a moment to show here. */
     long pending();
 

@@ -343,16 +343,175 @@ fn a_full_lane_of_the_loops_own_thread_is_drained_by_that_thread() {
     }
     settle(&mut loops[0], at(5));
     assert_eq!(log.len(), 1_000);
-    // Another thread waits for the loop, unless a loop has gone.
-    let timers = engine.handle().clone();
-    let full = thread::spawn(move || (0..1_000).for_each(|n| assert!(timers.schedule_at(at(6), n).is_ok())));
-    while !full.is_finished() {
-        settle(&mut loops[0], at(5));
-        thread::yield_now();
+}
+
+/// Many more timers than a lane holds, from a thread that no loop runs on, and from the loops' own.
+#[test]
+fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
+    let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(2).unwrap();
+    let engine_of = |log: &Log<u64>| {
+        let sink = log.clone();
+        let engine = shards.engine().lane_capacity(64);
+        engine.start(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap()
+    };
+    let log = Log::new();
+    let engine = engine_of(&log);
+    let fill = |engine: &Engine<u64>, shard: usize| {
+        (0..500).for_each(|n| assert!(engine.handle().on(shard).schedule_at(at(5), n).is_ok()));
+    };
+    // No loop has turned yet.
+    elsewhere(|| fill(&engine, 0));
+    loops.iter_mut().for_each(|shard| settle(shard, at(1)));
+    // Both loops run on this thread. Neither has seen the second engine.
+    let late = engine_of(&log);
+    for shard in 0..2 {
+        fill(&engine, shard);
+        fill(&late, shard);
     }
-    full.join().unwrap();
-    drop(loops);
-    elsewhere(|| assert!((0..1_000).any(|n| engine.handle().schedule_at(at(6), n).is_err())));
+    elsewhere(|| fill(&late, 1));
+    drop(loops.pop());
+    fill(&engine, 1);
+    elsewhere(|| fill(&engine, 1));
+    let mut second = shards.take_loop(1).unwrap();
+    settle(&mut loops[0], at(5));
+    settle(&mut second, at(5));
+    assert_eq!(log.len(), 8 * 500);
+}
+
+/// Inside of a turn nobody can make room: the lane's loop is in it.
+#[test]
+fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
+    let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
+    let refused = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&refused);
+    let engine = shards
+        .engine()
+        .lane_capacity(64)
+        .start(move |timer: Fired<'_, u64>| {
+            let timers = timer.engine();
+            let full = (0..200).filter(|n| timers.schedule_at(at(9), *n).is_err()).count();
+            count.fetch_add(full as u64, Ordering::SeqCst);
+        })
+        .unwrap();
+    engine.handle().schedule_at(at(1), 0).unwrap();
+    settle(&mut loops[0], at(1));
+    assert_eq!(refused.load(Ordering::SeqCst), 200 - 64);
+}
+
+/// A loop's thread may wait for the handlers of another loop, outside of its own turns.
+#[test]
+fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
+    let (shards, mut loops) = Builder::new().loops(2).unwrap();
+    let (begun, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let (began, end, ended) = (Arc::clone(&begun), Arc::clone(&may_end), Arc::clone(&has_ended));
+    let engine = shards
+        .engine()
+        .start(move |_: Fired<'_, u64>| {
+            began.store(true, Ordering::SeqCst);
+            while !end.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            ended.store(true, Ordering::SeqCst);
+        })
+        .unwrap();
+    let mut here = loops.remove(0);
+    settle(&mut here, Instant::now().into());
+    let id = engine.handle().on(1).schedule(Duration::ZERO, 1).unwrap();
+    let mut other = loops.remove(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::SeqCst) {
+                settle(&mut other, Instant::now().into());
+            }
+        });
+        wait_until("the handler has begun", || begun.load(Ordering::SeqCst));
+        scope.spawn(|| {
+            thread::sleep(20 * MS);
+            may_end.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Gone);
+        assert!(has_ended.load(Ordering::SeqCst), "the call waited for the handler");
+    });
+}
+
+/// What is wanted at once is wanted at the clock's first moment, too.
+#[test]
+fn a_loop_looks_at_once_in_the_first_tick_of_time() {
+    let (_engine, mut loops, _log) = stepped(1);
+    settle(&mut loops[0], at(0));
+    assert_eq!(loops[0].next_deadline(), None);
+    let (engine, log) = recording(&loops[0].shards().clone());
+    assert_eq!(loops[0].next_deadline(), Some(Timestamp::ZERO), "an engine has joined");
+    settle(&mut loops[0], at(0));
+    elsewhere(|| engine.handle().schedule_at(Timestamp::ZERO, 1)).unwrap();
+    assert_eq!(loops[0].next_deadline(), Some(Timestamp::ZERO));
+    settle(&mut loops[0], at(0));
+    assert_eq!(loops[0].next_deadline(), Some(at(1)));
+    settle(&mut loops[0], at(1));
+    assert_eq!(log.take_sorted(), [1]);
+}
+
+/// An executor drops a job: the next check sends it again, however long the ticks are.
+#[test]
+fn a_loop_checks_its_batches_within_a_tick() {
+    let (shards, mut loops) = Builder::new().tick(Duration::from_secs(1)).loops(1).unwrap();
+    let log: Log<u64> = Log::new();
+    let (sink, sent) = (log.clone(), AtomicU64::new(0));
+    let drops_the_first = move |job: tourbillon::Job| {
+        if sent.fetch_add(1, Ordering::SeqCst) > 0 {
+            job.run();
+        }
+    };
+    let engine = shards
+        .engine()
+        .executor(drops_the_first)
+        .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .unwrap();
+    let shard = &mut loops[0];
+    settle(shard, Instant::now().into());
+    engine.handle().schedule(Duration::ZERO, 7).unwrap();
+    let due = shard.next_deadline().unwrap();
+    let wait = due - Timestamp::from(Instant::now());
+    thread::sleep(wait + MS);
+    settle(shard, Instant::now().into());
+    assert_eq!(log.len(), 0, "the job was dropped");
+    let check = shard.next_deadline().unwrap();
+    assert!(check <= due + Duration::from_millis(100), "{:?} after the tick", check - due);
+    wait_until("it has fired", || {
+        settle(shard, Instant::now().into());
+        log.len() == 1
+    });
+    assert!(Timestamp::from(Instant::now()) < due + Duration::from_millis(900), "not the next tick");
+}
+
+/// A wake function that is dropped by a thread that arms, and whose drop panics.
+#[test]
+fn a_wake_function_whose_drop_panics_costs_the_caller_nothing() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("no drop");
+        }
+    }
+    let (engine, mut loops, _log) = stepped(1);
+    let (called, may_return) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (call, go_on, bomb) = (Arc::clone(&called), Arc::clone(&may_return), Bomb);
+    loops[0].wake_by(move || {
+        let _kept = &bomb;
+        call.store(true, Ordering::SeqCst);
+        while !go_on.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    });
+    settle(&mut loops[0], at(0));
+    thread::scope(|scope| {
+        let armed = scope.spawn(|| engine.handle().schedule_at(at(9), 9));
+        wait_until("it is called", || called.load(Ordering::SeqCst));
+        loops[0].wake_by(|| {});
+        may_return.store(true, Ordering::SeqCst);
+        assert!(armed.join().unwrap().is_ok());
+    });
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, Rng, assert_settled, wait_until};
@@ -144,4 +144,35 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert_eq!(log.take_sorted(), (0..2_000).collect::<Vec<u64>>());
     assert_nothing_panicked(&engine);
     assert_settled(&engine.handle().stats());
+}
+
+/// The clock steps back inside of a handler that also starts an engine. The shard's next sleep was to be short, and it
+/// must not become a long one, before which the shard would have to look for engines that have joined.
+#[test]
+fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
+    let back = Arc::new(AtomicU64::new(0));
+    let clock = Bent(set_by(&back, true));
+    let shards = Builder::new().clock(clock).shards(1).unpinned().inline().start_shards().unwrap();
+    let (joined, set) = (Arc::new(Mutex::new(None)), shards.clone());
+    let (join, log) = (Arc::clone(&joined), Log::new());
+    let sink = log.clone();
+    let engine = shards.engine().inline().start(move |timer: Fired<'_, u64>| {
+        if timer.payload == 1 {
+            back.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
+            let sink = sink.clone();
+            let other = set.engine().inline().start(move |timer: Fired<'_, u64>| sink.push(timer.payload));
+            *join.lock().unwrap() = Some(other.unwrap());
+        }
+    });
+    let engine = engine.unwrap();
+    // A tick with two timers after each other: the sleep after the first one is until the next tick.
+    let now = engine.handle().now();
+    let next = |ticks: u32| now + 5 * MS + ticks * MS;
+    engine.handle().schedule_at(next(0), 1).unwrap();
+    engine.handle().schedule_at(next(1), 2).unwrap();
+    wait_until("it has joined", || joined.lock().unwrap().is_some());
+    let begin = Instant::now();
+    joined.lock().unwrap().as_ref().unwrap().handle().schedule(Duration::ZERO, 3).unwrap();
+    wait_until("it has fired", || log.len() == 1);
+    assert!(begin.elapsed() < Duration::from_secs(10));
 }

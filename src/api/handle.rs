@@ -523,12 +523,18 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
 
 /// Makes room in the calling thread's lane, or lets the shards do so. Returns false where neither can help.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
-    if core.may_wait_for_shards() {
-        back_off(core, round);
-        return true;
+    if core.crew().is_of_loops() {
+        core.crew().drain_loops();
+        // If there is no room after it, the lane is that of a loop in a turn.
+        if round == 0 {
+            return true;
+        }
     }
-    // A loop drains the lane of its own thread, but not inside of a turn.
-    core.crew().loop_here().is_some_and(|shard| core.crew().drain_loop(shard))
+    let may_wait = core.may_wait_for_shards();
+    if may_wait {
+        back_off(core, round);
+    }
+    may_wait
 }
 
 /// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take

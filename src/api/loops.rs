@@ -33,7 +33,7 @@ use core::time::Duration;
 /// shard.turn(now, 256);                       fires what is due
 /// ```
 /// The loop asks for [`next_deadline`](Self::next_deadline) or [`timeout`](Self::timeout) after its last call that arms
-/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due costs some ten nanoseconds. A
+/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. A
 /// thread elsewhere that arms a timer for an earlier moment than the announced one calls the function of
 /// [`wake_by`](Self::wake_by), once for each earlier moment. This function must make the present poll, or the next one,
 /// return at once.
@@ -41,8 +41,8 @@ use core::time::Duration;
 /// # Time
 ///
 /// `turn` goes by the moment that it is given: no handler begins before its deadline by that moment. A one-shot is due by
-/// that moment alone. An owned [`Timer`] is due when the set's clock agrees. A moment that is earlier than that of the
-/// turn before fires nothing early; the wheel waits until the moments have caught up.
+/// that moment alone. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too. If a moment is earlier
+/// than that of the turn before, nothing fires until the moments have caught up.
 ///
 /// # The end
 ///
@@ -83,8 +83,8 @@ pub struct LoopShard {
 impl LoopShard {
     /// The loop's shard with this number, unless another loop has it.
     fn take(shards: &Shards, index: usize) -> Option<Self> {
-        let roster = &shards.owner().crew().settings().roster;
-        roster.take_place(index).then(|| Self {
+        let crew = shards.owner().crew();
+        (!crew.is_forked() && crew.settings().roster.take_place(index)).then(|| Self {
             shards: shards.clone(),
             seat: Seat::new(index),
             is_not_shared: PhantomData,
@@ -108,14 +108,15 @@ impl LoopShard {
     }
 
     /// Sets the function that wakes the loop out of its poll: a write to an `eventfd` or a pipe, `mio::Waker::wake`. A
-    /// thread that arms a timer for this shard calls the function, so it should neither block nor take long. Its panic is
+    /// thread that arms a timer for an earlier moment than the announced one calls the function, so it should neither block
+    /// nor take long. Its panic is
     /// reported as a handler's is, and has no other effect: the timer is armed, and fires at the loop's next turn after
     /// its deadline. Without such a function, a loop finds the timers of other threads whenever it turns.
     pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
-        let wake = move || {
-            let _survived = survives(&wake);
-        };
-        self.crew().settings().roster.wake_by(self.index(), StdArc::new(wake));
+        if !self.crew().is_forked() {
+            let wake = WakeFn(Some(wake));
+            self.crew().settings().roster.wake_by(self.index(), StdArc::new(move || wake.call()));
+        }
     }
 
     /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None` if
@@ -126,7 +127,8 @@ impl LoopShard {
         crew.next_look(&self.seat, || forget_parts_of(crew.id()))
     }
 
-    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll.
+    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing is
+    /// pending.
     #[must_use]
     pub fn timeout(&self, now: impl Into<Timestamp>) -> Option<Duration> {
         self.next_deadline().map(|deadline| deadline - now.into())
@@ -143,7 +145,26 @@ impl LoopShard {
 
 impl Drop for LoopShard {
     fn drop(&mut self) {
-        self.crew().settings().roster.leave_place(self.index());
+        // In the child of a fork a thread that is gone may hold the place's lock.
+        if !self.crew().is_forked() {
+            self.crew().settings().roster.leave_place(self.index());
+        }
+    }
+}
+
+/// A function of the program that wakes a loop. The last thread that uses it drops it. No panic leaves it.
+struct WakeFn<F: Fn()>(Option<F>);
+
+impl<F: Fn()> WakeFn<F> {
+    fn call(&self) {
+        let _survived = survives(|| self.0.iter().for_each(|wake| wake()));
+    }
+}
+
+impl<F: Fn()> Drop for WakeFn<F> {
+    fn drop(&mut self) {
+        let wake = self.0.take();
+        let _survived = survives(|| drop(wake));
     }
 }
 
@@ -233,8 +254,9 @@ impl<T: Send + 'static> On<'_, T> {
         })
     }
 
-    /// Arms an owned timer for `deadline`, and moves it to this shard, where its handler runs from now on. Later armings by
-    /// [`Timer::arm_at`] leave the timer where it is, or move it to the shard of the thread that arms it.
+    /// Arms an owned timer for `deadline`, and moves it to this shard, where its handler runs from now on. A later
+    /// [`Timer::arm_at`] that needs no new ticket leaves the timer where it is. If it needs one, the ticket goes to the shard
+    /// of the calling thread.
     ///
     /// If the timer's shard is looking at the timer at this moment, the timer stays there: the call returns
     /// [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.

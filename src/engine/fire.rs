@@ -16,7 +16,7 @@ use crate::shard::Crew;
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
     core: &'a Core<T>,
-    /// The slots of fired timers. The magazine goes to the depot at the end.
+    /// The slots of fired timers.
     vacated: Magazine,
 }
 
@@ -32,7 +32,12 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
     fn drop(&mut self) {
         self.core.crew.end_firing();
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
-        self.core.slots().give(vacated);
+        if self.core.crew.is_turned_here() {
+            // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
+            lend(self.core).magazines.put_all(self.core.slots(), vacated);
+        } else {
+            self.core.slots().give(vacated);
+        }
         if self.core.sessions.end() {
             self.core.announce_quiescence();
         }

@@ -87,7 +87,7 @@ impl<T: Send + 'static> Core<T> {
         for station in &self.stations {
             station.parker.close();
         }
-        self.crew.dismiss_if_without_threads();
+        self.crew.dismiss_if_without_threads(!self.must_not_wait_here());
         self.anchors.close();
         right
     }

@@ -72,6 +72,8 @@ use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
 const AWAKE: u64 = 0;
+/// The word of a loop that looks at its lanes whenever it turns, whatever the time. No announcement is that early.
+const AT_ONCE: u64 = 1;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
 /// The value of `sleeper` before any thread has slept here.
@@ -162,7 +164,7 @@ pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
 /// The moment of a shard's next look at its lanes. The earlier moment is the lesser one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard is awake, or closed.
+    /// The shard is awake, closed, or wanted for something else than a ticket of a later moment.
     AtOnce,
     /// The shard looks at this moment.
     At(Timestamp),
@@ -180,8 +182,8 @@ impl Look {
     /// The time for which the look is overdue. Zero if the shard is awake, or was woken for something else than a ticket.
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
-            Self::At(moment) if moment.as_nanos() > AWAKE + 1 => now - self.moment(tick),
-            _ => Duration::ZERO,
+            Self::At(_) => now - self.moment(tick),
+            Self::AtOnce => Duration::ZERO,
         }
     }
 }
@@ -213,7 +215,7 @@ impl Parker {
     fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
         // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
-        let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
+        let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN));
         // Ordering: Release [K2]. Pairs with `wake` and `close`: the thread that takes the announcement away finds the
         // thread to unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
         self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -236,7 +238,7 @@ impl Parker {
 
     /// Lowers the announcement of a loop to `until`, for tickets that the loop itself has found since.
     fn lower(&self, until: Timestamp) {
-        let until = until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN);
+        let until = until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN);
         // Ordering: Relaxed. A hint for the CAS.
         let mut word = self.wake_at.load(Ordering::Relaxed);
         while until < word && word != CLOSED {
@@ -253,7 +255,7 @@ impl Parker {
         // Ordering: Relaxed. A loop's own thread reads what it wrote, or what a thread wrote that wakes it afterwards (W1
         // of `roster`). For others it is a hint.
         match self.wake_at.load(Ordering::Relaxed) {
-            AWAKE | CLOSED => Some(Look::AtOnce),
+            AWAKE | AT_ONCE | CLOSED => Some(Look::AtOnce),
             UNTIL_WOKEN => None,
             until => Some(Look::At(Timestamp::from_nanos(until))),
         }
@@ -281,7 +283,7 @@ impl Parker {
     #[cold]
     fn wake(&self, mut until: u64, deadline: u64) -> Notified {
         // A loop looks at its lanes when it reads the lowered word.
-        let next = if self.roster.is_of_loops() { deadline.max(AWAKE + 1) } else { AWAKE };
+        let next = if self.roster.is_of_loops() { deadline.max(AT_ONCE) } else { AWAKE };
         while deadline < until && next < until {
             if until == CLOSED {
                 return Notified::Closed;

@@ -87,10 +87,26 @@ struct Firing {
 }
 
 thread_local! {
-    /// The handlers on this thread's stack, outermost first.
+    /// The handlers and the turns of loops on this thread's stack, outermost first.
     static FIRING: RefCell<Vec<Firing>> = const { RefCell::new(Vec::new()) };
     /// The crew to which the calling thread belongs.
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// In place of an engine's number: the turn of a loop.
+const TURN: u64 = u64::MAX;
+
+/// The turn of a loop on the calling thread.
+pub(super) struct TurnHere(());
+
+impl Drop for TurnHere {
+    fn drop(&mut self) {
+        end_firing();
+    }
+}
+
+fn end_firing() {
+    let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }
 
 /// The outermost handler on this thread's stack for which `condition` holds.
@@ -162,6 +178,11 @@ impl Crew {
         self.settings.leaders != Leaders::Driver && !self.is_forked()
     }
 
+    /// Whether loops of the program turn the shards.
+    pub(crate) fn is_of_loops(&self) -> bool {
+        self.settings.leaders == Leaders::Loops
+    }
+
     /// The reason why a loop's shard is late, for a person. `None` if threads turn the shards.
     pub(crate) fn why_loop_is_late(&self, n: usize) -> Option<&'static str> {
         let has_loop = (self.settings.leaders == Leaders::Loops).then(|| self.settings.roster.is_taken(n))?;
@@ -192,12 +213,12 @@ impl Crew {
         }
     }
 
-    /// Drops the stations of engines that were shut down, if the crew has no threads that do so.
-    pub(crate) fn dismiss_if_without_threads(&self) {
+    /// Drops the stations of engines that were shut down, if the crew has no threads that do so. Waits for the turns of
+    /// loops, which run handlers, if the caller may wait for handlers.
+    pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
         match self.settings.leaders {
             Leaders::Threads => {}
-            // Waits for the turns of the loops, which run the engine's handlers.
-            Leaders::Loops if self.may_wait_for_shards() => self.dismiss(Shard::lead),
+            Leaders::Loops if may_wait && self.may_wait_for_shards() => self.dismiss(Shard::lead),
             // A shard that is being turned dismisses at the end of the turn, or in the next one.
             Leaders::Loops | Leaders::Driver => self.dismiss(Shard::try_lead),
         }
@@ -226,7 +247,7 @@ impl Crew {
     }
 
     pub(crate) fn end_firing(&self) {
-        let _ = FIRING.try_with(|all| all.borrow_mut().pop());
+        end_firing();
     }
 
     /// Whether a handler of `engine` is on the calling thread's stack.
@@ -249,9 +270,24 @@ impl Crew {
     }
 
     /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline or in
-    /// an executor's `execute`.
+    /// an executor's `execute`. The thread of a loop leads inside of its turns only.
     pub(crate) fn is_led_here(&self) -> bool {
-        self.is_own_thread() && !self.may_wait_for_shards()
+        match self.settings.leaders {
+            Leaders::Loops => self.is_turned_here(),
+            Leaders::Threads | Leaders::Driver => self.is_own_thread() && !self.may_wait_for_shards(),
+        }
+    }
+
+    /// Whether the calling thread turns a loop of this crew.
+    pub(crate) fn is_turned_here(&self) -> bool {
+        let is_turn = |firing: &Firing| firing.crew == self.id && firing.engine == TURN;
+        self.is_of_loops() && first_firing(is_turn).is_some()
+    }
+
+    /// Notes that the calling thread turns a loop of this crew, until the result is dropped.
+    pub(super) fn begin_turn_here(&self) -> TurnHere {
+        self.begin_firing(TURN, false);
+        TurnHere(())
     }
 
     fn own_workers(&self) -> Option<&Workers> {
@@ -319,10 +355,10 @@ impl Crew {
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
-            let mut sleep = LeaderSleep { shard, led: &mut leading, wake, clock: &self.settings.clock };
             let until = wake.map(|wake| wake.not_before);
             let CrewSettings { tick, clock, .. } = &self.settings;
             let is_nap = wake.is_some_and(|wake| wake.ends_a_nap(*tick, now, clock.as_dyn()));
+            let mut sleep = LeaderSleep { shard, led: &mut leading, wake, is_nap, clock };
             let fall_asleep = if is_nap { parker::nap } else { parker::sleep };
             if fall_asleep(&mut sleep, me, until) {
                 shard.counters.wakes.add(1);

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use super::led::Led;
-use super::sleep::{Next, Wake};
+use super::sleep::{NAP, Next, Wake};
 use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
@@ -12,6 +12,7 @@ pub(super) struct LeaderSleep<'a> {
     pub(super) shard: &'a Shard,
     pub(super) led: &'a mut Led,
     pub(super) wake: Option<Wake>,
+    pub(super) is_nap: bool,
     pub(super) clock: &'a EngineClock,
 }
 
@@ -38,7 +39,10 @@ impl Sleep for LeaderSleep<'_> {
         if now >= until {
             return false;
         }
-        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
+        let time = self.clock.as_dyn().sleep_for(now, until);
+        // The clock may have stepped back since the turn.
+        let longest = if self.is_nap { Some(NAP) } else { None };
+        parker::park(self, time.into_iter().chain(longest).min());
         true
     }
 }

@@ -19,7 +19,7 @@
 //! # The threads that touch each part
 //! | part | thread |
 //! |------|--------|
-//! | the lock of the shard, and the stations in it | the loop in a turn; a thread that shuts an engine down, in between |
+//! | the lock of the shard, and the stations in it | the loop in a turn; in between, a thread that shuts an engine down, and one that drains its full lane |
 //! | the words of the parkers | the loop raises them in a turn; every thread lowers them |
 //! | the lane of the loop's own thread | that thread pushes, and drains it in its turns |
 //! | the place in the roster | the loop when it comes and goes; a thread that has lowered a word |
@@ -85,12 +85,15 @@ pub(crate) struct Seat {
     runs_on: Cell<Option<ThreadKey>>,
     /// The stations at the shard after the last turn that had work (P4); `None` if the lock has to be asked.
     stations: Option<Vec<StdArc<StationShared>>>,
+    /// The moment until which the last turn announced a sleep. It may be within the tick of the announced word, as with a
+    /// check of batches.
+    planned: Option<Timestamp>,
 }
 
 impl Seat {
     /// The seat of a loop that has not turned.
     pub(crate) fn new(index: usize) -> Self {
-        Self { index, runs_on: Cell::new(None), stations: None }
+        Self { index, runs_on: Cell::new(None), stations: None, planned: None }
     }
 
     /// The number of the loop.
@@ -102,6 +105,10 @@ impl Seat {
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&shard.parker).chain(stations).filter_map(Parker::looks_at).min())
+    }
+
+    fn is_planned_for(&self, now: Timestamp) -> bool {
+        self.planned.is_some_and(|planned| planned <= now)
     }
 
     /// Keeps the stations of a turn.
@@ -147,16 +154,18 @@ impl Crew {
     /// The moment at which a loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the loop
     /// runs on another thread than before.
     pub(crate) fn next_look(&self, seat: &Seat, moved: impl FnOnce()) -> Option<Timestamp> {
-        self.come_here(seat, moved);
+        // In the child of a fork a thread that is gone may hold the locks.
         if self.is_forked() {
             return None;
         }
+        self.come_here(seat, moved);
         let shard = &self.shards()[seat.index];
         let first = match seat.first_look(shard) {
             Some(first) => first,
             None => Words(shard, &*shard.lead()?).first(),
         };
-        Some(first?.moment(self.settings().tick))
+        let look = first.map(|look| look.moment(self.settings().tick));
+        look.into_iter().chain(seat.planned).min()
     }
 
     /// A turn of a loop at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if no
@@ -167,30 +176,36 @@ impl Crew {
         (now, budget): (Timestamp, usize),
         moved: impl FnOnce(),
     ) -> Left {
+        if self.is_forked() {
+            return Left::Nothing;
+        }
         self.come_here(seat, moved);
         let is_due = |look: Look| look.moment(self.settings().tick) <= now;
         match seat.first_look(&self.shards()[seat.index]) {
-            Some(first) if !first.is_some_and(is_due) => Left::Nothing,
+            Some(first) if !first.is_some_and(is_due) && !seat.is_planned_for(now) => Left::Nothing,
             _ => self.lead_a_turn(seat, now, budget),
         }
     }
 
     fn lead_a_turn(&self, seat: &mut Seat, now: Timestamp, budget: usize) -> Left {
         let (n, shard) = (seat.index, &self.shards()[seat.index]);
-        let Some(mut leading) = shard.lead().filter(|_| !self.is_forked()) else {
+        let Some(mut leading) = shard.lead() else {
             seat.stations = None;
             shard.bury_if_its_leader_panicked();
             return Left::Nothing;
         };
         let led = &mut *leading;
-        let look = Words(shard, led).first().map(|look| (look, look.moment(self.settings().tick)));
-        let Some((look, due)) = look.filter(|&(_, due)| due <= now) else {
+        let tick = self.settings().tick;
+        let look = Words(shard, led).first().filter(|look| look.moment(tick) <= now);
+        if look.is_none() && !seat.is_planned_for(now) {
             seat.keep(led);
             return Left::Nothing;
-        };
-        if look.overdue(self.settings().tick, now) > Duration::ZERO {
-            led.stalls.hasten(due);
         }
+        if let Some(look) = look.filter(|look| look.overdue(tick, now) > Duration::ZERO) {
+            led.stalls.hasten(look.moment(tick));
+        }
+        let _turn = self.begin_turn_here();
+        seat.planned = None;
         parker::withdraw(&Words(shard, led));
         shard.admit_and_dismiss(led);
         led.stalls.begin_turn(now);
@@ -203,15 +218,22 @@ impl Crew {
         match shard.fall_asleep(led, n, wake) {
             Next::Sleep(wake) => {
                 led.stalls.begin_sleep(now, wake.map_or(Timestamp::MAX, |wake| wake.at));
+                seat.planned = wake.map(|wake| wake.at);
                 Left::Nothing
             }
             Next::Turn => Left::More,
         }
     }
 
-    /// Moves the tickets in the lanes of loop `n` into its wheels, outside of its turns. Returns false inside of them.
-    pub(crate) fn drain_loop(&self, n: usize) -> bool {
-        self.shards()[n].try_lead().map(|mut leading| leading.drain()).is_some()
+    /// Moves the tickets in the lanes of loops into their wheels, but for loops that are in a turn. Any thread may: the
+    /// loop need not have turned, nor be there.
+    pub(crate) fn drain_loops(&self) {
+        for shard in self.shards() {
+            if let Some(mut leading) = shard.try_lead() {
+                shard.admit(&mut leading);
+                leading.drain();
+            }
+        }
     }
 }
 

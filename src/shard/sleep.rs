@@ -21,7 +21,8 @@ use crate::system::clock::Clock;
 use core::time::Duration;
 
 /// The longest nap. Models have none, since a park has no time limit there.
-const NAP: Duration = if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
+pub(super) const NAP: Duration =
+    if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
 /// The result of a turn: the shard's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

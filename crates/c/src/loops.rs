@@ -238,7 +238,7 @@ pub unsafe extern "C" fn tb_loop_timeout(
 
 /// Fires the timers that are due at `now_ns`: calls their callbacks, here. At most `budget` of them are fired or moved,
 /// rounded up to a few dozen, and 0 means 1. `more` gets 1 if something is left to do, and 0 otherwise; it may be NULL,
-/// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due costs some ten nanoseconds.
+/// since `tb_loop_next_deadline` is in the past then. A turn at which nothing is due takes no lock.
 ///
 /// A one-shot is due by `now_ns` alone, and a timer when the engine's clock agrees. A moment before that of the last
 /// turn fires nothing early: the wheel waits until the moments have caught up. A callback may use the engine, and may

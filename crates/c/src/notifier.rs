@@ -20,6 +20,11 @@
 //!   (b) s1 is after c2: s1 finds the flag unset, and the signal writes after c1, so c1 does not consume that write.
 //! - clear x clear: the c1 of one clear may consume the write for an entry that was pushed after the c2 of the other.
 //!   The c3 of the first clear still follows, finds the entry and signals.
+//! - signal x acknowledge, with which a loop's turn begins: a1 reads the descriptor if the flag is set; a2 unsets the flag
+//!   if the read found a write; then the turn looks at its words, which take the place of the queue. (a) s1 is before a2:
+//!   a2 reads the flag that s1 wrote, so the look sees the lowered word. (b) s1 is after a2: the signal writes. (c) a1 is
+//!   between s1 and s2: it finds nothing, the flag stays, and the turn after the write reads again. If the flag were
+//!   unset, no turn would read, and the descriptor would stay readable.
 //! - a write at s2 after the entry was polled: the descriptor is readable once although nothing waits. The next poll
 //!   finds the queue empty and clears the descriptor. A poll may thus find nothing, but no entry stays without a
 //!   signal.
@@ -60,7 +65,7 @@ impl Notifier {
 
     /// Makes the descriptor unreadable, unless an entry was pushed meanwhile. The caller has found the queue empty.
     pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
-        self.event_fd.read();
+        let _is_read = self.event_fd.read();
         // Ordering: AcqRel [B1].
         self.is_signalled.swap(false, Ordering::AcqRel);
         if !is_empty() {
@@ -70,10 +75,14 @@ impl Notifier {
 
     /// Clears the descriptor if it was signalled: for a reader that looks at its work afterwards, which takes the place
     /// of c3. Costs a load if it was not.
+    ///
+    /// A read that finds nothing comes before the write of a signal. The flag stays set then, so that the turn after the
+    /// poll that sees the write reads again.
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
-        if self.is_signalled.load(Ordering::Relaxed) {
-            self.clear(|| true);
+        if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {
+            // Ordering: AcqRel [B1].
+            self.is_signalled.swap(false, Ordering::AcqRel);
         }
     }
 
@@ -102,9 +111,9 @@ mod event_fd {
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
 
-        pub(super) fn read(&self) {
-            // The read fails if nothing was written: then the descriptor is not readable either.
-            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        /// Returns false if nothing was written: then the descriptor is not readable.
+        pub(super) fn read(&self) -> bool {
+            rustix::io::read(&self.0, &mut [0; 8]).is_ok()
         }
 
         pub(super) fn descriptor(&self) -> Option<i32> {
@@ -127,7 +136,9 @@ mod event_fd {
 
         pub(super) fn write(&self) {}
 
-        pub(super) fn read(&self) {}
+        pub(super) fn read(&self) -> bool {
+            true
+        }
 
         pub(super) fn descriptor(&self) -> Option<i32> {
             None
@@ -178,6 +189,8 @@ mod tests {
         FlagBeforeRead,
         NoRecheck,
         NoRead,
+        /// An acknowledgement unsets the flag although its read found nothing.
+        UnsetWithoutRead,
     }
 
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -199,6 +212,8 @@ mod tests {
     enum Operation {
         Push,
         Poll,
+        /// The turn of a loop.
+        Turn,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -210,6 +225,9 @@ mod tests {
         Read,
         UnsetFlag,
         Recheck,
+        Acknowledge,
+        UnsetByTurn,
+        Look,
     }
 
     fn step(world: &mut World, index: usize, variant: Variant) -> bool {
@@ -223,6 +241,8 @@ mod tests {
                     SetFlag
                 }
                 Some(Operation::Poll) => Pop,
+                Some(Operation::Turn) if world.is_signalled => Acknowledge,
+                Some(Operation::Turn) => Look,
             },
             SetFlag => {
                 if std::mem::replace(&mut world.is_signalled, true) {
@@ -250,11 +270,23 @@ mod tests {
                 match variant {
                     Variant::FlagBeforeRead => Read,
                     Variant::NoRecheck => Idle,
-                    Variant::Right | Variant::NoRead => Recheck,
+                    Variant::Right | Variant::NoRead | Variant::UnsetWithoutRead => Recheck,
                 }
             }
             Recheck if world.queue > 0 => SetFlag,
             Recheck => Idle,
+            Acknowledge if std::mem::take(&mut world.readable) || variant == Variant::UnsetWithoutRead => {
+                UnsetByTurn
+            }
+            Acknowledge => Look,
+            UnsetByTurn => {
+                world.is_signalled = false;
+                Look
+            }
+            Look => {
+                world.queue = 0;
+                Idle
+            }
         };
         true
     }
@@ -283,6 +315,31 @@ mod tests {
             endings.stuck |= world.queue == 0 && world.readable;
         });
         endings
+    }
+
+    /// Explores all worlds that two producers and a loop reach. Then the loop turns once more if its poll returns.
+    fn endings_of_turns(variant: Variant) -> Endings {
+        use Operation::*;
+        let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };
+        let threads = vec![thread(&[Push, Push]), thread(&[Push, Push]), thread(&[Turn, Turn, Turn])];
+        let start = World { queue: 0, is_signalled: false, readable: false, threads };
+        let mut endings = Endings::default();
+        let step = |world: &mut World, thread| step(world, thread, variant);
+        endings.worlds = explore(start, 3, step, |mut world| {
+            endings.unsignalled |= world.queue > 0 && !world.readable;
+            world.threads[2].rest = vec![Turn];
+            while step(&mut world, 2) {}
+            endings.stuck |= world.readable;
+        });
+        endings
+    }
+
+    #[test]
+    fn a_turn_sees_what_was_signalled_and_leaves_no_descriptor_readable() {
+        let endings = endings_of_turns(Variant::Right);
+        assert!(endings.worlds > 500, "{endings:?}");
+        assert!(!endings.unsignalled && !endings.stuck, "{endings:?}");
+        assert!(endings_of_turns(Variant::UnsetWithoutRead).stuck);
     }
 
     #[test]

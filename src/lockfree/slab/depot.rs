@@ -397,6 +397,13 @@ impl Magazines {
         }
     }
 
+    /// Takes back slots that the caller vacated.
+    pub(crate) fn put_all(&mut self, slots: &Slots, mut vacated: Magazine) {
+        while let Some(index) = vacated.pop(slots) {
+            self.put(slots, index);
+        }
+    }
+
     /// Returns all slots, for a thread that ends.
     pub(crate) fn empty_into(&mut self, slots: &Slots) {
         slots.give(mem::replace(&mut self.loaded, Magazine::new()));

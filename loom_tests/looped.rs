@@ -94,7 +94,7 @@ impl World {
     /// Ends the engine, and takes its station out of the shard.
     fn end(&self) {
         self.shared.parker.close();
-        self.crew.dismiss_if_without_threads();
+        self.crew.dismiss_if_without_threads(true);
     }
 
     /// Schedules a timer from the calling thread.

@@ -2,7 +2,7 @@
 
 use crate::commit::text;
 use crate::layout::{Layout, Part, Shard};
-use crate::nodes::{Seen, time_text};
+use crate::nodes::{Look, Seen, time_text};
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
 use crate::time::millis;
@@ -34,6 +34,8 @@ const TOKEN: usize = 16;
 const MOST_OVER: usize = 100_000;
 /// Leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
+/// The time after which leases are looked at again whose server did not answer.
+const REST_OF_FAILED: Duration = Duration::from_secs(1);
 /// Scripts without a timer after which a claim ends, although there is one that is due.
 const IDLE_TURNS: u32 = 8;
 
@@ -44,7 +46,7 @@ struct Over {
     found: Vec<(u64, Found)>,
     /// Shards that have more, perhaps, with the end of the last one that was answered.
     cut: Vec<(Shard, u64)>,
-    /// The end of the first lease that has not ended.
+    /// The end of the first lease that has not ended, or a moment before long if a group did not answer.
     next: Option<u64>,
 }
 
@@ -300,7 +302,12 @@ impl Core {
         }
     }
 
-    async fn ask_server(&self, shards: &[Shard], wish: Wish, look: u64) -> Result<(Asked, bool), StoreError> {
+    async fn ask_server(
+        &self,
+        shards: &[Shard],
+        wish: Wish,
+        look: Look,
+    ) -> Result<(Asked, bool), StoreError> {
         let mut slices = {
             let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
             let of = |shard: &Shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1];
@@ -313,6 +320,7 @@ impl Core {
             vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
         arguments.extend([self.deployment.id.clone(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
         arguments.push(text(names.into()));
+        arguments.push(text(u64::from(look.wants_end)));
         arguments.append(&mut slices);
         let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
         let _is_more = answered.rest.next()?;
@@ -601,6 +609,9 @@ impl Core {
         });
         let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
         let (mut over, mut unreadable) = (Over::default(), Vec::new());
+        if !gathered.failed.is_empty() {
+            over.next = Some((self.time.now() + REST_OF_FAILED).as_millis());
+        }
         for (group, mut answered) in gathered.answers {
             let mut lists = Values::of(answered.rest.next()?)?;
             for shard in group {

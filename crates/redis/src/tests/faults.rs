@@ -5,6 +5,7 @@ use crate::RedisStore;
 use crate::connect::{Answer, Link, LinkError};
 use crate::layout::PERIOD;
 use crate::script::Script;
+use crate::store::RedisBuilder;
 use crate::words::Words;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,6 +28,8 @@ const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 enum Act {
     /// Nothing reaches the server.
     Fail,
+    /// The reply is lost.
+    Lose,
     /// Somebody else is quicker.
     First(Box<dyn FnOnce() + Send>),
 }
@@ -66,6 +69,13 @@ impl Link for Acting {
                 let error = LinkError::gave_up(script.name(), LEASE, "a test");
                 return Box::pin(async move { Err(error) });
             }
+            Some(Act::Lose) => {
+                let answer = self.link.run(script, keys, arguments);
+                return Box::pin(async move {
+                    let _lost = answer.await?;
+                    Err(LinkError::unknown("a test loses the reply"))
+                });
+            }
             Some(Act::First(act)) => act(),
             None => {}
         }
@@ -88,11 +98,15 @@ struct Two {
 }
 
 fn start(shards: u16) -> Option<Two> {
+    start_with(shards, |builder| builder.poll(None))
+}
+
+fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder) -> Option<Two> {
     let server = Server::start(&[])?;
     let (plain, clock) = (plain::Plain::to(server.port()), ManualClock::new());
     clock.advance(Duration::from_secs(86_400));
     let open = |link: Arc<dyn Link>| {
-        let builder = RedisStore::builder("d").shards(shards).poll(None).on_clock(clock.clone());
+        let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
     let link = Arc::new(Acting { link: plain.session(), next: Mutex::new(None) });
@@ -292,4 +306,55 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     }
     let all: Vec<TimerId> = (1..=2_500).map(id).collect();
     assert_eq!(listed, all);
+}
+
+/// Nothing but the answer of a claim brings an idle runtime to a reap.
+#[test]
+fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
+    let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
+    place(&other, timer(1, 5));
+    assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
+    assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
+    // The other one dies. Its shard is free long before its lease is over.
+    clock.advance(LEASE / 2);
+    link.at("claim", 1, Act::Lose);
+    pollster::block_on(store.core.look_at(vec![0]));
+    let claimed = now(store.claim(BY, 2, ALL));
+    assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
+    assert_eq!(now(store.claim(BY, 3, ALL)).next_reap, None, "nothing has changed");
+    clock.advance(LEASE / 2);
+    assert_eq!(now(store.reap(10)).returned, [id(1)]);
+}
+
+#[test]
+fn a_shard_that_was_not_released_and_one_that_was_sick_are_asked_when_their_leases_end() {
+    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
+    place(&store, timer(1, 5));
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+    link.at("release", 1, Act::Fail);
+    now(store.leave());
+    assert!(now(store.claim(BY, 2, ALL)).next_reap.is_some(), "the node has left, and its shard is its own");
+    link.at("claim", 1, Act::Fail);
+    pollster::block_on(store.core.look_at(vec![0]));
+    assert!(now(store.claim(BY, 3, ALL)).next_reap.is_some(), "a reap may have left the shard out");
+    assert_eq!(now(store.claim(BY, 4, ALL)).next_reap, None);
+}
+
+#[test]
+fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
+    for nth in 1..=4 {
+        let split = |builder: RedisBuilder| builder.poll(None).split();
+        let Some(Two { store, link, clock, server: _server, .. }) = start_with(4, split) else { return };
+        place(&store, timer(1, 5));
+        assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+        clock.advance(LEASE);
+        link.at("over", nth, Act::Fail);
+        let mut reaped = now(store.reap(10));
+        let next = reaped.next.expect("a shard that did not answer may have leases");
+        assert!(next <= store.now() + Duration::from_secs(1), "{next:?}");
+        clock.advance(next - store.now());
+        let again = now(store.reap(10));
+        reaped.returned.extend(again.returned);
+        assert_eq!((reaped.returned, again.next), (vec![id(1)], None));
+    }
 }

@@ -163,9 +163,7 @@ impl Core {
                 taken,
                 names: 0,
             };
-            let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
-            let shards = self.nodes.state().shards.for_claim(claimed.now, pause, is_split, has_thread);
-            let groups = self.groups_of(shards);
+            let groups = self.groups_of(self.shards_for_claim(claimed.now));
             let asked = match is_split {
                 true => self.ask_groups(groups, wish, &mut claimed.leased).await?,
                 false => match groups.into_iter().next() {
@@ -216,6 +214,25 @@ impl Core {
         claimed.next_reap = self.nodes.state().shards.take_first_end();
         // What was forgotten must be delivered: nobody else can.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
+    }
+
+    /// The shards that a claim looks at. Those in doubt are among them: what was leased there is asked for.
+    fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
+        let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
+        let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.nodes.state();
+        let mut shards = state.shards.for_claim(now, pause, self.is_split, has_thread);
+        let doubted = doubts.iter().map(|(_, shard)| *shard);
+        shards.extend(doubted.filter(|shard| state.shards.is_healthy(*shard)));
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Whether a claim whose answer was lost may have leased in one of these shards.
+    fn is_doubted(&self, shards: &[Shard]) -> bool {
+        let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.iter().any(|(_, shard)| shards.contains(shard))
     }
 
     /// Asks the groups of a cluster: first what is due, and then each for its part of the longest due.
@@ -364,12 +381,12 @@ impl Core {
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.nodes.incarnation, claim: 0 };
         let wish = Wish { token, lease: Duration::ZERO, timers: 0, bytes: 0, taken: 0, names: 0 };
-        let asked = self.ask(shards, wish).await;
-        let has_end = self.nodes.state().shards.has_first_end();
+        let asked = self.ask(shards.clone(), wish).await;
+        let wants_claim = self.is_doubted(&shards) || self.nodes.state().shards.has_first_end();
         match asked {
             // The runtime sees the error by itself, or another server's answers.
             Err(_) => self.wake(),
-            Ok(_) if has_end => self.wake(),
+            Ok(_) if wants_claim => self.wake(),
             Ok(Asked { first_due: Some(due), .. }) => self.wake_for(due),
             Ok(_) => {}
         }

@@ -74,6 +74,9 @@
 //! it out, the thread goes on asking, and its first answer makes it healthy. A claim fails only if no group has
 //! answered it. Reaps leave sick groups out, too: the look that finds one healthy asks when its first lease ends. A group
 //! that fails at a reap is asked again after a second.
+//!
+//! A group is in *doubt* if a claim leased there perhaps, and its answer was lost. The next claim of the runtime asks for
+//! these leases once the group is healthy, and the thread wakes the runtime for it.
 
 mod bell;
 mod groups;

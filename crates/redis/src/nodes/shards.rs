@@ -86,6 +86,11 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
+    /// Whether the shard belongs to this node, and its server has answered the last look.
+    pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
+        self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
+    }
+
     pub(crate) fn wanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_wanted)
     }

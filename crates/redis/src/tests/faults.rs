@@ -7,6 +7,7 @@ use crate::layout::PERIOD;
 use crate::script::Script;
 use crate::store::RedisBuilder;
 use crate::words::Words;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
@@ -34,7 +35,7 @@ enum Act {
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that acts at the nth call of a script from now on.
+/// A link that acts at the nth call of a script from now on. A claim that leases is a script `lease` here.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -45,9 +46,11 @@ impl Acting {
         *self.next.lock().unwrap() = Some((script, nth, act));
     }
 
-    fn act_of(&self, script: &str) -> Option<Act> {
+    fn act_of(&self, script: &str, arguments: &Words) -> Option<Act> {
         let mut next = self.next.lock().unwrap();
-        let (of, nth, _) = next.as_mut().filter(|(of, ..)| script.starts_with(of))?;
+        let leases = || script.starts_with("claim") && arguments.iter().nth(3) != Some(b"0");
+        let is_meant = |of: &str| script.starts_with(of) || of == "lease" && leases();
+        let (of, nth, _) = next.as_mut().filter(|(of, ..)| is_meant(of))?;
         *nth -= 1;
         if *nth > 0 {
             return None;
@@ -64,7 +67,7 @@ impl Link for Acting {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, redis::Value> {
-        match self.act_of(script.name()) {
+        match self.act_of(script.name(), &arguments) {
             Some(Act::Fail) => {
                 let error = LinkError::gave_up(script.name(), LEASE, "a test");
                 return Box::pin(async move { Err(error) });
@@ -308,6 +311,14 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     assert_eq!(listed, all);
 }
 
+/// The calls of a subscriber.
+fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
+    let wakes = Arc::<AtomicU32>::default();
+    let its = Arc::clone(&wakes);
+    store.subscribe(Box::new(move || _ = its.fetch_add(1, Ordering::Relaxed)));
+    wakes
+}
+
 /// Nothing but the answer of a claim brings an idle runtime to a reap.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
@@ -357,4 +368,33 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
         reaped.returned.extend(again.returned);
         assert_eq!((reaped.returned, again.next), (vec![id(1)], None));
     }
+}
+
+/// In a cluster a claim looks at no shard without a reason.
+#[test]
+fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
+    let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
+    let Some(Two { store, link, server: _server, .. }) = start_with(4, settings) else { return };
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
+    let layout = &store.core().layout;
+    let shard_of = |number: &u128| layout.shard_of_id(id(*number));
+    let far = (2..).find(|number| shard_of(number) != shard_of(&1)).unwrap();
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    link.at("lease", 1, Act::Lose);
+    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    assert_eq!(leased.len(), 1, "the other one's answer is lost");
+    let lost = if leased == [id(1)] { far } else { 1 };
+    let look = || {
+        pollster::block_on(store.core.look_at(vec![shard_of(&lost)]));
+        // The end of the lease in a shard that was sick is a reason of its own to wake the runtime.
+        store.core.nodes.state().shards.take_first_end();
+    };
+    look();
+    let wakes = wakes(&store);
+    look();
+    assert!(wakes.load(Ordering::Relaxed) > 0, "a claim is wanted");
+    leased.extend(ids(&now(store.claim(BY, 3, ALL))));
+    leased.sort_unstable();
+    assert_eq!(leased, [id(1), id(far)]);
+    assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }

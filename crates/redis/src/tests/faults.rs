@@ -13,7 +13,7 @@ use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::Phase;
+use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{
     Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, Reaped, StoreError,
     StoreErrorKind, TimerStore,
@@ -397,4 +397,39 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     leased.sort_unstable();
     assert_eq!(leased, [id(1), id(far)]);
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
+}
+
+/// Without a thread nothing else finds what such an operation has stored.
+#[test]
+fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };
+    assert_eq!(now(store.claim(BY, 1, ALL)).next_due, None);
+    let wakes = wakes(&store);
+    let woken = || wakes.swap(0, Ordering::Relaxed) > 0;
+    let at = store.now() + LEASE;
+    let op = Op::Place(Box::new(timer(1, at.as_millis())), IfPresent::Reject);
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.apply(vec![op.clone()], Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert!(woken(), "it may be stored");
+    assert_eq!(apply(&store, op), Outcome::Repeated(id(1)));
+    assert!(woken(), "it is stored, and this process has taken no note");
+    assert_eq!(now(store.claim(BY, 2, ALL)).next_due, Some(at));
+    clock.advance(LEASE);
+    let claimed = now(store.claim(BY, 3, ALL));
+    let token = claimed.leased[0].token;
+    let fail = Op::Fail(id(1), token, Failure::default());
+    let _woken_before = woken();
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.apply(vec![fail.clone()], Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert!(woken(), "the next attempt may be stored");
+    assert_eq!(apply(&store, fail), Outcome::Refused(Refusal::Stale));
+    assert!(woken());
+    let due = now(store.claim(BY, 4, ALL)).next_due.unwrap();
+    clock.advance(due - store.now());
+    assert_eq!(now(store.claim(BY, 5, ALL)).leased.len(), 1);
+    clock.advance(LEASE);
+    let _woken_before = woken();
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.reap(10)), StoreErrorKind::Unknown);
+    assert!(woken(), "a timer whose lease has ended may be due");
 }

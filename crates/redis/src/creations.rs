@@ -14,6 +14,7 @@ use crate::stored::{damaged, key_entry, member_of};
 use crate::transact::Start;
 use crate::values::{Values, number};
 use crate::words::Words;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
@@ -93,7 +94,10 @@ impl Core {
                 Ok(stored) => {
                     for (Waiting { creation, answer, .. }, is_stored) in group.into_iter().zip(stored) {
                         if is_stored {
-                            self.note(creation.shard, UtcMillis::from_millis(creation.due));
+                            let due = UtcMillis::from_millis(creation.due);
+                            let note = || self.note(creation.shard, due);
+                            // A subscriber of a caller's may panic. The creations of others have their answers.
+                            let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // A caller that is gone asks no more.
                         let _sent = answer.send(if is_stored { Made::Stored } else { Made::Refused });

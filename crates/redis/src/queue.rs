@@ -11,6 +11,7 @@
 //! | a task takes it | is sent, and has the answer of its script |
 //! | a script fails, and the creation has waited for the patience of the connection | fails; it was not sent |
 //! | its caller is gone | is dropped once it is the first one |
+//! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
 //!
 //! So a server that does not answer holds a call up for about twice the patience, however many calls there are, and
 //! the queue has no more than what was added meanwhile. A script that fails soon, as one does whose connection is cut,
@@ -92,9 +93,11 @@ impl Queue {
         Task { queue: self, has_ended: false }
     }
 
-    fn end_task(&self) {
+    /// Ends a task before its time. Returns what no other task takes.
+    fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
+        if state.tasks == 0 { core::mem::take(&mut state.waiting) } else { VecDeque::new() }
     }
 }
 
@@ -109,7 +112,8 @@ pub(crate) struct Task<'a> {
 impl Drop for Task<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.queue.end_task();
+            // Not under the lock: the callers are woken.
+            drop(self.queue.end_task());
         }
     }
 }
@@ -153,6 +157,7 @@ impl Task<'_> {
 mod tests {
     use super::*;
     use core::cell::RefCell;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     /// A queue, and those who wait for its answers.
     #[derive(Default)]
@@ -240,5 +245,19 @@ mod tests {
         assert!(task.take_late(Duration::from_secs(3_600)).is_empty());
         assert_eq!(ids(&task.take_late(Duration::ZERO)), [0, 1, 2, 3, 4]);
         assert!(task.take().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_queue_without_tasks() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        (1..=3).for_each(|id| _ = callers.add(id, b"", 9));
+        let (one, other) = (queue.task(), queue.task());
+        drop(one);
+        let made = |nth: usize| callers.made.borrow_mut()[nth].try_recv();
+        assert_eq!(made(2), Err(TryRecvError::Empty), "the other task takes it");
+        drop(other);
+        assert!((0..3).all(|nth| made(nth) == Err(TryRecvError::Closed)));
+        assert!(callers.add(4, b"", 9), "and the next creation starts one");
     }
 }

@@ -7,6 +7,8 @@ use crate::{Connect, RedisStore};
 use futures_util::future::join_all;
 use redis::Value;
 use std::slice;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{
     Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
@@ -176,4 +178,19 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     assert!(took < 10 * patience, "{took:?}");
     proxy.greet(Fate::Pass);
     eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());
+}
+
+#[test]
+fn a_subscriber_that_panics_holds_up_no_creation() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap();
+    store.subscribe(Box::new(|| panic!("the subscriber of a test")));
+    let (done, is_done) = channel();
+    let _creations = thread::spawn(move || {
+        let timers: Vec<Timer> = (0..300).map(|n| timer(&store, &format!("order-{n}"))).collect();
+        let created: Vec<Outcome> = timers.iter().map(|timer| Outcome::Created(timer.id)).collect();
+        assert_eq!(create(&store, &timers, IfPresent::Reject), created);
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).expect("all creations have answers");
 }

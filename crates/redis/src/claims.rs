@@ -2,7 +2,7 @@
 
 use crate::commit::text;
 use crate::layout::{Layout, Part, Shard};
-use crate::nodes::{Seen, time_text};
+use crate::nodes::{Look, Seen, time_text};
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
 use crate::time::millis;
@@ -34,6 +34,8 @@ const TOKEN: usize = 16;
 const MOST_OVER: usize = 100_000;
 /// Leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
+/// The time after which leases are looked at again whose server did not answer.
+const REST_OF_FAILED: Duration = Duration::from_secs(1);
 /// Scripts without a timer after which a claim ends, although there is one that is due.
 const IDLE_TURNS: u32 = 8;
 
@@ -44,7 +46,7 @@ struct Over {
     found: Vec<(u64, Found)>,
     /// Shards that have more, perhaps, with the end of the last one that was answered.
     cut: Vec<(Shard, u64)>,
-    /// The end of the first lease that has not ended.
+    /// The end of the first lease that has not ended, or a moment before long if a group did not answer.
     next: Option<u64>,
 }
 
@@ -161,9 +163,7 @@ impl Core {
                 taken,
                 names: 0,
             };
-            let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
-            let shards = self.nodes.state().shards.for_claim(claimed.now, pause, is_split, has_thread);
-            let groups = self.groups_of(shards);
+            let groups = self.groups_of(self.shards_for_claim(claimed.now));
             let asked = match is_split {
                 true => self.ask_groups(groups, wish, &mut claimed.leased).await?,
                 false => match groups.into_iter().next() {
@@ -214,6 +214,25 @@ impl Core {
         claimed.next_reap = self.nodes.state().shards.take_first_end();
         // What was forgotten must be delivered: nobody else can.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
+    }
+
+    /// The shards that a claim looks at. Those in doubt are among them: what was leased there is asked for.
+    fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
+        let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
+        let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.nodes.state();
+        let mut shards = state.shards.for_claim(now, pause, self.is_split, has_thread);
+        let doubted = doubts.iter().map(|(_, shard)| *shard);
+        shards.extend(doubted.filter(|shard| state.shards.is_healthy(*shard)));
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Whether a claim whose answer was lost may have leased in one of these shards.
+    fn is_doubted(&self, shards: &[Shard]) -> bool {
+        let doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.iter().any(|(_, shard)| shards.contains(shard))
     }
 
     /// Asks the groups of a cluster: first what is due, and then each for its part of the longest due.
@@ -300,7 +319,12 @@ impl Core {
         }
     }
 
-    async fn ask_server(&self, shards: &[Shard], wish: Wish, look: u64) -> Result<(Asked, bool), StoreError> {
+    async fn ask_server(
+        &self,
+        shards: &[Shard],
+        wish: Wish,
+        look: Look,
+    ) -> Result<(Asked, bool), StoreError> {
         let mut slices = {
             let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
             let of = |shard: &Shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1];
@@ -313,6 +337,7 @@ impl Core {
             vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
         arguments.extend([self.deployment.id.clone(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
         arguments.push(text(names.into()));
+        arguments.push(text(u64::from(look.wants_end)));
         arguments.append(&mut slices);
         let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
         let _is_more = answered.rest.next()?;
@@ -356,12 +381,12 @@ impl Core {
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.nodes.incarnation, claim: 0 };
         let wish = Wish { token, lease: Duration::ZERO, timers: 0, bytes: 0, taken: 0, names: 0 };
-        let asked = self.ask(shards, wish).await;
-        let has_end = self.nodes.state().shards.has_first_end();
+        let asked = self.ask(shards.clone(), wish).await;
+        let wants_claim = self.is_doubted(&shards) || self.nodes.state().shards.has_first_end();
         match asked {
             // The runtime sees the error by itself, or another server's answers.
             Err(_) => self.wake(),
-            Ok(_) if has_end => self.wake(),
+            Ok(_) if wants_claim => self.wake(),
             Ok(Asked { first_due: Some(due), .. }) => self.wake_for(due),
             Ok(_) => {}
         }
@@ -601,6 +626,9 @@ impl Core {
         });
         let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
         let (mut over, mut unreadable) = (Over::default(), Vec::new());
+        if !gathered.failed.is_empty() {
+            over.next = Some((self.time.now() + REST_OF_FAILED).as_millis());
+        }
         for (group, mut answered) in gathered.answers {
             let mut lists = Values::of(answered.rest.next()?)?;
             for shard in group {

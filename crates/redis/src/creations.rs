@@ -2,7 +2,8 @@
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
 //! script checks each timer as the script `commit` does, and answers those that it did not store: each of them is created
-//! again as an operation of its own, which finds out why. All other creations are commits.
+//! again as an operation of its own, which finds out why. All other creations are commits. [`queue`](crate::queue) has what
+//! becomes of those that wait while the server does not answer.
 
 use crate::commit::count_field;
 use crate::layout::{Layout, Part, period_of};
@@ -13,6 +14,8 @@ use crate::stored::{damaged, key_entry, member_of};
 use crate::transact::Start;
 use crate::values::{Values, number};
 use crate::words::Words;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
@@ -30,7 +33,7 @@ impl Core {
             let (outcome, changes) = Draft::new(self.time.now()).apply(op.clone())?;
             if let Some(creation) = self.creation_of(&changes) {
                 let (answer, made) = oneshot::channel();
-                if self.queue.add(Waiting { creation, answer }) {
+                if self.queue.add(Waiting { creation, since: Instant::now(), answer }) {
                     let _task = runtime.spawn(async move { core.store_waiting().await });
                 }
                 match made.await {
@@ -89,17 +92,25 @@ impl Core {
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
             match self.store_some(&group).await {
                 Ok(stored) => {
-                    for (Waiting { creation, answer }, is_stored) in group.into_iter().zip(stored) {
+                    for (Waiting { creation, answer, .. }, is_stored) in group.into_iter().zip(stored) {
                         if is_stored {
-                            self.note(creation.shard, UtcMillis::from_millis(creation.due));
+                            let due = UtcMillis::from_millis(creation.due);
+                            let note = || self.note(creation.shard, due);
+                            // A subscriber of a caller's may panic. The creations of others have their answers.
+                            let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // A caller that is gone asks no more.
                         let _sent = answer.send(if is_stored { Made::Stored } else { Made::Refused });
                     }
                 }
                 Err(error) => {
-                    let made = Made::Failed(error.kind(), error.to_string().into());
-                    group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
+                    fail(group, error.kind(), &error.to_string());
+                    let late = task.take_late(self.link.patience());
+                    fail(
+                        late,
+                        StoreErrorKind::Io,
+                        &format!("it was not sent, since another one failed: {error}"),
+                    );
                 }
             }
         }
@@ -117,6 +128,12 @@ impl Core {
         }
         Ok(stored)
     }
+}
+
+/// Answers creations whose script failed, or that were not sent.
+fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
+    let made = Made::Failed(kind, message.into());
+    group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
 }
 
 /// The keys and the arguments of the script. The creations are in the order of their shards.

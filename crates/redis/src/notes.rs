@@ -1,11 +1,14 @@
 //! Notes: small values that the processes of a deployment share, such as the limits of a service. They are in one hash, whose
-//! key has the braces of the deployment itself. A change compares the version of what it was computed from.
+//! key has the braces of the deployment itself. A change compares the version of what it was computed from. Versions are drawn at
+//! random: a counter would step back with a failover that loses writes, and a value that was lost would have the version
+//! of another one.
 
 use crate::commit::text;
 use crate::shared::Core;
 use crate::store::RedisStore;
 use crate::values::{bytes, number};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
 
 /// The longest name of a note, in bytes.
 const LONGEST_NAME: usize = 255;
@@ -49,6 +52,14 @@ impl RedisStore {
     }
 }
 
+/// A version that no note has had. Never 0, which stands for no note.
+fn fresh_version() -> u64 {
+    let bytes = TimerId::fresh().as_u128().to_be_bytes();
+    let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    // The bits at the top are the same in all ids.
+    (number & (u64::MAX >> 2)).max(1)
+}
+
 impl Core {
     async fn read_note(&self, name: &str) -> Result<Option<Note>, StoreError> {
         let arguments = [self.deployment.id.clone(), name.as_bytes().to_vec()];
@@ -74,6 +85,7 @@ impl Core {
             text(version),
             text(u64::from(value.is_some())),
             value.unwrap_or_default().to_vec(),
+            text(fresh_version()),
         ];
         let keys = vec![self.deployment.key.clone(), self.deployment.notes.clone()];
         let mut answered = self.run(|scripts| &scripts.replace_note, keys, arguments).await?;

@@ -3,10 +3,25 @@
 //! A creation that comes while others are at the server waits for them, and all that wait then are one script. A task takes
 //! what waits, again and again until nothing does; at most [`TASKS`] run at a time. Callers compute what a creation stores
 //! before they add it, and tasks only send it: no task depends on a caller that stands still.
+//!
+//! A creation that waits ends in one of these ways:
+//!
+//! | event | the creation |
+//! |---|---|
+//! | a task takes it | is sent, and has the answer of its script |
+//! | a script fails, and the creation has waited for the patience of the connection | fails; it was not sent |
+//! | its caller is gone | is dropped once it is the first one |
+//! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
+//!
+//! So a server that does not answer holds a call up for about twice the patience, however many calls there are, and
+//! the queue has no more than what was added meanwhile. A script that fails soon, as one does whose connection is cut,
+//! fails no other creations.
 
 use crate::layout::Shard;
+use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_durable::timer::TimerId;
@@ -44,6 +59,8 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) creation: Creation,
+    /// When it was added.
+    pub(crate) since: Instant,
     pub(crate) answer: oneshot::Sender<Made>,
 }
 
@@ -76,9 +93,11 @@ impl Queue {
         Task { queue: self, has_ended: false }
     }
 
-    fn end_task(&self) {
+    /// Ends a task before its time. Returns what no other task takes.
+    fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
+        if state.tasks == 0 { core::mem::take(&mut state.waiting) } else { VecDeque::new() }
     }
 }
 
@@ -93,7 +112,8 @@ pub(crate) struct Task<'a> {
 impl Drop for Task<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.queue.end_task();
+            // Not under the lock: the callers are woken.
+            drop(self.queue.end_task());
         }
     }
 }
@@ -103,18 +123,32 @@ impl Task<'_> {
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
-        let fits = |Waiting { creation, .. }: &Waiting| {
+        let mut fits = |Waiting { creation, .. }: &Waiting| {
             let Creation { id, member, entry, .. } = creation;
             let fits = ids.len() < AT_ONCE && bytes < BYTES;
             bytes += member.len();
             fits && ids.insert(*id) && entry.as_ref().is_none_or(|entry| entries.insert(entry.clone()))
         };
-        let count = state.waiting.iter().map(fits).take_while(|fits| *fits).count();
-        if count == 0 && !self.has_ended {
+        let mut taken = Vec::new();
+        while let Some(next) = state.waiting.front() {
+            let is_wanted = !next.answer.is_closed();
+            if is_wanted && !fits(next) {
+                break;
+            }
+            taken.extend(state.waiting.pop_front().filter(|_| is_wanted));
+        }
+        if taken.is_empty() && !self.has_ended {
             // Under the lock: what comes from now on starts a task.
             self.has_ended = true;
             state.tasks = state.tasks.saturating_sub(1);
         }
+        taken
+    }
+
+    /// The creations that have waited for so long, which are not sent.
+    pub(crate) fn take_late(&self, patience: Duration) -> Vec<Waiting> {
+        let mut state = self.queue.state();
+        let count = state.waiting.iter().take_while(|waiting| waiting.since.elapsed() >= patience).count();
         state.waiting.drain(..count).collect()
     }
 }
@@ -122,17 +156,30 @@ impl Task<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::RefCell;
+    use tokio::sync::oneshot::error::TryRecvError;
 
-    fn add(queue: &Queue, id: u128, key: &[u8], bytes: usize) -> bool {
-        let creation = Creation {
-            id: TimerId::from_u128(id),
-            shard: 0,
-            member: vec![0; bytes],
-            due: 0,
-            field: Vec::new(),
-            entry: (!key.is_empty()).then(|| key.to_vec()),
-        };
-        queue.add(Waiting { creation, answer: oneshot::channel().0 })
+    /// A queue, and those who wait for its answers.
+    #[derive(Default)]
+    struct Callers {
+        queue: Queue,
+        made: RefCell<Vec<oneshot::Receiver<Made>>>,
+    }
+
+    impl Callers {
+        fn add(&self, id: u128, key: &[u8], bytes: usize) -> bool {
+            let creation = Creation {
+                id: TimerId::from_u128(id),
+                shard: 0,
+                member: vec![0; bytes],
+                due: 0,
+                field: Vec::new(),
+                entry: (!key.is_empty()).then(|| key.to_vec()),
+            };
+            let (answer, made) = oneshot::channel();
+            self.made.borrow_mut().push(made);
+            self.queue.add(Waiting { creation, since: Instant::now(), answer })
+        }
     }
 
     fn ids(taken: &[Waiting]) -> Vec<u128> {
@@ -141,45 +188,76 @@ mod tests {
 
     #[test]
     fn what_waits_is_taken_together_by_few_tasks() {
-        let queue = Queue::default();
-        let started: Vec<bool> = (0..5).map(|id| add(&queue, id, b"", 9)).collect();
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        let started: Vec<bool> = (0..5).map(|id| callers.add(id, b"", 9)).collect();
         assert_eq!(started, [true, true, false, false, false]);
         let (mut one, mut other) = (queue.task(), queue.task());
         assert_eq!(ids(&one.take()), [0, 1, 2, 3, 4]);
-        assert!(!add(&queue, 5, b"", 9), "two tasks have not ended");
+        assert!(!callers.add(5, b"", 9), "two tasks have not ended");
         assert_eq!(ids(&other.take()), [5]);
         assert!(one.take().is_empty() && other.take().is_empty(), "both tasks end");
-        assert!(add(&queue, 6, b"", 9), "and the next creation starts one");
+        assert!(callers.add(6, b"", 9), "and the next creation starts one");
     }
 
     #[test]
     fn a_task_that_is_dropped_is_replaced() {
-        let queue = Queue::default();
-        assert!(add(&queue, 1, b"", 9) && add(&queue, 2, b"", 9));
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        assert!(callers.add(1, b"", 9) && callers.add(2, b"", 9));
         let (one, other) = (queue.task(), queue.task());
-        assert!(!add(&queue, 3, b"", 9));
+        assert!(!callers.add(3, b"", 9));
         drop(one);
-        assert!(add(&queue, 4, b"", 9), "one task is left");
+        assert!(callers.add(4, b"", 9), "one task is left");
         let mut next = queue.task();
         assert_eq!(ids(&next.take()), [1, 2, 3, 4]);
         assert!(next.take().is_empty());
         drop(next);
-        assert!(add(&queue, 5, b"", 9) && !add(&queue, 6, b"", 9), "its end counts once");
+        assert!(callers.add(5, b"", 9) && !callers.add(6, b"", 9), "its end counts once");
         drop(other);
     }
 
     #[test]
     fn a_script_has_no_id_and_no_key_twice_and_is_bounded() {
-        let queue = Queue::default();
+        let callers = Callers::default();
+        let queue = &callers.queue;
         for (id, key) in [(1, "a"), (2, ""), (3, ""), (4, "b"), (5, "a"), (4, "c"), (6, "d")] {
-            let _started = add(&queue, id, key.as_bytes(), 9);
+            let _started = callers.add(id, key.as_bytes(), 9);
         }
         let mut task = queue.task();
         assert_eq!(ids(&task.take()), [1, 2, 3, 4]);
         assert_eq!(ids(&task.take()), [5, 4, 6]);
-        (0..200).for_each(|id| _ = add(&queue, id, b"", 9));
+        (0..200).for_each(|id| _ = callers.add(id, b"", 9));
         assert_eq!((task.take().len(), task.take().len()), (AT_ONCE, 200 - AT_ONCE));
-        (0..3).for_each(|id| _ = add(&queue, id, b"", BYTES));
+        (0..3).for_each(|id| _ = callers.add(id, b"", BYTES));
         assert_eq!((task.take().len(), task.take().len()), (1, 1), "a large record is a script of its own");
+    }
+
+    #[test]
+    fn creations_without_callers_are_dropped_and_those_that_wait_for_long_are_taken_out() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        (0..500).for_each(|id| _ = callers.add(id, b"", 9));
+        drop(callers.made.borrow_mut().drain(..400));
+        let mut task = queue.task();
+        assert_eq!(ids(&task.take()), (400..500).collect::<Vec<_>>());
+        (0..5).for_each(|id| _ = callers.add(id, b"", 9));
+        assert!(task.take_late(Duration::from_secs(3_600)).is_empty());
+        assert_eq!(ids(&task.take_late(Duration::ZERO)), [0, 1, 2, 3, 4]);
+        assert!(task.take().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_queue_without_tasks() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        (1..=3).for_each(|id| _ = callers.add(id, b"", 9));
+        let (one, other) = (queue.task(), queue.task());
+        drop(one);
+        let made = |nth: usize| callers.made.borrow_mut()[nth].try_recv();
+        assert_eq!(made(2), Err(TryRecvError::Empty), "the other task takes it");
+        drop(other);
+        assert!((0..3).all(|nth| made(nth) == Err(TryRecvError::Closed)));
+        assert!(callers.add(4, b"", 9), "and the next creation starts one");
     }
 }

@@ -177,6 +177,22 @@ impl Core {
         }
     }
 
+    /// Wakes the subscribers for a timer that may be stored and of which no note was taken. A thread finds it without that.
+    pub(crate) fn wake_unless_polled(&self) {
+        if !self.nodes.has_thread() {
+            self.wake();
+        }
+    }
+
+    /// The same, if the outcome of a change is not known.
+    pub(crate) fn wake_if_unknown<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        result.inspect_err(|error| {
+            if error.kind() == StoreErrorKind::Unknown {
+                self.wake_unless_polled();
+            }
+        })
+    }
+
     fn first_due(&self) -> MutexGuard<'_, FirstDue> {
         self.first_due.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::Token;
+use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::draft::admit;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
@@ -324,7 +324,10 @@ impl Core {
         let (count, returns) = (ops.len(), self.begin_returns(&ops));
         let result = self.apply_all(ops).await;
         self.end_returns(returns, count, result.as_ref().err());
-        result
+        if result.as_ref().is_ok_and(|outcomes| outcomes.iter().any(is_of_before)) {
+            self.wake_unless_polled();
+        }
+        self.wake_if_unknown(result)
     }
 
     async fn apply_all(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
@@ -421,6 +424,11 @@ impl Core {
     }
 }
 
+/// Whether an operation may have had its effect by an attempt whose answer was lost.
+fn is_of_before(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
+}
+
 /// The error of a batch of which other operations may have had their effect.
 fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
@@ -456,7 +464,7 @@ impl TimerStore for RedisStore {
     }
 
     fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        Box::pin(self.core.reap(limit))
+        Box::pin(async move { self.core.wake_if_unknown(self.core.reap(limit).await) })
     }
 
     fn upcoming(
@@ -502,7 +510,7 @@ impl TimerStore for RedisStore {
     }
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        Box::pin(self.core.import(timers))
+        Box::pin(async move { self.core.wake_if_unknown(self.core.import(timers).await) })
     }
 
     fn leave(&self) -> Answer<'_, ()> {

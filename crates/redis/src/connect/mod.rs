@@ -61,6 +61,11 @@ pub(crate) trait Link: Send + Sync {
         None
     }
 
+    /// The time for which a call may wait before it is sent.
+    fn patience(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Whether the servers are a cluster, in which a script's keys must be in one slot.
     fn is_cluster(&self) -> bool {
         false

@@ -163,6 +163,10 @@ impl Link for Session {
         self.runtime.as_ref().map(|runtime| runtime.handle().clone())
     }
 
+    fn patience(&self) -> Duration {
+        self.caller.patience
+    }
+
     fn is_cluster(&self) -> bool {
         self.caller.is_cluster
     }

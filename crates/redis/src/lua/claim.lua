@@ -5,13 +5,14 @@
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
 --       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
---       named and not leased, then 2 for each shard: the periods of its two slices.
+--       named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, then 2 for each shard: the periods
+--       of its two slices.
 -- Answers {now, is more due, records with their shards, slices, first dues, owned, first end, named, is cut}: records is a
 --       list of shard, record, shard, record; slices are the periods of the first two slices of each shard; first dues has
 --       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, and 0
 --       for each that another node owns, which is not looked at; first end is that of the first lease in the shards that
---       were taken from others by this call, or nothing; named is a list of due moment, id, number of payload bytes; is
---       cut says whether more are due than are named.
+--       were taken by this call, and in all that the node owns if it is wanted, or nothing; named is a list of due moment,
+--       id, number of payload bytes; is cut says whether more are due than are named.
 --
 -- A slice that is due and not among KEYS is not looked at, and no timer that is due after its first one is taken: the
 -- caller calls again with the slices of the answer. A call that leases nothing writes nothing, unless a shard is taken or
@@ -36,13 +37,14 @@ for shard = 1, shards do
   -- More time than an owner takes is left only if the server's clock was set back.
   local is_held = owner and rest > 0 and rest <= (tonumber(owners[shard][4]) or 0)
   local ends = string.format('%.0f', now + ttl)
+  local wants_end = ARGV[11] == '1'
   owned[shard] = 1
   if owner == node then
     if 3 * rest < 2 * ttl or rest > ttl then
       redis.call('HSET', KEYS[8 * shard - 7], 'until', ends, 'ttl', ttl)
     end
   elseif is_held then
-    owned[shard] = 0
+    owned[shard], wants_end = 0, false
   else
     redis.call('HSET', KEYS[8 * shard - 7], 'owner', node, 'until', ends, 'ttl', ttl)
     redis.call('HINCRBY', KEYS[8 * shard - 7], 'epoch', 1)
@@ -50,6 +52,9 @@ for shard = 1, shards do
       redis.call('HINCRBY', KEYS[8 * shard - 7], 'takeovers', 1)
       redis.call('HSET', KEYS[8 * shard - 7], 'taken', string.format('%.0f', now))
     end
+    wants_end = true
+  end
+  if wants_end then
     local leased = redis.call('ZRANGE', KEYS[8 * shard - 3], 0, 0, 'WITHSCORES')
     if leased[2] then first_end = math.min(first_end or math.huge, tonumber(leased[2])) end
   end
@@ -65,9 +70,9 @@ for shard = 1, shards do
       local due = tonumber(open[n + 1])
       if due <= now then
         local slice
-        if n < 5 and open[n] == ARGV[9 + 2 * shard] then
+        if n < 5 and open[n] == ARGV[10 + 2 * shard] then
           slice = base + 6
-        elseif n < 5 and open[n] == ARGV[10 + 2 * shard] then
+        elseif n < 5 and open[n] == ARGV[11 + 2 * shard] then
           slice = base + 7
         end
         if slice then

@@ -50,6 +50,9 @@
 //!   end of one node is taken for that of the other.
 //! - *A server loses all of its data.* See `id` above.
 //! - *A claim is answered after the node has left.* The shards that it took are released again.
+//! - *The answer of the claim that took a shard is lost, a release fails, or its answer comes after a later claim's.* The
+//!   node does not take the shard for its own then, and its next look asks when the first lease there ends. A claim that
+//!   takes a shard answers the same by itself. The runtime reaps at that moment: a dead node may have leased there.
 //!
 //! # The thread
 //!
@@ -69,7 +72,11 @@
 //! On one server one script looks at all shards of a node. In a cluster each shard has a script of its own. A group
 //! whose server fails, or does not answer within a moment after the others, is *sick*: the claims of the runtime leave
 //! it out, the thread goes on asking, and its first answer makes it healthy. A claim fails only if no group has
-//! answered it.
+//! answered it. Reaps leave sick groups out, too: the look that finds one healthy asks when its first lease ends. A group
+//! that fails at a reap is asked again after a second.
+//!
+//! A group is in *doubt* if a claim leased there perhaps, and its answer was lost. The next claim of the runtime asks for
+//! these leases once the group is healthy, and the thread wakes the runtime for it.
 
 mod bell;
 mod groups;
@@ -83,7 +90,7 @@ mod shards;
 pub(crate) use bell::Bell;
 pub(crate) use membership::time_text;
 pub(crate) use poll::start;
-pub(crate) use shards::{Seen, Shards};
+pub(crate) use shards::{Look, Seen, Shards};
 
 use crate::layout::Layout;
 use core::any::Any;

@@ -11,7 +11,7 @@ pub(crate) struct Shards {
     each: Vec<Known>,
     /// The number of the last look.
     looks: u64,
-    /// The end of the first lease in shards that were taken from others, until a claim has answered it.
+    /// The end of the first lease in shards that were taken from others, or were sick, until a claim has answered it.
     first_end: Option<UtcMillis>,
 }
 
@@ -21,7 +21,7 @@ struct Known {
     is_wanted: bool,
     /// The last answer said so.
     is_owned: bool,
-    /// The last look failed, or has no answer yet while others have theirs.
+    /// The last look failed, or has no answer yet while others have theirs. A later look ends it by its answer.
     is_sick: bool,
     /// A look is wanted at once.
     is_hinted: bool,
@@ -46,6 +46,15 @@ impl Known {
     fn has_rested(&self, pause: Duration) -> bool {
         self.looked.is_none_or(|looked| moment() - looked >= pause)
     }
+}
+
+/// A look at some shards.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    number: u64,
+    /// The end of the first lease is wanted. A shard may be this node's by a claim whose answer was lost, and reaps leave
+    /// a sick one out: nothing else says when the leases of a dead node end there.
+    pub(crate) wants_end: bool,
 }
 
 /// What a look at a shard has answered.
@@ -77,6 +86,11 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
+    /// Whether the shard belongs to this node, and its server has answered the last look.
+    pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
+        self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
+    }
+
     pub(crate) fn wanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_wanted)
     }
@@ -101,10 +115,11 @@ impl Shards {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
             if known.is_wanted != was_wanted {
                 let (is_wanted, is_owned) = (known.is_wanted, known.is_owned);
-                let (is_asked, answered) = (known.is_asked, known.answered);
+                let (is_sick, is_asked, answered) = (known.is_sick, known.is_asked, known.answered);
                 *known = Known {
                     is_wanted,
                     is_owned,
+                    is_sick,
                     is_asked,
                     answered,
                     is_hinted: is_wanted,
@@ -190,24 +205,28 @@ impl Shards {
         }
     }
 
-    /// Begins a look at some shards. Returns its number.
-    pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> u64 {
+    /// Begins a look at some shards.
+    pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
+        let mut wants_end = false;
         for shard in shards {
             if let Some(known) = self.of(*shard) {
                 (known.noted, known.is_hinted) = (None, false);
+                wants_end |= !known.is_owned || known.is_sick;
             }
         }
-        self.looks
+        Look { number: self.looks, wants_end }
     }
 
     /// Takes the answer to a look.
-    pub(crate) fn end_look(&mut self, look: u64, now: UtcMillis, seen: &[Seen]) {
+    pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
         for Seen { shard, is_owned, first_due } in seen {
-            let Some(known) = self.of(*shard).filter(|known| known.answered < look) else { continue };
-            known.answered = look;
-            known.is_sick = false;
+            let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
+            known.answered = look.number;
+            // A look that was sent before does not ask when the first lease ends. The next one does.
+            let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
+            known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.first_due) = (*is_owned, *first_due);
             (known.looked, known.polled) = (looked, Some(now));
         }
@@ -265,5 +284,33 @@ impl Shards {
 
     pub(super) fn polled(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard)).filter(|known| known.is_wanted)?.polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_sick_until_a_look_has_asked_when_its_leases_end() {
+        let mut shards = Shards::new(1);
+        let end = |shards: &mut Shards, look| {
+            shards.end_look(look, UtcMillis::ZERO, &[Seen { shard: 0, is_owned: true, first_due: None }]);
+            shards.begin_look(&[0])
+        };
+        let first = shards.begin_look(&[0]);
+        assert!(first.wants_end, "the shard may have been taken before");
+        let second = end(&mut shards, first);
+        assert!(!second.wants_end);
+        // Another look fails meanwhile, and a reap leaves the shard out.
+        shards.fail_look(&[0]);
+        let third = end(&mut shards, second);
+        assert!(third.wants_end);
+        let fourth = end(&mut shards, third);
+        assert!(!fourth.wants_end);
+        // A release is answered late.
+        shards.released(0);
+        let fifth = end(&mut shards, fourth);
+        assert!(fifth.wants_end && !end(&mut shards, fifth).wants_end);
     }
 }

@@ -1,16 +1,20 @@
 //! Creations that wait at the same time, and the sets in which their keys are.
 
 use super::plain;
-use crate::RedisStore;
 use crate::layout::{Layout, Part};
 use crate::stored::{key_entry, without_id};
+use crate::{Connect, RedisStore};
 use futures_util::future::join_all;
 use redis::Value;
 use std::slice;
-use std::time::Duration;
-use tourbillon_durable::store::{Durability, Filter, IfPresent, Op, Outcome, TimerStore};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{
+    Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Address, KeyOf, Payload, Timer, TimerId};
-use tourbillon_fault::Server;
+use tourbillon_fault::{Fate, Proxy, Server, eventually};
 
 fn timer(store: &RedisStore, key: &str) -> Timer {
     let due = store.now() + Duration::from_secs(3_600);
@@ -144,4 +148,49 @@ fn a_check_names_a_key_that_is_not_in_its_set() {
     let at = Address::Key(KeyOf { namespace: "shop".into(), key: "order 1".into() });
     assert_eq!(pollster::block_on(store.get(at)).unwrap(), None);
     assert!(matches!(link.ask(&["EXISTS", &name(set)]), Value::Int(0)));
+}
+
+#[test]
+fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience() {
+    const COUNT: usize = 6_000;
+    let patience = Duration::from_millis(500);
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let connect = Connect::single(&proxy.url()).unwrap().patience(patience).response_timeout(patience);
+    let store = pollster::block_on(RedisStore::builder("d").poll(None).open(&connect)).unwrap();
+    let timers: Vec<Timer> = (0..COUNT).map(|n| timer(&store, &format!("order-{n}"))).collect();
+    let place = async |timer: &Timer| {
+        let op = Op::Place(Box::new(timer.clone()), IfPresent::Reject);
+        store.apply(vec![op], Durability::PowerLoss).await
+    };
+    proxy.greet(Fate::Refuse);
+    proxy.cut();
+    let begin = Instant::now();
+    let results = pollster::block_on(join_all(timers.iter().map(place)));
+    let took = begin.elapsed();
+    let kinds: Vec<_> =
+        results.iter().map(|result| result.as_ref().map_err(StoreError::kind).err()).collect();
+    let count = |kind| kinds.iter().filter(|its| **its == Some(kind)).count();
+    let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
+    assert_eq!(failed + unknown, COUNT);
+    assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");
+    // By 256 at a time it were 12 s.
+    assert!(took < 10 * patience, "{took:?}");
+    proxy.greet(Fate::Pass);
+    eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());
+}
+
+#[test]
+fn a_subscriber_that_panics_holds_up_no_creation() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap();
+    store.subscribe(Box::new(|| panic!("the subscriber of a test")));
+    let (done, is_done) = channel();
+    let _creations = thread::spawn(move || {
+        let timers: Vec<Timer> = (0..300).map(|n| timer(&store, &format!("order-{n}"))).collect();
+        let created: Vec<Outcome> = timers.iter().map(|timer| Outcome::Created(timer.id)).collect();
+        assert_eq!(create(&store, &timers, IfPresent::Reject), created);
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).expect("all creations have answers");
 }

@@ -5,13 +5,15 @@ use crate::RedisStore;
 use crate::connect::{Answer, Link, LinkError};
 use crate::layout::PERIOD;
 use crate::script::Script;
+use crate::store::RedisBuilder;
 use crate::words::Words;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::Phase;
+use tourbillon_durable::state::{Failure, Phase, Refusal};
 use tourbillon_durable::store::{
     Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, Reaped, StoreError,
     StoreErrorKind, TimerStore,
@@ -27,11 +29,13 @@ const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 enum Act {
     /// Nothing reaches the server.
     Fail,
+    /// The reply is lost.
+    Lose,
     /// Somebody else is quicker.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that acts at the nth call of a script from now on.
+/// A link that acts at the nth call of a script from now on. A claim that leases is a script `lease` here.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -42,9 +46,11 @@ impl Acting {
         *self.next.lock().unwrap() = Some((script, nth, act));
     }
 
-    fn act_of(&self, script: &str) -> Option<Act> {
+    fn act_of(&self, script: &str, arguments: &Words) -> Option<Act> {
         let mut next = self.next.lock().unwrap();
-        let (of, nth, _) = next.as_mut().filter(|(of, ..)| script.starts_with(of))?;
+        let leases = || script.starts_with("claim") && arguments.iter().nth(3) != Some(b"0");
+        let is_meant = |of: &str| script.starts_with(of) || of == "lease" && leases();
+        let (of, nth, _) = next.as_mut().filter(|(of, ..)| is_meant(of))?;
         *nth -= 1;
         if *nth > 0 {
             return None;
@@ -61,10 +67,17 @@ impl Link for Acting {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, redis::Value> {
-        match self.act_of(script.name()) {
+        match self.act_of(script.name(), &arguments) {
             Some(Act::Fail) => {
                 let error = LinkError::gave_up(script.name(), LEASE, "a test");
                 return Box::pin(async move { Err(error) });
+            }
+            Some(Act::Lose) => {
+                let answer = self.link.run(script, keys, arguments);
+                return Box::pin(async move {
+                    let _lost = answer.await?;
+                    Err(LinkError::unknown("a test loses the reply"))
+                });
             }
             Some(Act::First(act)) => act(),
             None => {}
@@ -88,11 +101,15 @@ struct Two {
 }
 
 fn start(shards: u16) -> Option<Two> {
+    start_with(shards, |builder| builder.poll(None))
+}
+
+fn start_with(shards: u16, set: impl Fn(RedisBuilder) -> RedisBuilder) -> Option<Two> {
     let server = Server::start(&[])?;
     let (plain, clock) = (plain::Plain::to(server.port()), ManualClock::new());
     clock.advance(Duration::from_secs(86_400));
     let open = |link: Arc<dyn Link>| {
-        let builder = RedisStore::builder("d").shards(shards).poll(None).on_clock(clock.clone());
+        let builder = set(RedisStore::builder("d").shards(shards).on_clock(clock.clone()));
         pollster::block_on(builder.open_on(link)).unwrap()
     };
     let link = Arc::new(Acting { link: plain.session(), next: Mutex::new(None) });
@@ -292,4 +309,127 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     }
     let all: Vec<TimerId> = (1..=2_500).map(id).collect();
     assert_eq!(listed, all);
+}
+
+/// The calls of a subscriber.
+fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
+    let wakes = Arc::<AtomicU32>::default();
+    let its = Arc::clone(&wakes);
+    store.subscribe(Box::new(move || _ = its.fetch_add(1, Ordering::Relaxed)));
+    wakes
+}
+
+/// Nothing but the answer of a claim brings an idle runtime to a reap.
+#[test]
+fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
+    let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
+    place(&other, timer(1, 5));
+    assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
+    assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
+    // The other one dies. Its shard is free long before its lease is over.
+    clock.advance(LEASE / 2);
+    link.at("claim", 1, Act::Lose);
+    pollster::block_on(store.core.look_at(vec![0]));
+    let claimed = now(store.claim(BY, 2, ALL));
+    assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
+    assert_eq!(now(store.claim(BY, 3, ALL)).next_reap, None, "nothing has changed");
+    clock.advance(LEASE / 2);
+    assert_eq!(now(store.reap(10)).returned, [id(1)]);
+}
+
+#[test]
+fn a_shard_that_was_not_released_and_one_that_was_sick_are_asked_when_their_leases_end() {
+    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
+    place(&store, timer(1, 5));
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+    link.at("release", 1, Act::Fail);
+    now(store.leave());
+    assert!(now(store.claim(BY, 2, ALL)).next_reap.is_some(), "the node has left, and its shard is its own");
+    link.at("claim", 1, Act::Fail);
+    pollster::block_on(store.core.look_at(vec![0]));
+    assert!(now(store.claim(BY, 3, ALL)).next_reap.is_some(), "a reap may have left the shard out");
+    assert_eq!(now(store.claim(BY, 4, ALL)).next_reap, None);
+}
+
+#[test]
+fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
+    for nth in 1..=4 {
+        let split = |builder: RedisBuilder| builder.poll(None).split();
+        let Some(Two { store, link, clock, server: _server, .. }) = start_with(4, split) else { return };
+        place(&store, timer(1, 5));
+        assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
+        clock.advance(LEASE);
+        link.at("over", nth, Act::Fail);
+        let mut reaped = now(store.reap(10));
+        let next = reaped.next.expect("a shard that did not answer may have leases");
+        assert!(next <= store.now() + Duration::from_secs(1), "{next:?}");
+        clock.advance(next - store.now());
+        let again = now(store.reap(10));
+        reaped.returned.extend(again.returned);
+        assert_eq!((reaped.returned, again.next), (vec![id(1)], None));
+    }
+}
+
+/// In a cluster a claim looks at no shard without a reason.
+#[test]
+fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
+    let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
+    let Some(Two { store, link, server: _server, .. }) = start_with(4, settings) else { return };
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
+    let layout = &store.core().layout;
+    let shard_of = |number: &u128| layout.shard_of_id(id(*number));
+    let far = (2..).find(|number| shard_of(number) != shard_of(&1)).unwrap();
+    [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
+    link.at("lease", 1, Act::Lose);
+    let mut leased = ids(&now(store.claim(BY, 2, ALL)));
+    assert_eq!(leased.len(), 1, "the other one's answer is lost");
+    let lost = if leased == [id(1)] { far } else { 1 };
+    let look = || {
+        pollster::block_on(store.core.look_at(vec![shard_of(&lost)]));
+        // The end of the lease in a shard that was sick is a reason of its own to wake the runtime.
+        store.core.nodes.state().shards.take_first_end();
+    };
+    look();
+    let wakes = wakes(&store);
+    look();
+    assert!(wakes.load(Ordering::Relaxed) > 0, "a claim is wanted");
+    leased.extend(ids(&now(store.claim(BY, 3, ALL))));
+    leased.sort_unstable();
+    assert_eq!(leased, [id(1), id(far)]);
+    assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
+}
+
+/// Without a thread nothing else finds what such an operation has stored.
+#[test]
+fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };
+    assert_eq!(now(store.claim(BY, 1, ALL)).next_due, None);
+    let wakes = wakes(&store);
+    let woken = || wakes.swap(0, Ordering::Relaxed) > 0;
+    let at = store.now() + LEASE;
+    let op = Op::Place(Box::new(timer(1, at.as_millis())), IfPresent::Reject);
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.apply(vec![op.clone()], Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert!(woken(), "it may be stored");
+    assert_eq!(apply(&store, op), Outcome::Repeated(id(1)));
+    assert!(woken(), "it is stored, and this process has taken no note");
+    assert_eq!(now(store.claim(BY, 2, ALL)).next_due, Some(at));
+    clock.advance(LEASE);
+    let claimed = now(store.claim(BY, 3, ALL));
+    let token = claimed.leased[0].token;
+    let fail = Op::Fail(id(1), token, Failure::default());
+    let _woken_before = woken();
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.apply(vec![fail.clone()], Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert!(woken(), "the next attempt may be stored");
+    assert_eq!(apply(&store, fail), Outcome::Refused(Refusal::Stale));
+    assert!(woken());
+    let due = now(store.claim(BY, 4, ALL)).next_due.unwrap();
+    clock.advance(due - store.now());
+    assert_eq!(now(store.claim(BY, 5, ALL)).leased.len(), 1);
+    clock.advance(LEASE);
+    let _woken_before = woken();
+    link.at("commit", 1, Act::Lose);
+    assert_eq!(kind(store.reap(10)), StoreErrorKind::Unknown);
+    assert!(woken(), "a timer whose lease has ended may be due");
 }

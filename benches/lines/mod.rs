@@ -10,7 +10,7 @@ use crate::base::record::{self, MOST_CORES, Transfers};
 use crate::{Builder, Fired, Handle, Left, LoopShard, Timer, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, atomic};
+use std::sync::{Arc, Mutex, PoisonError, atomic};
 use std::thread;
 use std::time::Duration;
 
@@ -192,8 +192,12 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     Counted { producers: per_operation(at_producers), loops: per_operation(at_loops), places }
 }
 
+/// One test at a time: all have the same record.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn transfers_per_operation() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let cases: [(&str, Operation, Producers); 8] = [
         ("schedule + cancel, on the loop's thread", schedule_and_cancel, Producers::OnLoops),
         ("arm + disarm, on the loop's thread", arm_and_disarm, Producers::OnLoops),
@@ -235,6 +239,7 @@ fn a_shared_line_is_seen() {
     use crate::base::sync::{AtomicU64, Ordering};
     use crossbeam_utils::CachePadded;
 
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (is_shared, expected) in [(true, 400), (false, 0)] {
         let counters: Arc<[CachePadded<AtomicU64>; 4]> = Arc::default();
         thread::scope(|scope| {

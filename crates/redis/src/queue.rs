@@ -159,7 +159,7 @@ mod tests {
     use core::cell::RefCell;
     use tokio::sync::oneshot::error::TryRecvError;
 
-    /// A queue, and those who wait for its answers.
+    /// A queue, and the calls that wait for its answers.
     #[derive(Default)]
     struct Callers {
         queue: Queue,

@@ -2,6 +2,11 @@
 //!
 //! One thread plays the plan. If it falls behind, it plays the next operation at once. An operation's latency counts
 //! from its planned moment, so that the delays of a stall are not left out.
+//!
+//! An operation is late if its thread is off its core. Two columns are about that: how long the thread could run and had no
+//! core, by the scheduler's account in `/proc`, and the longest time between two of its readings of the clock while it
+//! waited for the next operation. A gap without a wait is the machine's own: a hypervisor took the core. In one row our
+//! threads do without the short slice that they ask for.
 
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::{Case, thousands};
@@ -24,15 +29,10 @@ pub(super) const WORKLOAD: Workload = Workload {
         200 ms warm the process up: its threads start and its memory is touched for the first time, and no \
         figure counts them. An operation's latency counts from its planned moment. Checked: each timer that \
         was scheduled has fired or was cancelled; no timer did both, fired twice or fired early. \
-        pingora-timeout does not take part, as it fires early by its arithmetic. Two columns are about the \
-        thread that plays the plan: how long it could run and had no core, by the scheduler's account in \
-        `/proc`, and the longest time between two of its readings of the clock while it waited for the next \
-        operation. In one row our threads do without the short slice that they ask for.",
-    reading: "An operation is late if its thread is off its core, and the thread is off its core while a \
-        thread of the timer runs there. A thread of the timer with a short slice gets the core when it wakes, \
-        and sleeps again after microseconds. One with the system's slice, as on kernels before Linux 6.12 and in all other rows, \
-        waits for the core, and may keep it for a slice. Only one thread schedules, so a mutex is always free \
-        for it, and the price of the mutex does not show here.",
+        pingora-timeout does not take part, as it fires early by its arithmetic.",
+    reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
+        run. Only one thread schedules, so a mutex is always free for it, and the price of the mutex does \
+        not show here.",
     cases,
     columns: |_| {
         vec![

@@ -12,8 +12,6 @@
 //! | K2: `close` | none: it takes an announcement away as `wake` does |
 //! | `withdraw`'s swap made a store | `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
 //! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
-//! | K4: `nap` does not withdraw | `push_races_with_a_nap` |
-//! | K4: the sleep after the nap has no fence | `push_races_with_a_nap` |
 
 use super::{model, nap, nap_by, short_nap};
 use crate::base::sync::{Arc, AtomicBool, Ordering, StdArc, thread};

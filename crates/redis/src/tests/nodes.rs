@@ -3,6 +3,7 @@
 use super::plain;
 use crate::connect::{Answer, Connect, Ear, Link, Pause, Session};
 use crate::layout::{Layout, Part};
+use crate::nodes::LONGEST_POLL;
 use crate::script::Script;
 use crate::store::RedisBuilder;
 use crate::words::Words;
@@ -421,7 +422,7 @@ fn t01_without_hints_no_timer_is_later_than_a_poll() {
         }
         let seen = runner.seen.lock().unwrap();
         let late = seen.iter().rev().take(5).map(|(_, late)| *late).max().unwrap();
-        assert!(late <= crate::nodes::LONGEST_POLL + SLACK / 4, "{what}: {late:?}");
+        assert!(late <= LONGEST_POLL + SLACK / 4, "{what}: {late:?}");
     };
     eventually("the node hears", || runner.store.core.nodes.hears());
     lateness("with hints");
@@ -560,6 +561,13 @@ fn f19_shards_are_divided_anew_and_each_timer_is_delivered_once() {
     assert_eq!(takeovers(&far), 0);
 }
 
+/// Waits until two nodes have divided the shards, and have looked at all that a coming node makes them look at.
+fn settle(runners: &[Runner; 2]) {
+    eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
+    eventually("both hear", || runners.iter().all(|runner| runner.store.core.nodes.hears()));
+    thread::sleep(3 * LONGEST_POLL);
+}
+
 /// The number of commands that clients have sent, and of those that scripts have called.
 fn commands(server: &Server) -> (u64, u64) {
     let (mut sent, mut called) = (0, 0);
@@ -583,8 +591,7 @@ fn commands(server: &Server) -> (u64, u64) {
 fn an_idle_shard_costs_at_most_one_command_a_second() {
     let Some(server) = Server::start(&[]) else { return };
     let runners = [(); 2].map(|()| Runner::start(open(builder(64), &server)));
-    eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
-    eventually("both hear", || runners.iter().all(|runner| runner.store.core.nodes.hears()));
+    settle(&runners);
     let (before, begin) = (commands(&server), Instant::now());
     thread::sleep(Duration::from_secs(4));
     let (after, seconds) = (commands(&server), begin.elapsed().as_secs_f64());
@@ -756,8 +763,7 @@ fn an_idle_shard_of_a_cluster_costs_at_most_one_command_a_second() {
     let connect = Connect::cluster(cluster.urls()).unwrap();
     let start = || Runner::start(Arc::new(block_on(builder(64).open(&connect)).unwrap()));
     let runners = [start(), start()];
-    eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
-    eventually("both hear", || runners.iter().all(|runner| runner.store.core.nodes.hears()));
+    settle(&runners);
     let count = || cluster.nodes[..3].iter().map(|node| commands(node).0).sum::<u64>();
     let (before, begin) = (count(), Instant::now());
     thread::sleep(Duration::from_secs(10));

@@ -8,7 +8,7 @@
 //! | H3: `take_check_wanted` | `a_job_that_is_dropped_is_sent_again` |
 //! | F1: `wake_if_asleep_and`'s fence | `a_taken_batch_makes_room` |
 
-use super::{model, nap};
+use super::{model, sleep};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
 use crate::base::tick::{Tick, Timestamp};
 use crate::base::ticket::Ticket;
@@ -108,7 +108,7 @@ fn a_job_that_is_dropped_is_sent_again() {
         let executor = thread::spawn(move || drop(job));
         firing.roster.enter_current_thread(0);
         while !firing.shard.is_check_wanted() {
-            nap(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
+            sleep(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
         }
         firing.shard.take_check_wanted();
         in_flight.check(&engine);
@@ -140,7 +140,7 @@ fn a_taken_batch_makes_room() {
                     in_flight.forget_taken();
                     !in_flight.is_empty()
                 };
-                nap(&shard.parker, None, may_sleep);
+                sleep(&shard.parker, None, may_sleep);
             }
         });
         job.run();

@@ -12,10 +12,11 @@
 //! | F1: `notify`'s light fence | the same two |
 //! | K3: `wake` without Release | none: a model passes the light fence, which releases the push as well |
 //! | K3: `withdraw` without Acquire | `push_lowers_the_word` |
+//! | the thread that drained the lanes of a loop does not notify it | `a_drain_elsewhere_races_with_the_loop` |
 //! | a loop is not woken | all but `push_lowers_the_word` and the three without a poll |
 //! | W1: a loop that has moved does not note its thread | `a_loop_moves_while_its_former_thread_arms`, `a_station_joins_while_the_loop_reads_the_words_that_it_knows` |
 //! | W1: it notes its thread after it has read the word | the same two |
-//! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop` |
+//! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop`, `a_drain_elsewhere_races_with_the_loop` |
 //! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
 //! | N1: `join` wakes nobody | both models of a station that joins |
 //! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |
@@ -231,6 +232,24 @@ fn push_lowers_the_word() {
         looped.join().unwrap();
         world.turn();
         assert_eq!(world.fired(), 1, "the timer was not fired once");
+        world.end();
+    });
+}
+
+/// A thread that has filled its lane drains the lanes of the loop itself, before it wakes the loop for its timer. Legal
+/// endings: (a) the loop's turn finds the ticket in the wheel; (b) it found it in the lane, and the other thread finds
+/// nothing; (c) the other thread finds the shard led, and leaves the lane to the turn.
+#[test]
+fn a_drain_elsewhere_races_with_the_loop() {
+    model("a_drain_elsewhere_races_with_the_loop", || {
+        let world = World::joined();
+        let looped = world.spawn_loop(Seat::new(0), 1);
+        let index = Magazines::new().take(&world.slots).unwrap();
+        let (_, stamp) = world.slots.control(index).arm(index, DUE);
+        let _ = world.shared.inbox.register().push(Insertion { deadline: DUE, index, stamp });
+        world.crew.drain_loops();
+        let _: Notified = world.shared.parker.notify(DUE);
+        looped.join().unwrap();
         world.end();
     });
 }

@@ -59,19 +59,19 @@ fn crew_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> CrewSettings
 }
 
 /// A sleep on one parker, by the functions that the shards sleep by.
-struct Nap<'a, M, P> {
+struct OneSleep<'a, M, P> {
     parker: &'a Parker,
     may_sleep: M,
     park: P,
 }
 
-impl<M, P> Parkers for Nap<'_, M, P> {
+impl<M, P> Parkers for OneSleep<'_, M, P> {
     fn visit(&self, mut visit: impl FnMut(&Parker)) {
         visit(self.parker);
     }
 }
 
-impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for Nap<'_, M, P> {
+impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for OneSleep<'_, M, P> {
     fn may_sleep(&mut self) -> bool {
         (self.may_sleep)()
     }
@@ -82,31 +82,28 @@ impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for Nap<'_, M, P> {
 }
 
 /// Thread 0 of the roster sleeps on `parker` until it is woken, if `may_sleep` returns true.
-fn nap(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
+fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
     let park = || {
-        shipped::park(&Nap { parker, may_sleep: || true, park: || true }, None);
+        shipped::park(&OneSleep { parker, may_sleep: || true, park: || true }, None);
         true
     };
-    nap_by(parker, until, may_sleep, park)
+    sleep_by(parker, until, may_sleep, park)
 }
 
-/// As [`nap`], with another way to park.
-fn nap_by(
+/// As [`sleep`], with another way to park.
+fn sleep_by(
     parker: &Parker,
     until: Option<Timestamp>,
     may_sleep: impl FnMut() -> bool,
     park: impl FnMut() -> bool,
 ) -> bool {
-    shipped::sleep(&mut Nap { parker, may_sleep, park }, 0, until)
+    shipped::sleep(&mut OneSleep { parker, may_sleep, park }, 0, until)
 }
 
-/// Thread 0 of the roster takes a nap on `parker`, while other threads go on. A model has no time, so the nap ends by itself.
-fn short_nap(parker: &Parker, until: Timestamp) -> bool {
-    let park = || {
-        thread::yield_now();
-        true
-    };
-    shipped::nap(&mut Nap { parker, may_sleep: || true, park }, 0, Some(until))
+/// Thread 0 of the roster takes a nap on `parker`. A model has no time, so the nap ends by itself. It does not yield: a thread
+/// that yields in a model goes on when no other thread can, and the end of the nap would race with nothing.
+fn nap(parker: &Parker, until: Timestamp) -> bool {
+    shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }
 
 /// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.

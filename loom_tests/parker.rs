@@ -5,20 +5,22 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | F1: `sleep`'s fence | `push_races_with_park` |
+//! | F1: `sleep`'s fence | `push_races_with_park`, `push_races_with_a_nap` |
 //! | F1: `notify`'s fence | `push_races_with_park` |
 //! | K2: `announce` | `an_announcement_brings_its_thread` |
 //! | K2: `wake` | `an_announcement_brings_its_thread` |
 //! | K2: `close` | none: it takes an announcement away as `wake` does |
-//! | `withdraw`'s swap made a store | `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
+//! | `announce`'s compare-and-swap made a load and a store | `close_races_with_a_nap`, `close_races_with_park`, `close_races_with_withdraw` |
+//! | `withdraw`'s swap made a store | `close_races_with_a_nap`, `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
+//! | K4: a nap is not withdrawn | `push_races_with_a_nap` |
 //! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
 
-use super::{model, nap, nap_by, short_nap};
+use super::{model, nap, sleep, sleep_by};
 use crate::base::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::Insertion;
 use crate::lockfree::inbox::{Inbox, InboxReader};
-use crate::lockfree::parker::{Notified, Parker};
+use crate::lockfree::parker::{Look, Notified, Parker};
 use crate::lockfree::roster::Roster;
 
 fn at(nanos: u64) -> Timestamp {
@@ -61,7 +63,7 @@ fn push_races_with_park() {
                     found = finds_earlier(&mut reader, at(100));
                     !found
                 };
-                let _ = nap(&shard_parker, Some(at(100)), may_sleep);
+                let _ = sleep(&shard_parker, Some(at(100)), may_sleep);
             }
         });
         push_and_notify(&inbox, &parker, at(5));
@@ -80,14 +82,15 @@ fn push_races_with_a_nap() {
         let shard = thread::spawn(move || {
             roster.enter_current_thread(0);
             let mut reader = shard_inbox.reader();
-            assert!(short_nap(&shard_parker, at(100)), "the engine is open");
+            assert!(nap(&shard_parker, at(100)), "the engine is open");
+            assert_eq!(shard_parker.looks_at(), Some(Look::AtOnce), "the nap is not withdrawn");
             let mut found = false;
             while !found {
                 let may_sleep = || {
                     found = finds_earlier(&mut reader, at(100));
                     !found
                 };
-                let _ = nap(&shard_parker, Some(at(100)), may_sleep);
+                let _ = sleep(&shard_parker, Some(at(100)), may_sleep);
             }
         });
         push_and_notify(&inbox, &parker, at(5));
@@ -103,9 +106,9 @@ fn close_races_with_a_nap() {
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
             roster.enter_current_thread(0);
-            let _ = short_nap(&shard_parker, at(100));
+            let _ = nap(&shard_parker, at(100));
             while !shard_parker.is_closed() {
-                let _ = nap(&shard_parker, None, || true);
+                let _ = sleep(&shard_parker, None, || true);
             }
         });
         parker.close();
@@ -127,7 +130,7 @@ fn two_pushes_unpark_once() {
             producer.join().unwrap();
             true
         };
-        assert!(nap_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert!(sleep_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
         assert_eq!(parker.unparks(), 1, "two producers unparked the shard, or none did");
     });
 }
@@ -142,7 +145,7 @@ fn a_later_push_does_not_wake() {
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
         let mut producer = Some(producer);
         let asleep = || producer.take().is_some_and(|producer| producer.join().is_ok());
-        assert!(nap_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert!(sleep_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
         assert_eq!(parker.unparks(), 0, "a later timer woke the shard");
     });
 }
@@ -161,7 +164,7 @@ fn unpark_before_park_is_kept() {
                 shard_announced.store(true, Ordering::Release);
                 true
             };
-            assert!(nap(&shard_parker, None, may_sleep), "the shard did not go to sleep");
+            assert!(sleep(&shard_parker, None, may_sleep), "the shard did not go to sleep");
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -180,7 +183,7 @@ fn close_races_with_park() {
         let shard = thread::spawn(move || {
             roster.enter_current_thread(0);
             while !shard_parker.is_closed() {
-                let _ = nap(&shard_parker, None, || true);
+                let _ = sleep(&shard_parker, None, || true);
             }
         });
         parker.close();
@@ -196,7 +199,7 @@ fn close_races_with_withdraw() {
         let (_, parker) = parker();
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            let _ = nap_by(&shard_parker, None, || false, || unreachable!());
+            let _ = sleep_by(&shard_parker, None, || false, || unreachable!());
         });
         parker.close();
         shard.join().unwrap();
@@ -221,7 +224,7 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: no thread reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(nap_by(&shard_shared.1, None, || true, || true), "the shard did not go to sleep");
+            assert!(sleep_by(&shard_shared.1, None, || true, || true), "the shard did not go to sleep");
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {

@@ -28,7 +28,7 @@ use crate::base::ticket::Insertion;
 use crate::dispatch::{Batch, Dispatcher, Fire};
 use crate::lockfree::inbox::LaneWriter;
 use crate::lockfree::parker::Notified;
-use crate::lockfree::roster::Roster;
+use crate::lockfree::roster::{Roster, WakeFn, Waking};
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::{Cancel, Claim};
 use crate::shard::{Crew, CrewSettings, Leaders, Left, Presence, Seat, Station, StationShared};
@@ -87,7 +87,8 @@ impl World {
         let world = StdArc::clone(self);
         thread::spawn(move || {
             let here = thread::current();
-            world.crew.settings().roster.wake_by(0, StdArc::new(move || here.unpark()));
+            let function: StdArc<WakeFn> = StdArc::new(move || here.unpark());
+            world.crew.settings().roster.wake_by(0, Waking { function, is_of_task: false });
             world.run(&mut seat, last);
         })
     }

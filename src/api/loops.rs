@@ -9,6 +9,7 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::dispatch::survives;
 use crate::engine::{Armed, Core, forget_parts_of, lend};
+use crate::lockfree::roster::Waking;
 use crate::shard::{Crew, Left, Seat};
 use core::cell::Cell;
 use core::fmt;
@@ -113,9 +114,56 @@ impl LoopShard {
     /// reported as a handler's is, and has no other effect: the timer is armed, and fires at the loop's next turn after
     /// its deadline. Without such a function, a loop finds the timers of other threads whenever it turns.
     pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
+        self.be_woken(wake, false);
+    }
+
+    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime: other tasks run on its thread
+    /// after it has asked for its next deadline. The function is called for the timers that they arm there, too. The task
+    /// waits by the runtime's timer until its next deadline, or until this function has woken it, and turns then; it may do
+    /// so on any thread of the runtime. The tasks whose timeouts have passed are woken on that thread.
+    ///
+    #[cfg_attr(feature = "async", doc = "```")]
+    #[cfg_attr(not(feature = "async"), doc = "```ignore")]
+    /// use std::sync::Arc;
+    /// use std::time::{Duration, Instant};
+    /// use tokio::sync::Notify;
+    /// use tourbillon::{Builder, Left, LoopShard};
+    ///
+    /// /// Turns a loop's shard for as long as the runtime runs.
+    /// async fn turn(mut shard: LoopShard) {
+    ///     let woken = Arc::new(Notify::new());
+    ///     let wake = Arc::clone(&woken);
+    ///     shard.wake_task_by(move || wake.notify_one());
+    ///     loop {
+    ///         let now = Instant::now();
+    ///         let left = shard.turn(now, 256);
+    ///         match shard.timeout(now) {
+    ///             _ if left == Left::More => tokio::task::yield_now().await,
+    ///             Some(rest) => drop(tokio::time::timeout(rest, woken.notified()).await),
+    ///             None => woken.notified().await,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let (shards, mut loops) = Builder::new().loops(1)?;
+    /// let engine = shards.engine().start_futures()?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// let outcome = runtime.block_on(async {
+    ///     tokio::spawn(turn(loops.remove(0)));
+    ///     engine.handle().timeout(Duration::from_millis(5), std::future::pending::<()>()).await
+    /// });
+    /// assert!(outcome.is_err(), "it has passed");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
+        self.be_woken(wake, true);
+    }
+
+    fn be_woken(&mut self, wake: impl Fn() + Send + Sync + 'static, is_of_task: bool) {
         if !self.crew().is_forked() {
             let wake = WakeFn(Some(wake));
-            self.crew().settings().roster.wake_by(self.index(), StdArc::new(move || wake.call()));
+            let waking = Waking { function: StdArc::new(move || wake.call()), is_of_task };
+            self.crew().settings().roster.wake_by(self.index(), waking);
         }
     }
 

@@ -22,6 +22,14 @@ use core::fmt;
 /// A function that wakes a loop. It does not panic.
 pub(crate) type WakeFn = dyn Fn() + Send + Sync;
 
+/// How a loop is woken.
+#[derive(Clone)]
+pub(crate) struct Waking {
+    pub(crate) function: StdArc<WakeFn>,
+    /// The loop is woken from its own thread, too: it is a task, and does not read its words again before it waits.
+    pub(crate) is_of_task: bool,
+}
+
 /// The sleepers of a set of shards, with a place for each of them.
 #[derive(Debug)]
 pub(crate) struct Roster {
@@ -39,7 +47,7 @@ struct Occupant {
     is_taken: bool,
     /// The thread on which the loop was last driven.
     runs_on: Option<ThreadKey>,
-    wake: Option<StdArc<WakeFn>>,
+    waking: Option<Waking>,
 }
 
 impl Roster {
@@ -65,7 +73,7 @@ impl Roster {
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
     }
 
-    /// Unparks thread `n`, or wakes loop `n` unless it runs on the calling thread. Does nothing if nobody has this number.
+    /// Unparks thread `n`, or wakes loop `n`, unless it runs on the calling thread and is no task. Does nothing if nobody has this number.
     pub(crate) fn wake(&self, n: usize) {
         if let Some(thread) = self.threads.get(n).and_then(OnceLock::get) {
             thread.unpark();
@@ -96,9 +104,9 @@ impl Roster {
         self.loops[n].lock().runs_on = Some(this_thread());
     }
 
-    /// Sets the function that wakes loop `n`.
-    pub(crate) fn wake_by(&self, n: usize, wake: StdArc<WakeFn>) {
-        let former = self.loops[n].lock().wake.replace(wake);
+    /// Sets how loop `n` is woken.
+    pub(crate) fn wake_by(&self, n: usize, waking: Waking) {
+        let former = self.loops[n].lock().waking.replace(waking);
         // Outside of the lock, as in `leave_place`.
         drop(former);
     }
@@ -129,13 +137,14 @@ impl Place {
     }
 
     fn wake(&self) {
-        let wake = {
+        let waking = {
             let occupant = self.lock();
-            if occupant.runs_on == Some(this_thread()) { None } else { occupant.wake.clone() }
+            let is_here = occupant.runs_on == Some(this_thread());
+            occupant.waking.clone().filter(|waking| waking.is_of_task || !is_here)
         };
         // Outside of the lock: the function is the user's, and may use an engine of this set.
-        if let Some(wake) = wake {
-            wake();
+        if let Some(waking) = waking {
+            (waking.function)();
         }
     }
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -73,25 +74,57 @@ func (w *window) figures() (outcome, quantiles) {
 	return out, all
 }
 
-func expiry(of testCase) (outcome, error) {
-	useRoomyHeap()
+// scattered is offsets at random moments of the window.
+func scattered(of testCase) []int64 {
 	c := newChance(1)
 	offsets := make([]int64, of.Timers)
 	for at := range offsets {
 		offsets[at] = c.within(0, of.time())
 	}
+	return offsets
+}
+
+func (w *window) tail() (outcome, quantiles) {
+	out, all := w.figures()
+	out.Numbers["p99"] = all.at(0.99, milliseconds)
+	out.Numbers["p999"] = all.at(0.999, milliseconds)
+	out.Numbers["max"] = all.at(1, milliseconds)
+	return out, all
+}
+
+func expiry(of testCase) (outcome, error) {
+	useRoomyHeap()
+	offsets := scattered(of)
 	of.settle()
 	w, err := runWindow(offsets, of.lead())
 	if err != nil {
 		return outcome{}, err
 	}
-	out, all := w.figures()
-	out.Numbers["p99"] = all.at(0.99, milliseconds)
-	out.Numbers["p999"] = all.at(0.999, milliseconds)
-	out.Numbers["max"] = all.at(1, milliseconds)
+	out, all := w.tail()
 	byPart(&out, offsets, w.lateness, of.time())
 	out.Series["quantile"] = seriesQuantiles
 	out.Series["lateness"] = all.series(milliseconds)
+	return out, nil
+}
+
+// busy has goroutines that compute beside the timers.
+func busy(of testCase) (outcome, error) {
+	useRoomyHeap()
+	offsets := scattered(of)
+	of.settle()
+	var done atomic.Bool
+	defer done.Store(true)
+	for i := 0; i < of.Threads[0]; i++ {
+		go func() {
+			for !done.Load() {
+			}
+		}()
+	}
+	w, err := runWindow(offsets, of.lead())
+	if err != nil {
+		return outcome{}, err
+	}
+	out, _ := w.tail()
 	return out, nil
 }
 

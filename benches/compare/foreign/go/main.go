@@ -24,6 +24,7 @@ var workloads = map[string]workload{
 	"rearm":   rearm,
 	"expiry":  expiry,
 	"burst":   burst,
+	"busy":    busy,
 	"memory":  memory,
 	"storm":   storm,
 	"idle":    idle,

@@ -12,25 +12,33 @@ final class Expiry implements Workload {
     public Outcome run(Case of, Supplier<Timers> contestant) {
         long time = of.nanos("time_ms");
         long[] offsets = offsets(of.count("timers"), time);
-        Window.warmUp(contestant, offsets(WARM_UP_TIMERS, WARM_UP_TIME));
+        warmUp(contestant);
         try (Timers timers = contestant.get()) {
             Pending.settle(timers, of.number("settle_ms", 0));
             Window window = Window.run(timers, offsets, of.nanos("lead_ms"));
             Quantiles all = new Quantiles(window.lateness);
-            Outcome outcome = new Outcome()
-                    .number("early", window.early())
-                    .number("p50", all.at(0.5, MS))
-                    .number("p99", all.at(0.99, MS))
-                    .number("p999", all.at(0.999, MS))
-                    .number("max", all.at(1, MS))
-                    .number("cpu", window.cpuSeconds)
-                    .number("insert", window.insertNanos);
+            Outcome outcome = figures(window, all);
             parts(outcome, offsets, window.lateness, time);
             return outcome.series("quantile", Quantiles.OF_SERIES).series("lateness", all.series(MS));
         }
     }
 
-    private static long[] offsets(int count, long time) {
+    static Outcome figures(Window window, Quantiles all) {
+        return new Outcome()
+                .number("early", window.early())
+                .number("p50", all.at(0.5, MS))
+                .number("p99", all.at(0.99, MS))
+                .number("p999", all.at(0.999, MS))
+                .number("max", all.at(1, MS))
+                .number("cpu", window.cpuSeconds)
+                .number("insert", window.insertNanos);
+    }
+
+    static void warmUp(Supplier<Timers> contestant) {
+        Window.warmUp(contestant, offsets(WARM_UP_TIMERS, WARM_UP_TIME));
+    }
+
+    static long[] offsets(int count, long time) {
         Chance chance = new Chance(1);
         long[] offsets = new long[count];
         Arrays.setAll(offsets, at -> chance.within(0, time));

@@ -1,3 +1,5 @@
+import static java.util.Map.entry;
+
 import java.util.Map;
 import java.util.function.Supplier;
 
@@ -10,17 +12,18 @@ final class Turn {
     private static final Map<String, Supplier<Timers>> CONTESTANTS =
             Map.of("netty", NettyTimers::new, "jdk", JdkTimers::new);
 
-    private static final Map<String, Workload> WORKLOADS = Map.of(
-            "pair", new Pair(),
-            "growth", new Growth(),
-            "refresh", new Refresh(),
-            "rearm", new Rearm(),
-            "expiry", new Expiry(),
-            "burst", new Burst(),
-            "memory", new Memory(),
-            "storm", new Storm(),
-            "idle", new Idle(),
-            "mixed", new Mixed());
+    private static final Map<String, Workload> WORKLOADS = Map.ofEntries(
+            entry("pair", new Pair()),
+            entry("growth", new Growth()),
+            entry("refresh", new Refresh()),
+            entry("rearm", new Rearm()),
+            entry("expiry", new Expiry()),
+            entry("burst", new Burst()),
+            entry("busy", new Busy()),
+            entry("memory", new Memory()),
+            entry("storm", new Storm()),
+            entry("idle", new Idle()),
+            entry("mixed", new Mixed()));
 
     private Turn() {}
 

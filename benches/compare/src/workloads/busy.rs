@@ -20,7 +20,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Firing,
     about: "The default pins each shard's thread to a core, lets that thread run due handlers, and asks the \
         scheduler for short slices. Other rows have the default without the short slices, and shards that \
-        the scheduler may move. Checked: each timer fires once. Timers that fire early are counted.",
+        the scheduler may move. In Go, goroutines compute. Checked: each timer fires once. Timers that fire \
+        early are counted.",
     reading: "When a shard's thread wakes, it may have to wait until a computing thread has used up its \
         slice.",
     cases,
@@ -33,20 +34,22 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("max", "max", "ms"),
         ]
     },
-    rounds: |scale, _| scale.pick(5, 1, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants,
 };
 
 fn entrants() -> Vec<Entrant> {
     use crate::roster::names::*;
-    entrants![turn:
+    let mut entrants = entrants![turn:
         Of<OwnWorkers>,
         Of<DefaultSlice>,
         Of<Unpinned>,
         Of<UnpinnedInline>,
         Of<Locked<Tree>>,
         Tasks<TokioSleeps>,
-    ]
+    ];
+    entrants.extend(foreign::entrants());
+    entrants
 }
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -54,7 +57,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     let case = |burners| Case {
         timers,
         time_ms,
-        lead_ms: 200,
+        lead_ms: 500,
         threads: vec![burners],
         ..Case::named(format!("{} timers, {burners} threads burn", thousands(timers)))
     };

@@ -15,6 +15,7 @@ mod owned;
 mod pair;
 mod pairs;
 mod periodic;
+mod proxy;
 mod queue;
 mod reach;
 mod rearm;
@@ -44,6 +45,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     burst::WORKLOAD,
     mixed::WORKLOAD,
     busy::WORKLOAD,
+    proxy::WORKLOAD,
     memory::WORKLOAD,
     storm::WORKLOAD,
     idle::WORKLOAD,

@@ -12,14 +12,25 @@ fn example() -> PathBuf {
     example
 }
 
-/// Each timeout passes, on the thread of the runtime, though every arming is for an earlier moment than the turning task
-/// sleeps until. Without the wake-ups of the example, the first ones would wait for the last one.
+/// Each timeout passes, though every arming is for an earlier moment than the turning task sleeps until. Without the wake-ups
+/// from the loop's own thread, the first ones would wait for the last one, or for ever.
 #[test]
 fn all_timeouts_pass_on_the_thread_of_the_runtime() {
-    let run = Command::new(example()).args(["--tasks=500", "--first=20", "--spread=300"]).output().unwrap();
+    all_timeouts_pass(1);
+}
+
+#[test]
+fn all_timeouts_pass_on_several_threads() {
+    all_timeouts_pass(3);
+}
+
+fn all_timeouts_pass(workers: u16) {
+    let workers = format!("--workers={workers}");
+    let arguments = ["--tasks=500", "--first=20", "--spread=300", workers.as_str()];
+    let run = Command::new(example()).args(arguments).output().unwrap();
     let output = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{output}{}", String::from_utf8_lossy(&run.stderr));
-    assert!(output.starts_with("500 timeouts passed on the runtime's thread, 0 were early\n"), "{output}");
+    assert!(output.starts_with("500 timeouts passed on the runtime's threads, 0 were early\n"), "{output}");
     let median = output.split("median ").nth(1).and_then(|rest| rest.split(',').next()).expect("a median");
     let is_short = median.ends_with("ms") || median.ends_with("µs");
     let millis: f64 = median.trim_end_matches(['m', 's', 'µ']).parse().unwrap();

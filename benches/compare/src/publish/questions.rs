@@ -43,6 +43,7 @@ const HANDLE: &str = "engine, Handle";
 const TIMER: &str = "engine, Timer";
 const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
+const TURNED: &str = "engine, turned by a task";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
 const REPEAT: &str = "Tasks::repeat, own workers";
@@ -76,10 +77,16 @@ const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap
 const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up its scheduler \
     slice.";
 const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
-    workers run. Only one thread schedules here, so that a mutex is always free. Handlers that run inline need no \
-    watching thread: an operation then takes {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a \
-    million operations a second, against {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with \
-    workers. The reason why one more thread costs so much is not known.";
+    workers run. Only one thread schedules here, so that a mutex is always free. At 100,000 operations a second the \
+    thread had no core for {mixed; 100,000 operations a second; engine, own workers; waited} of 3 s by the scheduler's \
+    account, and its longest gap was {mixed; 100,000 operations a second; engine, own workers; gap}. With handlers that run \
+    inline it had none for {mixed; 100,000 operations a second; engine, inline; waited}, the longest gap was \
+    {mixed; 100,000 operations a second; engine, inline; gap}, and an operation takes \
+    {mixed; 100,000 operations a second; engine, inline; op_p999}: the threads of the engine take the core often and for \
+    short, and the tail is made of the long gaps. Where a gap is longer than the wait, the hypervisor took the core.";
+const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all workers share. With \
+    a shard's own thread the lateness is {proxy; 1,000 connections; engine, own workers; late_p99}; a task of the runtime that \
+    turns a loop's shard (`LoopShard::wake_task_by`) wakes the others on its worker.";
 const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our timers has a \
     word on which threads race, and a ticket in a shard's wheel.";
 const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is pending, and the \
@@ -157,6 +164,20 @@ const QUESTIONS: &[Question] = &[
         OWN_WORKERS,
         Best,
         TWO_WAKE_UPS,
+    ),
+    ask(
+        "A proxy on tokio that fills the cores: lateness of its timeouts, p99",
+        ("proxy", "1,000 connections", "late_p99"),
+        TURNED,
+        Best,
+        QUEUE_OF_ALL,
+    ),
+    ask(
+        "A proxy on tokio that fills the cores: an answer, p99",
+        ("proxy", "1,000 connections", "answer_p99"),
+        TURNED,
+        Best,
+        QUEUE_OF_ALL,
     ),
     ask(
         "Mixed load, 100,000 a second: an operation, p99.9",

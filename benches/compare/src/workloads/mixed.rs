@@ -29,10 +29,14 @@ pub(super) const WORKLOAD: Workload = Workload {
         200 ms warm the process up: its threads start and its memory is touched for the first time, and no \
         figure counts them. An operation's latency counts from its planned moment. Checked: each timer that \
         was scheduled has fired or was cancelled; no timer did both, fired twice or fired early. \
-        pingora-timeout does not take part, as it fires early by its arithmetic.",
+        pingora-timeout does not take part, as it fires early by its arithmetic. *Without a core* is the time \
+        for which the playing thread could run and other threads had its core, by the scheduler's account. \
+        *Longest gap* is the longest time between two of its readings of the clock.",
     reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
-        run. Only one thread schedules, so a mutex is always free for it, and the price of the mutex does \
-        not show here.",
+        run. A gap that is longer than all the time without a core is not the scheduler's: the hypervisor \
+        took the core. The row with the system's slice shows what remains on a kernel that has no slices for \
+        single threads. Only one thread schedules, so a mutex is always free for it, and the price of the \
+        mutex does not show here.",
     cases,
     columns: |_| {
         vec![

@@ -32,7 +32,9 @@ pub(super) const WORKLOAD: Workload = Workload {
         without those that the proxy gave. The first half of a second is not recorded. Checked: each request has its answer, \
         and no timeout comes before its deadline.",
     reading: "A timeout that is due waits for its task, whatever the timer: the task is one of a thousand that are ready. \
-        tokio looks at its own timers between two rounds of its workers; our engine's thread has to get a core first.",
+        tokio fires its timers on a worker, which puts the tasks into its own queue. A task that a thread outside of the \
+        runtime wakes waits in the queue that all workers share. In the row *turned by a task* a task of the runtime turns a \
+        loop's shard, and no thread of the engine runs.",
     cases,
     columns: |_| {
         vec![
@@ -109,7 +111,7 @@ impl Timers for Ours {
     }
 }
 
-/// Our timers on a shard that a task of the runtime turns, as the example `tokio_loop` does on one thread.
+/// Our timers on a shard that a task of the runtime turns, as in the example `tokio_loop`.
 #[derive(Clone)]
 struct Turned {
     engine: Arc<tourbillon::Engine<Wakeup>>,

@@ -23,7 +23,6 @@ use clap::Parser;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tourbillon::future::Wakeup;
@@ -97,23 +96,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .map(|n| first + spread * (options.tasks - n) / step)
             .map(|delay| tokio::spawn(time_out(engine.handle().clone(), delay)))
             .collect();
-        // A timer of another thread, which is due before all others: it wakes the runtime.
-        let elsewhere = thread::spawn(move || {
-            let runtime = runtime(1).ok()?;
-            runtime.block_on(time_out(outside, Duration::from_millis(1)))
-        });
         let mut passed = Vec::new();
         for task in tasks {
             passed.push(task.await?);
         }
-        Ok::<_, tokio::task::JoinError>((passed, elsewhere))
+        // A timeout of another thread, while the turning task waits for nothing: it wakes the runtime.
+        let elsewhere = tokio::task::spawn_blocking(move || {
+            let another = runtime(1).ok()?;
+            another.block_on(time_out(outside, Duration::from_millis(1)))
+        });
+        Ok::<_, tokio::task::JoinError>((passed, elsewhere.await?))
     });
     let (passed, elsewhere) = passed?;
-    let elsewhere = elsewhere.join().map_err(|_| "the other thread panicked")?;
 
     let mut lateness: Vec<Duration> = passed.iter().filter_map(|lateness| *lateness).collect();
     lateness.sort();
-    let elsewhere_was_late = elsewhere.ok_or("the timeout of another thread was early")?;
+    let elsewhere_was_late =
+        elsewhere.ok_or("the timeout of another thread was early, or it has no runtime")?;
     println!(
         "{} timeouts passed on the runtime's threads, {} were early",
         passed.len(),

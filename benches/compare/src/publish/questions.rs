@@ -78,7 +78,7 @@ const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a comp
     slice.";
 const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
     workers run. Only one thread schedules here, so that a mutex is always free. At 100,000 operations a second the \
-    thread had no core for {mixed; 100,000 operations a second; engine, own workers; waited} of 3 s by the scheduler's \
+    thread had no core for {mixed; 100,000 operations a second; engine, own workers; waited} by the scheduler's \
     account, and its longest gap was {mixed; 100,000 operations a second; engine, own workers; gap}. With handlers that run \
     inline it had none for {mixed; 100,000 operations a second; engine, inline; waited}, the longest gap was \
     {mixed; 100,000 operations a second; engine, inline; gap}, and an operation takes \

@@ -24,9 +24,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "proxy",
     what: "a proxy on tokio passes requests on and waits for the answers with timeouts, while its clients keep the cores busy",
     family: Family::Firing,
-    about: "Each client sends its next request of 64 bytes when it has the answer to the last one. The backend leaves 1 of 100 \
+    about: "Each client sends its next small request when it has the answer to the last one. The backend leaves 1 of 100 \
         requests without an answer: the proxy then gives up after 200 ms, closes the connection to the backend, and answers \
-        in its place. The wait for the client's next request has a timeout of 30 s, which is never due. Clients, proxy and \
+        in its place. The wait for the client's next request has a longer timeout, which is never due. Clients, proxy and \
         backend are tasks of one multi-threaded runtime with a worker for each core. *Lateness* is the time at which the proxy's \
         task finds that its timeout has passed, by its own `Instant`, less the deadline. An *answer* is what a client waits for, \
         without those that the proxy gave. The first half of a second is not recorded. Checked: each request has its answer, \

@@ -62,6 +62,15 @@ fn f34_d3_no_timer_is_claimed_a_millisecond_early() {
         assert_eq!(ids(&claim(&store, ONE, claims + 10, 1)), [id(number.into())]);
         claims += 100;
     }
+    // Nor with another timer of its slice.
+    let begin = store.now();
+    for number in [4, 5] {
+        place(&store, timer(u128::from(number), begin + Duration::from_millis(number)));
+    }
+    on.clock.advance(Duration::from_millis(4));
+    assert_eq!(ids(&now(store.claim(ONE, claims, ALL)).leased), [id(4)]);
+    on.clock.advance(Duration::from_millis(1));
+    assert_eq!(ids(&now(store.claim(ONE, claims + 1, ALL)).leased), [id(5)]);
 }
 
 #[test]

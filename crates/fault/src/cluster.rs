@@ -4,7 +4,7 @@ use crate::ports::free_port;
 use crate::server::{Server, is_installed};
 use crate::wait::eventually;
 use redis::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -127,6 +127,30 @@ impl Cluster {
         for node in &self.nodes {
             node.command(&["CONFIG", "SET", "cluster-node-timeout", &milliseconds]);
         }
+    }
+
+    /// Makes a replica the primary of its pair: by a hand-over, in which nothing is lost, or as `how` says. Each primary
+    /// votes once in twice the node timeout for a replica of the same primary, so a pair may change roles and change
+    /// back in this time, and no more.
+    ///
+    /// # Panics
+    ///
+    /// If the replica has not taken over within three minutes.
+    pub fn take_over(&self, replica: usize, how: Option<&str>) {
+        /// The time after which a replica has given a hand-over up.
+        const HAND_OVER: Duration = Duration::from_secs(6);
+        let again_after = how.map_or(HAND_OVER, |_| Duration::from_secs(1));
+        let words: Vec<&str> = ["CLUSTER", "FAILOVER"].into_iter().chain(how).collect();
+        let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
+        eventually("the replica takes over", || {
+            let is_over = node.info("role").as_deref() == Some("master");
+            // The votes may be refused, and the hand-over may take too long on a busy machine.
+            if !is_over && asked.is_none_or(|asked| asked.elapsed() > again_after) {
+                asked = Some(Instant::now());
+                drop(node.try_query::<Value>(&words));
+            }
+            is_over
+        });
     }
 
     /// Whether the node knows the ids of all others, and not only their addresses.

@@ -258,8 +258,8 @@ fn nothing_is_lost_when_replicas_take_over_and_scripts_are_forgotten() {
             let ended = load.ended.load(Ordering::Relaxed);
             cluster.nodes.iter().for_each(|node| node.command(&["SCRIPT", "FLUSH"]));
             let slot = u16::try_from(primary).unwrap() * 5_462;
-            cluster.nodes[primary + 3].command(&["CLUSTER", "FAILOVER"]);
-            eventually("the replica takes over", || cluster.owner(primary + 3, slot) == Some(primary + 3));
+            cluster.take_over(primary + 3, None);
+            eventually("the replica knows it", || cluster.owner(primary + 3, slot) == Some(primary + 3));
             eventually("timers end after it", || load.ended.load(Ordering::Relaxed) > ended + 20);
         }
     });

@@ -6,6 +6,7 @@
 //! |----------|---------------------|
 //! | H3: `want_check` | `a_job_that_is_dropped_is_sent_again` |
 //! | H3: `take_check_wanted` | `a_job_that_is_dropped_is_sent_again` |
+//! | H2: a job that ran in part waits again | `a_job_that_ran_in_part_and_is_dropped_is_sent_again` |
 //! | F1: `wake_if_asleep_and`'s fence | `a_taken_batch_makes_room` |
 
 use super::{model, sleep};
@@ -41,12 +42,15 @@ impl Fire for Firing {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while chunk.take().is_some() {
+            while called < most && chunk.take().is_some() {
+                called += 1;
                 self.fired.fetch_add(1, Ordering::Relaxed);
             }
         }
+        called
     }
 
     fn batch_taken(&self, _: usize) {
@@ -113,6 +117,35 @@ fn a_job_that_is_dropped_is_sent_again() {
         firing.shard.take_check_wanted();
         in_flight.check(&engine);
         assert_eq!(jobs.lock().unwrap().len(), 1, "the check did not see that no job waits");
+        executor.join().unwrap();
+    });
+}
+
+/// An executor runs a job in part and then drops it, while the shard goes to sleep. Legal endings are those of
+/// `a_job_that_is_dropped_is_sent_again`. While the job waits for its next run, a check sends no other job.
+#[test]
+fn a_job_that_ran_in_part_and_is_dropped_is_sent_again() {
+    model("a_job_that_ran_in_part_and_is_dropped_is_sent_again", || {
+        let (dispatcher, jobs) = keeping();
+        let firing = Firing::new(&dispatcher);
+        let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
+        let mut in_flight = InFlight::default();
+        let batch = batch(2);
+        assert!(dispatch(&engine, &batch), "the executor panicked");
+        in_flight.push(batch);
+        let mut job = take_job(&jobs);
+        assert_eq!((job.run_some(1), job.is_done()), (1, false));
+        in_flight.check(&engine);
+        assert!(jobs.lock().unwrap().is_empty(), "the check took the job for one that has begun");
+        let executor = thread::spawn(move || drop(job));
+        firing.roster.enter_current_thread(0);
+        while !firing.shard.is_check_wanted() {
+            sleep(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
+        }
+        firing.shard.take_check_wanted();
+        in_flight.check(&engine);
+        take_job(&jobs).run();
+        assert_eq!(firing.fired(), 2, "a ticket was fired twice or never");
         executor.join().unwrap();
     });
 }

@@ -146,14 +146,19 @@ impl Fire for World {
         &Dispatcher::Inline
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while let Some((ticket, _)) = chunk.take() {
+            while called < most
+                && let Some((ticket, _)) = chunk.take()
+            {
+                called += 1;
                 if matches!(self.slots.control(ticket.index).claim(ticket.stamp, NOW), Claim::Won { .. }) {
                     self.fired.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
+        called
     }
 
     fn job_dropped(&self, _: usize) {}

@@ -125,9 +125,13 @@ impl Fire for World {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while let Some((ticket, _)) = chunk.take() {
+            while called < most
+                && let Some((ticket, _)) = chunk.take()
+            {
+                called += 1;
                 let claim = self.slots.control(ticket.index).claim(ticket.stamp, NOW);
                 assert!(matches!(claim, Claim::Won { .. }), "a ticket was fired whose timer was not claimed");
                 if self.fired.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
@@ -135,6 +139,7 @@ impl Fire for World {
                 }
             }
         }
+        called
     }
 
     fn job_dropped(&self, _: usize) {}

@@ -86,11 +86,14 @@ impl Fire for HeldUp {
         &self.crew.settings().dispatcher
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while chunk.take().is_some() {
+            while called < most && chunk.take().is_some() {
+                called += 1;
                 self.shared.want_sweep();
-                while self.shared.is_sweep_wanted() {
+                while called < most && self.shared.is_sweep_wanted() {
+                    called += 1;
                     thread::yield_now();
                 }
                 self.fired.fetch_add(1, Ordering::Relaxed);
@@ -98,6 +101,7 @@ impl Fire for HeldUp {
                 self.crew.close();
             }
         }
+        called
     }
 
     fn job_dropped(&self, _: usize) {}
@@ -139,12 +143,15 @@ impl Fire for Count {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while chunk.take().is_some() {
+            while called < most && chunk.take().is_some() {
+                called += 1;
                 self.fired.fetch_add(1, Ordering::Relaxed);
             }
         }
+        called
     }
 
     fn job_dropped(&self, _: usize) {}

@@ -103,6 +103,17 @@ enum Dispatch {
     Given(Dispatcher),
 }
 
+impl Dispatch {
+    /// The threads that handlers run on where the engine has none of its own: those of an executor, or else the thread
+    /// that turns the shards.
+    fn without_threads(self) -> Dispatcher {
+        match self {
+            Self::Given(executor @ Dispatcher::Executor(_)) => executor,
+            Self::OwnWorkers | Self::Given(_) => Dispatcher::Inline,
+        }
+    }
+}
+
 impl Builder {
     /// A builder with all options at their defaults.
     pub fn new() -> Self {
@@ -161,7 +172,7 @@ impl Builder {
     /// this number of handlers run at a time. The engine has a thread for each shard and one for each worker, and
     /// handlers run on any of these threads.
     ///
-    /// A shard's thread itself runs the handlers of up to 512 due timers. Waking another thread for them would take as
+    /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take as
     /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches the
     /// handlers. If a handler has not returned after one to two milliseconds, the watching thread takes over the shard.
     /// The due timers of this shard then go to the workers for a while: the next 16 times, up to 1,024 times if
@@ -329,7 +340,7 @@ impl Builder {
         let dispatcher = match self.dispatch {
             Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
             Dispatch::Given(dispatcher) if crew.settings().leaders != Leaders::Driver => dispatcher,
-            Dispatch::Given(_) => Dispatcher::Inline,
+            given @ Dispatch::Given(_) => given.without_threads(),
         };
         engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
     }
@@ -400,7 +411,7 @@ impl Builder {
     fn drive(mut self) -> Result<(DrivenShards, Settings), BuildError> {
         self.refuse_other_shards()?;
         let clock = ManualClock::new();
-        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self.dispatch = Dispatch::Given(self.dispatch.without_threads());
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
         let (crew, settings) =
@@ -410,9 +421,9 @@ impl Builder {
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
-    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; timers go to
+    /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one shard unless the builder sets another number; timers go to
     /// the first shard, unless [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of
-    /// clock, cores, workers and executor do not apply.
+    /// clock, cores, workers and rayon pool do not apply.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
-//! H2. A batch with tickets that were not taken is in `InFlight`. It is sent again if no job for it is waiting.
+//! H2. A batch with tickets that were not taken is in `InFlight`. It is sent again if no job for it is waiting. A job
+//!     that was run in part waits again.
 //!
 //! # Synchronisation
 //! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over, since the tickets
@@ -18,6 +19,7 @@
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
 
 use super::dispatcher::Dispatcher;
+use super::executor::Work;
 use crate::base::sync::{AtomicU32, Ordering, StdArc};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
@@ -28,8 +30,9 @@ pub(crate) trait Fire: Send + Sync + 'static {
     /// The threads that the handlers run on.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires the tickets of `batch` that no other worker takes.
-    fn fire(self: StdArc<Self>, batch: &Batch);
+    /// Fires tickets of `batch` that no other worker takes, until `most` handlers were called or no ticket is left.
+    /// Returns the number of handlers that were called.
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
     /// Notes that every ticket of a batch was taken: the shard may hand over more.
     fn batch_taken(&self, shard: usize);
@@ -41,7 +44,7 @@ pub(crate) trait Fire: Send + Sync + 'static {
 /// Runs `batch` on the threads that the engine's handlers run on. Returns false if the executor panicked.
 pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
     if engine.dispatcher().is_inline() {
-        batch.run(engine);
+        batch.run(engine, usize::MAX);
         return true;
     }
     BatchJob::new(batch, engine).send()
@@ -95,7 +98,7 @@ impl DueChunk {
 pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs that were sent for the batch and have neither begun nor been dropped.
+    /// The number of jobs for the batch that wait to be run: before they begin, and between two runs in part.
     waiting_jobs: AtomicU32,
 }
 
@@ -114,10 +117,12 @@ impl Batch {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires the tickets that no other worker takes.
-    fn run(&self, engine: &StdArc<dyn Fire>) {
-        StdArc::clone(engine).fire(self);
+    /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers.
+    fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
+        let called = StdArc::clone(engine).fire(self, most);
+        // Also if tickets are left here: another worker that took the last one may have missed what was taken here.
         engine.batch_taken(self.shard);
+        called
     }
 
     fn len(&self) -> usize {
@@ -139,38 +144,74 @@ impl Batch {
 pub(crate) struct BatchJob {
     batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,
-    begun: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The job is one of the batch's waiting jobs.
+    Waits,
+    /// A thread runs the job, or its run has unwound.
+    Runs,
+    /// A run has found no ticket left, or the engine's end.
+    Done,
 }
 
 impl BatchJob {
     pub(crate) fn new(batch: &StdArc<Batch>, engine: &StdArc<dyn Fire>) -> Self {
-        // Ordering: Relaxed. A count that orders nothing.
-        batch.waiting_jobs.fetch_add(1, Ordering::Relaxed);
-        Self { batch: StdArc::clone(batch), engine: StdArc::clone(engine), begun: false }
+        let (batch, engine) = (StdArc::clone(batch), StdArc::clone(engine));
+        let mut job = Self { batch, engine, stage: Stage::Runs };
+        job.begin_to_wait();
+        job
     }
 
     /// Sends the job to the threads that the engine's handlers run on. Returns false if the executor
     /// panicked.
     pub(crate) fn send(self) -> bool {
         let engine = StdArc::clone(&self.engine);
-        engine.dispatcher().send(move || self.run())
+        engine.dispatcher().send(self)
     }
 
     pub(crate) fn run(mut self) {
-        self.begun = true;
-        self.wait_no_longer();
-        self.batch.run(&self.engine);
+        self.run_some(usize::MAX);
     }
 
-    fn wait_no_longer(&self) {
-        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a check (H3).
+    fn begin_to_wait(&mut self) {
+        // Ordering: Relaxed. A count that orders nothing.
+        self.batch.waiting_jobs.fetch_add(1, Ordering::Relaxed);
+        self.stage = Stage::Waits;
+    }
+
+    fn wait_no_longer(&mut self) {
+        // Ordering: Relaxed. As in `begin_to_wait`; `job_dropped` hands the count over to a check (H3).
         self.batch.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
+        self.stage = Stage::Runs;
+    }
+}
+
+impl Work for BatchJob {
+    fn run_some(&mut self, most: usize) -> usize {
+        if self.stage != Stage::Waits {
+            return 0;
+        }
+        self.wait_no_longer();
+        let called = self.batch.run(&self.engine, most);
+        if called < most || self.batch.is_taken() {
+            self.stage = Stage::Done;
+        } else {
+            self.begin_to_wait();
+        }
+        called
+    }
+
+    fn is_done(&self) -> bool {
+        self.stage != Stage::Waits
     }
 }
 
 impl Drop for BatchJob {
     fn drop(&mut self) {
-        if !self.begun {
+        if self.stage == Stage::Waits {
             self.wait_no_longer();
             self.engine.job_dropped(self.batch.shard);
         }

@@ -1,6 +1,6 @@
 //! The choice of the threads that handlers run on.
 
-use super::executor::{Executor, Job};
+use super::executor::{Executor, Job, Work};
 use super::panics::survives;
 use super::workers::Workers;
 use crate::base::sync::StdArc;
@@ -57,20 +57,21 @@ impl Dispatcher {
         }
     }
 
-    /// Runs `job` on one of the threads, or here. Returns false if the executor panicked.
-    pub(super) fn send(&self, job: impl FnOnce() + Send + 'static) -> bool {
+    /// Runs `work` on one of the threads, or here. Returns false if the executor panicked.
+    pub(super) fn send(&self, work: impl Work + 'static) -> bool {
+        let job = Job::new(work);
         match self {
-            Self::Inline => job(),
+            Self::Inline => job.run(),
             #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
                 // A panic of the user's clock, or of the handler's drop, would abort the process
                 // if it unwound from here.
                 pool.spawn(move || {
-                    let _survived = survives(job);
+                    let _survived = survives(|| job.run());
                 });
             }
-            Self::Own(workers) => workers.execute(Job::new(job)),
-            Self::Executor(executor) => return survives(|| executor.execute(Job::new(job))),
+            Self::Own(workers) => workers.execute(job),
+            Self::Executor(executor) => return survives(|| executor.execute(job)),
         }
         true
     }

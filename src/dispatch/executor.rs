@@ -2,21 +2,61 @@
 
 use core::fmt;
 
-/// A batch of up to 512 due timers of one shard, to be run once on any thread.
+/// A batch of up to 1,024 due timers of one shard, to be run once on any thread, at once or in parts.
 ///
 /// Running a job calls the handler for each timer in turn, except for timers that were cancelled meanwhile, and for
 /// those that another job for the same batch takes: the shard sends such a job if a handler takes long. It never
-/// unwinds.
-pub struct Job(Box<dyn FnOnce() + Send>);
+/// unwinds. Until its handler is called, a timer is pending: it can be cancelled, moved or disarmed while its job waits.
+pub struct Job(Box<dyn Work>);
+
+/// The work of a job.
+pub(super) trait Work: Send {
+    /// Calls the handler for up to `most` timers. Returns their number.
+    fn run_some(&mut self, most: usize) -> usize;
+
+    /// Whether no timer is left.
+    fn is_done(&self) -> bool;
+}
 
 impl Job {
-    pub(super) fn new(run: impl FnOnce() + Send + 'static) -> Self {
-        Self(Box::new(run))
+    pub(super) fn new(work: impl Work + 'static) -> Self {
+        Self(Box::new(work))
     }
 
     /// Fires the timers.
-    pub fn run(self) {
-        (self.0)();
+    pub fn run(mut self) {
+        self.0.run_some(usize::MAX);
+    }
+
+    /// Fires up to `most` of the timers: for a thread that has room for the results of so many handlers. Returns the
+    /// number of handlers that were called. Fewer than `most` means that the job is done.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// use tourbillon::{Builder, Job};
+    ///
+    /// let jobs = Arc::new(Mutex::new(Vec::<Job>::new()));
+    /// let kept = Arc::clone(&jobs);
+    /// let mut engine = Builder::new().executor(move |job| kept.lock().unwrap().push(job)).driven(|_| {})?;
+    /// for n in 0..5 {
+    ///     engine.handle().schedule(Duration::from_millis(1), n)?;
+    /// }
+    /// engine.advance(Duration::from_secs(1));
+    /// let mut job = jobs.lock().unwrap().pop().expect("five timers are due");
+    /// assert_eq!((job.run_some(3), job.is_done()), (3, false));
+    /// assert_eq!((job.run_some(3), job.is_done()), (2, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_some(&mut self, most: usize) -> usize {
+        self.0.run_some(most)
+    }
+
+    /// Whether the job has nothing left to do: its timers were fired or cancelled, or its engine was shut down, as far
+    /// as its last run in part has seen.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
     }
 }
 
@@ -29,8 +69,9 @@ impl fmt::Debug for Job {
 /// A pool of the caller's own that runs the jobs of an engine, and so fires its timers.
 ///
 /// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run,
-/// since a handler that schedules may wait for the shard. If a job is dropped before it was run, the shard sends it
-/// again a millisecond later. The same holds if a panic of `execute` dropped the job; such a panic is counted.
+/// since a handler that schedules may wait for the shard. If a job is dropped before it is [done](Job::is_done), the
+/// shard sends it again a millisecond later. The same holds if a panic of `execute` dropped the job; such a panic is
+/// counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///

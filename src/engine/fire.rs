@@ -203,15 +203,21 @@ impl<T: Send + 'static> Fire for Core<T> {
         self.stations[shard].want_check();
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            self.fire_chunk(batch.shard(), chunk);
+            if called == most {
+                break;
+            }
+            called += self.fire_chunk(batch.shard(), chunk, most - called);
         }
+        called
     }
 }
 
 impl<T: Send + 'static> Core<T> {
-    fn fire_chunk(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
+    /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
+    fn fire_chunk(self: &StdArc<Self>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let tick = self.tick();
         let counters = &self.stations[shard].counters;
         let mut session = Session::begin(self);
@@ -221,7 +227,8 @@ impl<T: Send + 'static> Core<T> {
         let mut verdict = self.clock.true_now();
         let begin = self.clock.now();
         let mut now = begin;
-        while !self.sessions.is_stopping() {
+        let mut called = 0;
+        while called < most && !self.sessions.is_stopping() {
             let Some((ticket, is_first)) = chunk.take() else { break };
             if is_first {
                 counters.begin_chunk(chunk.handed_over());
@@ -234,11 +241,13 @@ impl<T: Send + 'static> Core<T> {
                 self.fire_scheduled(&mut session, ticket, due_at)
             };
             if ran {
+                called += 1;
                 now = self.clock.now();
                 // `now` is less than the earlier reading only if the clock stepped back.
                 verdict = verdict.min(now);
             }
         }
         counters.add_busy(now - begin);
+        called
     }
 }

@@ -30,14 +30,19 @@ impl Fire for Count {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, batch: &Batch) {
+    fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut called = 0;
         for chunk in batch.chunks() {
-            while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
+            while called < most
+                && let Some((Ticket { index, stamp, .. }, _)) = chunk.take()
+            {
+                called += 1;
                 if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
                     self.fired.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
+        called
     }
 
     fn job_dropped(&self, _: usize) {}

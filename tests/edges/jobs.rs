@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Engine, Fired, Job, ManualClock};
+use tourbillon::{Builder, Cancel, DrivenEngine, Engine, Fired, Job, ManualClock};
 
 #[test]
 fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
@@ -76,6 +76,72 @@ fn a_job_that_is_dropped_later_is_sent_again() {
 }
 
 type Jobs = Arc<Mutex<Vec<Job>>>;
+
+/// A driven engine whose executor keeps its jobs, and the numbers of the timers that fired.
+fn driven_with_jobs_kept() -> (DrivenEngine<u64>, Jobs, Log<u64>) {
+    let (jobs, log) = (Jobs::default(), Log::new());
+    let (kept, sink) = (Arc::clone(&jobs), log.clone());
+    let builder = Builder::new().executor(move |job| lock(&kept).push(job));
+    (builder.driven(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap(), jobs, log)
+}
+
+#[test]
+fn a_job_that_is_run_in_parts_fires_each_timer_once() {
+    let (mut engine, jobs, log) = driven_with_jobs_kept();
+    // Three chunks.
+    let ids: Vec<_> = (0..80).map(|n| engine.handle().schedule(MS, n).unwrap()).collect();
+    engine.advance(2 * MS);
+    assert_eq!(log.len(), 0);
+    let mut job = lock(&jobs).pop().expect("80 timers are due");
+    assert_eq!((job.run_some(0), job.is_done()), (0, false));
+    assert_eq!((job.run_some(50), job.is_done()), (50, false));
+    // A timer whose job waits is pending.
+    assert_eq!(engine.handle().cancel(ids[79]), Cancel::Cancelled(79));
+    let moved = engine.handle().reschedule(ids[78], 10 * MS).unwrap();
+    assert_eq!(engine.handle().len(), 29);
+    assert_eq!((job.run_some(20), job.is_done()), (20, false));
+    assert_eq!((job.run_some(20), job.is_done()), (8, true));
+    assert_eq!(job.run_some(20), 0);
+    assert_eq!(log.take_sorted(), (0..78).collect::<Vec<_>>());
+    engine.advance(20 * MS);
+    std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
+    assert_eq!(log.take_sorted(), [78]);
+    assert_eq!(engine.handle().cancel(moved), Cancel::Gone);
+    assert_settled(&engine.handle().stats());
+}
+
+#[test]
+fn what_is_left_of_a_job_that_is_dropped_is_sent_again() {
+    let (mut engine, jobs, log) = driven_with_jobs_kept();
+    engine.handle().schedule_batch((0..80).map(|n| (MS, n))).unwrap();
+    engine.advance(2 * MS);
+    let mut job = lock(&jobs).pop().expect("80 timers are due");
+    assert_eq!(job.run_some(33), 33);
+    // The job waits for its next run: nothing else is sent.
+    engine.advance(10 * MS);
+    engine.turn();
+    assert_eq!(lock(&jobs).len(), 0);
+    drop(job);
+    engine.advance(10 * MS);
+    let again = lock(&jobs).pop().expect("another job");
+    again.run();
+    assert_eq!(log.take_sorted(), (0..80).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_shutdown_returns_what_a_job_has_not_run() {
+    let (mut engine, jobs, log) = driven_with_jobs_kept();
+    engine.handle().schedule_batch((0..80).map(|n| (MS, n))).unwrap();
+    engine.advance(2 * MS);
+    let mut job = lock(&jobs).pop().expect("80 timers are due");
+    assert_eq!(job.run_some(33), 33);
+    let mut all: Vec<_> = engine.handle().shutdown().iter().map(|unfired| unfired.payload).collect();
+    assert_eq!(all.len(), 47);
+    assert_eq!((job.run_some(1), job.is_done()), (0, true));
+    all.extend(log.take_sorted());
+    all.sort_unstable();
+    assert_eq!(all, (0..80).collect::<Vec<_>>());
+}
 
 /// An engine on a manual clock whose executor keeps its jobs, until it is said to run them.
 fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {

@@ -38,10 +38,8 @@
  *   callbacks             it has not begun and does not         it has begun and may not      it was not pending
  *                                                               have returned; .._and_wait
  *                                                               waits for that
- *   events of one-shots,  none is polled                        never returned                its event was polled, or will
- *   also of keys                                                                              be; or it was cancelled before
- *   events of timers      none is polled, not even one that     never returned                it was not armed, and no event
- *   and tasks             waits in the queue                                                  of it waits
+ *   events                none is polled, not even one that     never returned                it was not pending, or its event
+ *                         waits for a poll                                                    was polled
  *
  * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer
  * that is due in the present turn, and whose callback has not begun, is cancelled as any other.
@@ -226,8 +224,9 @@ typedef enum tb_outcome {
     TB_CANCELLED = 1,
     // Its callback has begun and may not have returned. An engine whose events are polled never returns this.
     TB_RUNNING = 2,
-    // Nothing was pending. A one-shot has fired, or was cancelled before; on an engine whose events are polled, its
-    // event was polled or will be. A timer or a task was at rest or had ended, and no callback of it runs.
+    // Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
+    // and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another thread
+    // at this moment.
     TB_GONE = 3,
 } tb_outcome;
 
@@ -249,7 +248,7 @@ typedef enum tb_delivery {
     // On the thread of the shard, for callbacks that only wake a thread or enqueue an item. A slow callback delays its
     // whole shard.
     TB_INLINE = 1,
-    // Nowhere: each due timer becomes an event for `tb_poll`.
+    // Nowhere: each due timer becomes an event for `tb_poll`, and is pending until then.
     TB_POLLED = 2,
 } tb_delivery;
 
@@ -287,8 +286,8 @@ typedef struct tb_options {
     uint32_t shards;
     // The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     uint32_t workers;
-    // The number of timers that may be pending; by default 16,777,216. With loops, one-shots by key and periodic tasks
-    // are counted apart: as many again.
+    // The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
+    // engine, one-shots by key and periodic tasks are counted apart: as many again.
     uint32_t capacity;
     // A `tb_delivery`.
     uint32_t delivery;
@@ -328,8 +327,8 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by
-// id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
+// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger one
+// of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
 // engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
 // returned + pending.
 typedef struct tb_stats {
@@ -343,7 +342,7 @@ typedef struct tb_stats {
     uint64_t fired;
     // One-shots returned by the shutdown.
     uint64_t returned;
-    // One-shots that wait for their deadline or for a worker.
+    // One-shots that wait for their deadline, for a worker or for a poll.
     uint64_t pending;
     // Timers and periodic tasks that exist.
     uint64_t timers_alive;
@@ -355,10 +354,10 @@ typedef struct tb_stats {
     uint64_t tickets;
     // How often a shard slept and woke.
     uint64_t wakes;
-    // Chunks of due timers that no worker has begun. The number grows when workers fall behind.
+    // Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
     uint64_t queued_chunks;
     // The lateness that half of the callbacks or events do not exceed: the time from the deadline to the start of the
-    // callback, or to the queueing of the event.
+    // callback, or to the poll.
     uint64_t lateness_p50_ns;
     // The lateness that 99 of 100 do not exceed.
     uint64_t lateness_p99_ns;
@@ -407,13 +406,14 @@ enum tb_status tb_now(const struct tb_engine *engine,
 // Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
 // keyed ones included. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
 // that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
-// and tasks are at rest afterwards; their handles are still to be freed. Events that wait may be polled. A second
-// shutdown waits for the first and returns nothing. In a callback of this engine the shutdown does not wait.
+// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
+// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
+// the shutdown does not wait.
 enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
                                   tb_callback unfired,
                                   uint64_t *count);
 
-// Shuts an engine down, if it was not shut down before, and frees it. Events that were not polled are dropped. The
+// Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
 // descriptor is closed once the engine's timers are freed too. Must not be called while another thread uses the
 // engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a child
 // process nothing is freed.
@@ -471,7 +471,7 @@ enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
 
 // Cancels the one-shot of a key. `TB_CANCELLED`: the one-shot was pending, and its `user` is put into `user`.
 // Otherwise `user` gets NULL: `TB_RUNNING` if a callback of the key runs, and `TB_GONE` if the key has no one-shot, or
-// the event of its one-shot was or will be polled. A key that was scheduled again while its callback runs has a
+// the event of its one-shot was polled. A key that was scheduled again while its callback runs has a
 // pending one-shot. `outcome` and `user` may be NULL.
 enum tb_status tb_cancel_keyed(const struct tb_engine *engine,
                                const char *key,
@@ -496,7 +496,7 @@ enum tb_status tb_timer_create(const struct tb_engine *engine,
 enum tb_status tb_timer_user(const struct tb_timer *timer, void **user);
 
 // Arms a timer: it is due `delay_ns` from now or later, and never earlier. A timer that is armed gets the new deadline
-// in place of the old one. If a timer is due and was not polled, its event is withdrawn. A callback for an earlier
+// in place of the old one, also if it is due already and its event was not polled. A callback for an earlier
 // deadline may have begun; the timer is then due again once that callback has returned. Fails after a shutdown.
 enum tb_status tb_timer_arm(const struct tb_timer *timer,
                             uint64_t delay_ns);
@@ -521,7 +521,7 @@ enum tb_status tb_timer_free(struct tb_timer *timer);
 
 // Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
 // that was missed has no run of its own: the next event counts it. The same holds for instants that were not polled in
-// time. If `task` is NULL, the task goes on until the shutdown.
+// time: their event has the first one's deadline. If `task` is NULL, the task goes on until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -541,7 +541,8 @@ enum tb_status tb_task_free(struct tb_task *task);
 
 // Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
 // waiting. There may be none although the descriptor was readable. The call does not wait. Several threads may call
-// it: each event goes to one of them.
+// it: each event goes to one of them. A timer is pending until its event is polled: it can be cancelled, moved or armed
+// anew.
 enum tb_status tb_poll(const struct tb_engine *engine,
                        struct tb_event *events,
                        size_t n,

@@ -1,11 +1,11 @@
 //! The delivery of a due timer: a callback, or an event to be polled.
 
 use crate::event::{Target, tb_callback, tb_event};
-use crate::events::{Entry, Events};
+use crate::events::Events;
+use crate::outcome::tb_outcome;
 use crate::status::Failure;
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use tourbillon::TimerId;
 use tourbillon_tasks::Moment;
@@ -13,10 +13,10 @@ use tourbillon_tasks::Moment;
 /// How an engine delivers due timers.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
-    /// Calls the callback on the thread of the engine that fires.
+    /// Calls the callback on the thread that fires.
     Call,
-    /// Pushes an entry into this queue.
-    Queue(Arc<Events>),
+    /// Puts an event into the array of a poll, which runs the engine's jobs from this queue.
+    Poll(Arc<Events>),
 }
 
 impl Delivery {
@@ -31,26 +31,17 @@ impl Delivery {
     pub(crate) fn events(&self) -> Option<&Arc<Events>> {
         match self {
             Self::Call => None,
-            Self::Queue(events) => Some(events),
+            Self::Poll(events) => Some(events),
         }
     }
-}
 
-/// A queue that outlives the holder of this value. It takes no reference count: each one-shot would write to the count,
-/// from all threads.
-#[derive(Clone, Copy)]
-struct Lent(NonNull<Events>);
-
-// SAFETY: a `Lent` is a shared reference, and `Events` is `Sync`.
-unsafe impl Send for Lent {}
-
-impl Lent {
-    /// # Safety
-    ///
-    /// The engine of this queue has not been freed.
-    unsafe fn push(self, entry: Entry) {
-        // SAFETY: the engine owns the queue, and was not freed.
-        unsafe { self.0.as_ref() }.push(entry);
+    /// The outcome of a cancel, a disarm or a stop. What runs on an engine that is polled puts an event into the array of
+    /// another thread: the event was polled.
+    pub(crate) fn outcome(&self, outcome: impl Into<tb_outcome>) -> tb_outcome {
+        match (self, outcome.into()) {
+            (Self::Poll(_), tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
+            (_, outcome) => outcome,
+        }
     }
 }
 
@@ -59,22 +50,11 @@ thread_local! {
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
-/// The closure of a one-shot.
-pub(crate) fn one_shot(
-    delivery: &Delivery,
-    target: Target,
-) -> impl FnOnce(Option<&Moment>) + Send + use<> + 'static {
-    let queue = delivery.events().map(|events| Lent(NonNull::from(&**events)));
-    move |moment| match (moment, queue) {
-        (None, _) => RETURNED.set(Some(target)),
-        (Some(moment), None) => target.call(&tb_event { id: id_of(moment.id), ..target.event_of(moment) }),
-        (Some(&Moment { id, deadline, .. }), Some(queue)) => {
-            let entry = Entry::Shot { target, id: id_of(id), deadline };
-            // SAFETY: `tb_engine_free` shuts the engine down first, and the shutdown waits for timers that are being
-            // fired. On an engine that is polled no code of the program runs within that firing, so no call that frees
-            // the engine comes from there.
-            unsafe { queue.push(entry) };
-        }
+/// The closure of a one-shot whose callback is called on a thread of the engine.
+pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment>) + Send + use<> + 'static {
+    move |moment| match moment {
+        None => RETURNED.set(Some(target)),
+        Some(moment) => target.call(&tb_event { id: id_of(moment.id), ..target.event_of(moment) }),
     }
 }
 

@@ -1,36 +1,38 @@
-//! The one-shots and timers of an engine with loops: the payload is the callback and its `user` themselves.
+//! The one-shots by id and the timers of an engine that fires on the program's own threads: the payload is the callback
+//! and its `user` themselves.
 //!
-//! An engine with threads runs closures, and each one-shot allocates one. A loop that schedules and cancels a one-shot for
-//! each request would spend as much time on the allocation as on the timer. So an engine with loops has two engines on
-//! one set of shards: this one for `tb_schedule` and `tb_timer_create`, and one for keys and periodic tasks, which
-//! run closures.
+//! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
+//! closure, which would cost a loop that schedules and cancels one for each request as much as the timer. So an
+//! engine that is polled, driven or turned by loops has two engines on one set of shards: this one for `tb_schedule` and
+//! `tb_timer_create`, and the other one for the rest.
+//!
+//! An engine that calls back on its own threads has only the other one. There, a callback that waits for another
+//! callback is recognised by its engine: two callbacks of two engines could wait for each other.
 
-use crate::delivery::id_of;
-use crate::event::Target;
-use crate::options::tb_options;
+use crate::delivery::{Delivery, id_of};
+use crate::event::{Target, tb_event};
+use crate::events;
 use crate::status::Failure;
 use tourbillon::extend::{Base, Due, Payload};
-use tourbillon::{Cancel, Engine, Handle, Shards, Timer, Unfired};
+use tourbillon::{Builder, Cancel, Engine, Handle, Timer, Unfired};
 
-/// The engine for callbacks, and its shards.
+/// The engine for callbacks without closures.
 #[derive(Debug)]
 pub(crate) struct Direct {
-    shards: Shards,
     engine: Engine<Target>,
     base: Base<Target>,
 }
 
 impl Direct {
-    /// Starts the engine on the shards of loops.
-    pub(crate) fn start(shards: Shards, options: &tb_options) -> Result<Self, Failure> {
-        let (engine, base) = Base::start(options.of_an_engine(shards.engine()), call)?;
-        Ok(Self { shards, engine, base })
+    pub(crate) fn start(builder: Builder, delivery: &Delivery) -> Result<Self, Failure> {
+        let (engine, base) = match delivery {
+            Delivery::Call => Base::start(builder, call)?,
+            Delivery::Poll(_) => Base::start(builder, |due: Due<'_, Target>| events::put(event_of(due).1))?,
+        };
+        Ok(Self { engine, base })
     }
 
-    pub(crate) fn shards(&self) -> &Shards {
-        &self.shards
-    }
-
+    #[inline]
     pub(crate) fn handle(&self) -> &Handle<Target> {
         self.engine.handle()
     }
@@ -50,12 +52,16 @@ impl Direct {
     }
 }
 
-/// The handler, which runs in the turn of a loop.
 fn call(due: Due<'_, Target>) {
-    // The target of a timer is copied: its callback may free the timer.
+    let (target, event) = event_of(due);
+    target.call(&event);
+}
+
+/// The event of a due timer. The target of a timer is copied: its callback may free the timer.
+fn event_of(due: Due<'_, Target>) -> (Target, tb_event) {
     let (target, id) = match due.payload {
         Payload::Taken(target) => (target, id_of(due.id)),
         Payload::Kept(&target) => (target, 0),
     };
-    target.call(&target.event(id, due.deadline, due.lateness, 1));
+    (target, target.event(id, due.deadline, due.lateness, 1))
 }

@@ -9,18 +9,21 @@ use crate::handles::{self, Handle};
 use crate::keys::{Keys, Unkeyed};
 use crate::options::{tb_delivery, tb_options};
 use crate::status::{Failure, guard, tb_status};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-use tourbillon::Unfired;
-use tourbillon_tasks::{DrivenTasks, TaskEngine, Tasks};
+use tourbillon::{DrivenShards, Shards, Unfired};
+use tourbillon_tasks::{TaskEngine, Tasks};
 
 /// An engine: its wheels, its threads, and everything scheduled on them.
 #[derive(Debug)]
 pub struct tb_engine {
-    tasks: Tasks,
+    tasks: TaskEngine,
+    /// The engine for one-shots by id and timers, unless callbacks are called on the engine's threads.
+    direct: Option<Direct>,
     keys: Keys,
     delivery: Delivery,
-    owner: Owner,
+    turner: Turner,
 }
 
 /// The one-shots that a shutdown returns.
@@ -40,35 +43,40 @@ impl Returned {
     }
 }
 
-/// The owner of the engine, which makes it run.
+/// The turner of the engine's shards.
 #[derive(Debug)]
-enum Owner {
-    /// The engine's own threads, until this value is dropped.
-    Threads(#[expect(dead_code, reason = "only to be dropped")] TaskEngine),
+enum Turner {
+    /// The engine's own threads, which end with the shutdown.
+    Threads,
     /// `tb_engine_advance`.
-    Driven(Mutex<Driver>),
-    /// Loops of the program: see [`crate::direct`]. The other engine is for keys and tasks.
-    Loops(Direct, #[expect(dead_code, reason = "only to be dropped")] TaskEngine),
+    Driver(Mutex<DrivenShards>),
+    /// Loops of the program, which take these shards one by one.
+    Loops(Shards),
+}
+
+impl Turner {
+    /// Starts shards. The shards of threads end with the last engine on them, once the caller has dropped them.
+    fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
+        let (builder, loops) = (options.builder()?, options.loops()?);
+        if loops != 0 && is_driven {
+            return Err(Failure::new(tb_status::TB_INVALID, "a driven engine has no options.loops"));
+        }
+        if loops != 0 {
+            // The loops are taken one by one, by `tb_loop_create`.
+            let (shards, _) = builder.loops(loops)?;
+            return Ok((Self::Loops(shards.clone()), shards));
+        }
+        if is_driven {
+            let driver = builder.driven_shards()?;
+            let shards = driver.shards().clone();
+            return Ok((Self::Driver(Mutex::new(driver)), shards));
+        }
+        Ok((Self::Threads, builder.start_shards()?))
+    }
 }
 
 pub(crate) fn no_loops() -> Failure {
     Failure::new(tb_status::TB_WRONG_MODE, "the engine was made without options.loops")
-}
-
-struct Driver(DrivenTasks);
-
-/// The outcome of a cancel, a disarm or a stop.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum tb_outcome {
-    /// The one-shot, timer or task was pending: its callback has not begun and will not begin, and no event of it is
-    /// polled.
-    TB_CANCELLED = 1,
-    /// Its callback has begun and may not have returned. An engine whose events are polled never returns this.
-    TB_RUNNING = 2,
-    /// Nothing was pending. A one-shot has fired, or was cancelled before; on an engine whose events are polled, its
-    /// event was polled or will be. A timer or a task was at rest or had ended, and no callback of it runs.
-    TB_GONE = 3,
 }
 
 impl Handle for tb_engine {
@@ -76,13 +84,30 @@ impl Handle for tb_engine {
 }
 
 impl tb_engine {
-    fn new(tasks: Tasks, owner: Owner, delivery: Delivery) -> Self {
-        let keys = Keys::new(&delivery);
-        Self { tasks, keys, delivery, owner }
+    fn start(options: &tb_options, is_driven: bool) -> Result<Self, Failure> {
+        let delivery = match options.delivery()? {
+            tb_delivery::TB_POOL | tb_delivery::TB_INLINE => Delivery::Call,
+            tb_delivery::TB_POLLED => {
+                let refused = |error| Failure::new(tb_status::TB_SYSTEM, format!("no eventfd: {error}"));
+                Delivery::Poll(Arc::new(Events::new().map_err(refused)?))
+            }
+        };
+        let (turner, shards) = Turner::start(options, is_driven)?;
+        let builder = || {
+            let builder = options.of_an_engine(shards.engine());
+            match delivery.events() {
+                Some(events) => builder.executor(events.executor()),
+                None => builder,
+            }
+        };
+        let tasks = TaskEngine::start(builder())?;
+        let calls_on_its_threads = matches!((&turner, &delivery), (Turner::Threads, Delivery::Call));
+        let direct = if calls_on_its_threads { None } else { Some(Direct::start(builder(), &delivery)?) };
+        Ok(Self { tasks, direct, keys: Keys::new(&delivery), delivery, turner })
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
-        &self.tasks
+        self.tasks.handle()
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -93,22 +118,41 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// The engine for the callbacks of loops.
+    /// The engine for one-shots by id and timers; `None` if they are closures of `tasks`.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
-        match &self.owner {
-            Owner::Loops(direct, _) => Some(direct),
-            Owner::Threads(_) | Owner::Driven(_) => None,
-        }
+        self.direct.as_ref()
     }
 
-    pub(crate) fn loops(&self) -> Result<&Direct, Failure> {
-        self.direct().ok_or_else(no_loops)
+    /// The shards of loops, and the engine for the callbacks there.
+    pub(crate) fn loops(&self) -> Result<(&Shards, &Direct), Failure> {
+        match (&self.turner, &self.direct) {
+            (Turner::Loops(shards), Some(direct)) => Ok((shards, direct)),
+            _ => Err(no_loops()),
+        }
     }
 
     pub(crate) fn events(&self) -> Result<&Arc<Events>, Failure> {
         let none = || Failure::new(tb_status::TB_WRONG_MODE, "the engine was not made with TB_POLLED");
         self.delivery.events().ok_or_else(none)
+    }
+
+    /// Fills `room` with events. Returns their number.
+    pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> Result<usize, Failure> {
+        let events = self.events()?;
+        let mut filled = events.poll(room);
+        // A driven engine has no thread that hands over what was held back. While another call advances the engine, that
+        // call does.
+        while let Ok(Some(mut driver)) = self.driver() {
+            driver.turn();
+            drop(driver);
+            let more = events.poll(room.get_mut(filled..).unwrap_or_default());
+            filled += more;
+            if more == 0 {
+                break;
+            }
+        }
+        Ok(filled)
     }
 
     /// Shuts the engine down. Returns the events of the one-shots that had not fired.
@@ -119,15 +163,18 @@ impl tb_engine {
         let direct = |Unfired { id, deadline, payload }: Unfired<Target>| {
             payload.event(id_of(id), deadline, Duration::ZERO, 1)
         };
-        let mut by_id: Vec<tb_event> = self.tasks.shutdown().into_iter().filter_map(event).collect();
+        let mut by_id: Vec<tb_event> = self.tasks().shutdown().into_iter().filter_map(event).collect();
         by_id.extend(self.direct().into_iter().flat_map(Direct::shut_down).map(direct));
+        if let Some(events) = self.delivery.events() {
+            events.drop_all();
+        }
         // The engine refuses by now: a schedule by key either came before this call, or is refused.
         Returned { by_id, by_key: self.keys.close() }
     }
 
     /// The driver of a driven engine; `None` for an engine with threads. Fails if another call is advancing the engine.
-    fn driver(&self) -> Result<Option<MutexGuard<'_, Driver>>, Failure> {
-        let Owner::Driven(driver) = &self.owner else { return Ok(None) };
+    fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
+        let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         match driver.try_lock() {
             Ok(driver) => Ok(Some(driver)),
             Err(TryLockError::Poisoned(driver)) => Ok(Some(driver.into_inner())),
@@ -141,15 +188,6 @@ impl tb_engine {
 impl Drop for tb_engine {
     fn drop(&mut self) {
         drop(self.shut_down());
-        if let Some(events) = self.delivery.events() {
-            events.drop_all();
-        }
-    }
-}
-
-impl std::fmt::Debug for Driver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Driver")
     }
 }
 
@@ -162,31 +200,7 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
         let place = unsafe { handles::place(engine, "engine") }?;
         // SAFETY: the contract.
         let options = unsafe { tb_options::read(options) }?;
-        let builder = options.builder()?;
-        let delivery = match options.delivery()? {
-            tb_delivery::TB_POOL | tb_delivery::TB_INLINE => Delivery::Call,
-            tb_delivery::TB_POLLED => {
-                let refused = |error| Failure::new(tb_status::TB_SYSTEM, format!("no eventfd: {error}"));
-                Delivery::Queue(Arc::new(Events::new().map_err(refused)?))
-            }
-        };
-        let loops = options.loops()?;
-        let (tasks, owner) = if loops != 0 {
-            if is_driven {
-                return Err(Failure::new(tb_status::TB_INVALID, "a driven engine has no options.loops"));
-            }
-            // The loops are taken one by one, by `tb_loop_create`.
-            let (shards, _) = builder.loops(loops)?;
-            let engine = TaskEngine::start(options.of_an_engine(shards.engine()))?;
-            (Tasks::clone(engine.handle()), Owner::Loops(Direct::start(shards, &options)?, engine))
-        } else if is_driven {
-            let driven = DrivenTasks::start(builder)?;
-            (Tasks::clone(driven.handle()), Owner::Driven(Mutex::new(Driver(driven))))
-        } else {
-            let engine = TaskEngine::start(builder)?;
-            (Tasks::clone(engine.handle()), Owner::Threads(engine))
-        };
-        place.write(handles::give(tb_engine::new(tasks, owner, delivery)));
+        place.write(handles::give(tb_engine::start(&options, is_driven)?));
         Ok(())
     })
 }
@@ -234,7 +248,7 @@ pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64)
         let not_driven =
             || Failure::new(tb_status::TB_WRONG_MODE, "the engine runs on a clock of the system");
         let mut driver = engine.driver()?.ok_or_else(not_driven)?;
-        driver.0.advance(Duration::from_nanos(by_ns));
+        driver.advance(Duration::from_nanos(by_ns));
         Ok(())
     })
 }
@@ -251,7 +265,7 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
-        unsafe { handles::place(now_ns, "now_ns") }?.write(engine.tasks.now().as_nanos());
+        unsafe { handles::place(now_ns, "now_ns") }?.write(engine.tasks().now().as_nanos());
         Ok(())
     })
 }
@@ -259,8 +273,9 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 /// Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
 /// keyed ones included. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
 /// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
-/// and tasks are at rest afterwards; their handles are still to be freed. Events that wait may be polled. A second
-/// shutdown waits for the first and returns nothing. In a callback of this engine the shutdown does not wait.
+/// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
+/// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
+/// the shutdown does not wait.
 ///
 /// # Safety
 ///
@@ -285,7 +300,7 @@ pub unsafe extern "C" fn tb_engine_shutdown(
     })
 }
 
-/// Shuts an engine down, if it was not shut down before, and frees it. Events that were not polled are dropped. The
+/// Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
 /// descriptor is closed once the engine's timers are freed too. Must not be called while another thread uses the
 /// engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a child
 /// process nothing is freed.

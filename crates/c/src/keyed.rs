@@ -1,10 +1,11 @@
 //! One-shots by key.
 
 use crate::annotate;
-use crate::engine::{tb_engine, tb_outcome};
+use crate::engine::tb_engine;
 use crate::event::tb_callback;
 use crate::handles;
 use crate::keys::Found;
+use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn tb_reschedule_keyed(
 
 /// Cancels the one-shot of a key. `TB_CANCELLED`: the one-shot was pending, and its `user` is put into `user`.
 /// Otherwise `user` gets NULL: `TB_RUNNING` if a callback of the key runs, and `TB_GONE` if the key has no one-shot, or
-/// the event of its one-shot was or will be polled. A key that was scheduled again while its callback runs has a
+/// the event of its one-shot was polled. A key that was scheduled again while its callback runs has a
 /// pending one-shot. `outcome` and `user` may be NULL.
 ///
 /// # Safety

@@ -21,7 +21,7 @@
 
 use crate::delivery::Delivery;
 use crate::event::{Target, tb_event};
-use crate::events::Entry;
+use crate::events;
 use crate::status::{Failure, tb_status};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -224,9 +224,9 @@ impl Stripe {
                 target.call(&target.event_of(moment).with_key(&key));
                 self.end_run(&key, moment.id);
             }
-            Delivery::Queue(events) => {
+            Delivery::Poll(_) => {
                 if let Some(target) = self.take_due(&key, moment.id, false) {
-                    events.push(Entry::Keyed { target, deadline: moment.deadline, key });
+                    events::put_keyed(target.event_of(moment), key);
                 }
             }
         }

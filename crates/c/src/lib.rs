@@ -18,10 +18,10 @@
 //! ```text
 //!  options  engine  loops  timer  task  keyed  stats   the functions that C calls, each through `status::guard`
 //!     │       │       │     │      │     │      │
-//!  handles    └── direct ───┴──┬───┴── keys       the boxes that C holds; callbacks of loops, without a closure
-//!     │               delivery                     an event becomes a call, or an entry of the queue
+//!  handles    └── direct ───┴──┬───┴── keys       the boxes that C holds; callbacks without a closure
+//!     │               delivery                     an event becomes a call, or is put into the array of a poll
 //!  register ── fork      │                         in debug builds, the live handles; the number of forks
-//!                     events ── notifier           the queue that is polled, and its descriptor
+//!                     events ── notifier           the jobs that polls run, and their descriptor
 //!                        │
 //!                      event                       the event, and the callback that receives it
 //! ```
@@ -47,6 +47,7 @@ mod keys;
 mod loops;
 mod notifier;
 mod options;
+mod outcome;
 mod poll;
 mod register;
 mod shot;
@@ -62,6 +63,7 @@ pub use event::{tb_callback, tb_event};
 pub use keyed::*;
 pub use loops::*;
 pub use options::{tb_clock, tb_delivery, tb_options, tb_pinning};
+pub use outcome::tb_outcome;
 pub use poll::*;
 pub use shot::*;
 pub use stats::{tb_engine_stats, tb_stats};

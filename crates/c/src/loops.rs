@@ -11,7 +11,6 @@
 //! O2. `shard` is borrowed for the length of a turn: calls from its callbacks for the same loop are refused.
 
 use crate::delivery::id_of;
-use crate::direct::Direct;
 use crate::engine::tb_engine;
 use crate::event::tb_callback;
 use crate::handles::{self, Handle};
@@ -25,7 +24,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tourbillon::{Left, LoopShard, Timestamp};
+use tourbillon::{Left, LoopShard, Shards, Timestamp};
 
 /// The function that wakes a loop out of its poll.
 pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
@@ -63,12 +62,12 @@ fn here() -> NonZeroU64 {
 
 impl tb_loop {
     fn new(engine: &tb_engine, index: u32) -> Result<Self, Failure> {
-        let direct = engine.loops()?;
-        let index = index_of(direct, index)?;
+        let (shards, _) = engine.loops()?;
+        let index = index_of(shards, index)?;
         let refused = |error| Failure::new(tb_status::TB_SYSTEM, format!("no eventfd: {error}"));
         let notifier = Arc::new(Notifier::new().map_err(refused)?);
         let taken = || Failure::new(tb_status::TB_BUSY, format!("loop {index} was created and not freed"));
-        let mut shard = direct.shards().take_loop(index).ok_or_else(taken)?;
+        let mut shard = shards.take_loop(index).ok_or_else(taken)?;
         let signal = Arc::clone(&notifier);
         shard.wake_by(move || signal.signal());
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier })
@@ -95,8 +94,8 @@ impl fmt::Debug for tb_loop {
 }
 
 /// The number of a loop. Fails if there is no loop of that number.
-fn index_of(direct: &Direct, index: u32) -> Result<usize, Failure> {
-    let (index, count) = (index as usize, direct.shards().count());
+fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
+    let (index, count) = (index as usize, shards.count());
     if index >= count {
         let message = format!("loop {index} is not one of the {count} of options.loops");
         return Err(Failure::new(tb_status::TB_INVALID, message));
@@ -309,7 +308,7 @@ pub unsafe extern "C" fn tb_schedule_on(
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
-        let place = Place::Loop(index_of(engine.loops()?, index)?);
+        let place = Place::Loop(index_of(engine.loops()?.0, index)?);
         let id_of_shot = shot::place(engine, place, Timestamp::from_nanos(deadline_ns), (callback, user))?;
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(id, id_of_shot) };
@@ -335,8 +334,8 @@ pub unsafe extern "C" fn tb_reschedule_on(
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
         let new_id = unsafe { handles::place(new_id, "new_id") }?;
-        let direct = engine.loops()?;
-        let (index, timer) = (index_of(direct, index)?, shot::timer_to_move(id)?);
+        let (shards, direct) = engine.loops()?;
+        let (index, timer) = (index_of(shards, index)?, shot::timer_to_move(id)?);
         let moved = direct.handle().on(index).reschedule_at(timer, Timestamp::from_nanos(deadline_ns));
         new_id.write(id_of(moved.map_err(Failure::from)?));
         Ok(())

@@ -13,7 +13,7 @@ pub enum tb_delivery {
     /// On the thread of the shard, for callbacks that only wake a thread or enqueue an item. A slow callback delays its
     /// whole shard.
     TB_INLINE = 1,
-    /// Nowhere: each due timer becomes an event for `tb_poll`.
+    /// Nowhere: each due timer becomes an event for `tb_poll`, and is pending until then.
     TB_POLLED = 2,
 }
 
@@ -55,8 +55,8 @@ pub struct tb_options {
     pub shards: u32,
     /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
-    /// The number of timers that may be pending; by default 16,777,216. With loops, one-shots by key and periodic tasks
-    /// are counted apart: as many again.
+    /// The number of timers that may be pending; by default 16,777,216. With `TB_POLLED`, with loops and on a driven
+    /// engine, one-shots by key and periodic tasks are counted apart: as many again.
     pub capacity: u32,
     /// A `tb_delivery`.
     pub delivery: u32,

@@ -2,14 +2,15 @@
 
 use crate::engine::tb_engine;
 use crate::event::tb_event;
-use crate::handles;
 use crate::status::{Failure, guard, tb_status};
+use crate::{events, handles};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 /// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
 /// waiting. There may be none although the descriptor was readable. The call does not wait. Several threads may call
-/// it: each event goes to one of them.
+/// it: each event goes to one of them. A timer is pending until its event is polled: it can be cancelled, moved or armed
+/// anew.
 ///
 /// # Safety
 ///
@@ -31,7 +32,8 @@ pub unsafe extern "C" fn tb_poll(
         }
         // SAFETY: the contract.
         let room = unsafe { std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<tb_event>>(), n) };
-        place.write(engine.events()?.poll(room, engine.tasks().now()));
+        events::forget_keys();
+        place.write(engine.poll(room)?);
         Ok(())
     })
 }

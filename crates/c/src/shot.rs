@@ -1,25 +1,15 @@
 //! One-shots.
 
 use crate::annotate;
-use crate::delivery::{Delivery, id_of, one_shot, timer_of};
-use crate::engine::{tb_engine, tb_outcome};
+use crate::delivery::{id_of, one_shot, timer_of};
+use crate::engine::tb_engine;
 use crate::event::tb_callback;
 use crate::handles;
+use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
 use std::time::Duration;
 use tourbillon::{Cancel, TimerId, Timestamp};
-
-impl From<Cancel<()>> for tb_outcome {
-    fn from(outcome: Cancel<()>) -> Self {
-        match outcome {
-            Cancel::Cancelled(()) => Self::TB_CANCELLED,
-            Cancel::Gone => Self::TB_GONE,
-            // `Running`, and every outcome that a later engine may add: a caller that frees nothing is safe with each.
-            _ => Self::TB_RUNNING,
-        }
-    }
-}
 
 /// The shard of a one-shot.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +28,7 @@ pub(crate) fn place(
     deadline: Timestamp,
     (callback, user): (tb_callback, *mut c_void),
 ) -> Result<u64, Failure> {
-    let delivery = engine.delivery();
-    let target = delivery.target(callback, user)?;
+    let target = engine.delivery().target(callback, user)?;
     let timer = match (engine.direct(), place) {
         (Some(direct), Place::Here) => {
             direct.handle().schedule_at(deadline, target).map_err(|error| error.kind)
@@ -47,7 +36,7 @@ pub(crate) fn place(
         (Some(direct), Place::Loop(index)) => {
             direct.handle().on(index).schedule_at(deadline, target).map_err(|error| error.kind)
         }
-        (None, _) => engine.tasks().at_with(deadline, one_shot(delivery, target)).map_err(|error| error.kind),
+        (None, _) => engine.tasks().at_with(deadline, one_shot(target)).map_err(|error| error.kind),
     };
     Ok(id_of(timer?))
 }
@@ -151,22 +140,17 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
-        let is_polled = matches!(engine.delivery(), Delivery::Queue(_));
         let cancelled = match (timer_of(id), engine.direct()) {
             (None, _) => Cancel::Gone,
             (Some(id), Some(direct)) => direct.cancel(id, and_wait),
-            (Some(id), None) => match engine.tasks().cancel(id) {
-                Cancel::Running if and_wait => engine.tasks().cancel_and_wait(id),
-                // The event of the one-shot is on its way into the queue.
-                Cancel::Running if is_polled => Cancel::Gone,
-                outcome => outcome,
-            },
+            (Some(id), None) if and_wait => engine.tasks().cancel_and_wait(id),
+            (Some(id), None) => engine.tasks().cancel(id),
         };
         if and_wait {
             annotate::waited_for_callbacks();
         }
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(outcome, cancelled.into()) };
+        unsafe { handles::put_if_wanted(outcome, engine.delivery().outcome(cancelled)) };
         Ok(())
     })
 }

@@ -6,8 +6,8 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. With `options.loops`, a lateness is the larger one of two: that of one-shots by
-/// id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
+/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger one
+/// of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
 /// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
 /// returned + pending.
 #[repr(C)]
@@ -23,7 +23,7 @@ pub struct tb_stats {
     pub fired: u64,
     /// One-shots returned by the shutdown.
     pub returned: u64,
-    /// One-shots that wait for their deadline or for a worker.
+    /// One-shots that wait for their deadline, for a worker or for a poll.
     pub pending: u64,
     /// Timers and periodic tasks that exist.
     pub timers_alive: u64,
@@ -35,10 +35,10 @@ pub struct tb_stats {
     pub tickets: u64,
     /// How often a shard slept and woke.
     pub wakes: u64,
-    /// Chunks of due timers that no worker has begun. The number grows when workers fall behind.
+    /// Chunks of due timers that no worker and no poll has begun. The number grows when they fall behind.
     pub queued_chunks: u64,
     /// The lateness that half of the callbacks or events do not exceed: the time from the deadline to the start of the
-    /// callback, or to the queueing of the event.
+    /// callback, or to the poll.
     pub lateness_p50_ns: u64,
     /// The lateness that 99 of 100 do not exceed.
     pub lateness_p99_ns: u64,

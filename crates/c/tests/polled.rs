@@ -99,20 +99,105 @@ fn the_descriptor_is_readable_while_there_is_something_to_poll() {
 #[test]
 fn a_one_shot_is_cancelled_or_polled() {
     let driven = Driven::new(tb_delivery::TB_POLLED);
-    let (early, late) = (schedule(driven.engine, MS, 1), schedule(driven.engine, 10 * MS, 2));
+    let [first, second] = [1, 2].map(|number| schedule(driven.engine, MS, number));
+    let late = schedule(driven.engine, 10 * MS, 3);
     driven.advance(5 * MS);
-    assert_eq!(cancel(driven.engine, early), TB_GONE);
+    // The event of the second one waits.
+    assert_eq!(driven.poll(1)[0].id, first);
+    assert_eq!(cancel(driven.engine, first), TB_GONE);
+    assert_eq!(cancel(driven.engine, second), TB_CANCELLED);
+    assert_eq!(cancel(driven.engine, second), TB_GONE);
     assert_eq!(cancel(driven.engine, late), TB_CANCELLED);
     driven.advance(50 * MS);
-    let events = driven.poll(9);
-    assert_eq!(events.iter().map(|event| (event.user, event.id)).collect::<Vec<_>>(), [(user(1), early)]);
-    let status = unsafe { tb_schedule_keyed(driven.engine, c"k".as_ptr(), MS, None, user(3), null_mut()) };
-    assert_eq!(status, TB_OK);
+    assert_eq!(driven.poll(9).len(), 0);
+    assert!(!driven.is_signalled());
+}
+
+#[test]
+fn a_one_shot_whose_event_waits_is_moved() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let id = schedule(driven.engine, MS, 1);
     driven.advance(5 * MS);
-    let (mut outcome, mut old) = (TB_RUNNING, user(1));
-    assert_eq!(unsafe { tb_cancel_keyed(driven.engine, c"k".as_ptr(), &mut outcome, &mut old) }, TB_OK);
-    assert_eq!((outcome, old), (TB_GONE, null_mut()));
-    assert_eq!(driven.poll(9)[0].user, user(3));
+    let mut moved = 0;
+    assert_eq!(unsafe { tb_reschedule(driven.engine, id, 10 * MS, &mut moved) }, TB_OK);
+    assert_eq!(driven.poll(9).len(), 0);
+    driven.advance(10 * MS);
+    let events = driven.poll(9);
+    assert_eq!(
+        events.iter().map(|event| (event.id, event.deadline_ns)).collect::<Vec<_>>(),
+        [(moved, 15 * MS)]
+    );
+}
+
+#[test]
+fn a_one_shot_with_a_key_is_cancelled_moved_and_replaced_while_its_event_waits() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let schedule = |number, replaced: &mut *mut c_void| {
+        let status =
+            unsafe { tb_schedule_keyed(driven.engine, c"k".as_ptr(), MS, None, user(number), replaced) };
+        assert_eq!(status, TB_OK);
+        driven.advance(5 * MS);
+        assert!(driven.is_signalled());
+    };
+    let cancel = || {
+        let (mut outcome, mut old) = (TB_RUNNING, user(9));
+        assert_eq!(unsafe { tb_cancel_keyed(driven.engine, c"k".as_ptr(), &mut outcome, &mut old) }, TB_OK);
+        (outcome, old)
+    };
+    let mut replaced = user(9);
+    schedule(1, &mut replaced);
+    assert_eq!((replaced, cancel()), (null_mut(), (TB_CANCELLED, user(1))));
+    assert_eq!(driven.poll(9).len(), 0);
+
+    schedule(2, &mut replaced);
+    schedule(3, &mut replaced);
+    assert_eq!(replaced, user(2));
+    assert_eq!(unsafe { tb_reschedule_keyed(driven.engine, c"k".as_ptr(), MS) }, TB_OK);
+    assert_eq!(driven.poll(9).len(), 0);
+    driven.advance(5 * MS);
+    let event = driven.poll(9)[0];
+    assert_eq!(event.user, user(3));
+    // SAFETY: this thread has not polled again.
+    assert_eq!(unsafe { std::ffi::CStr::from_ptr(event.key) }, c"k");
+    assert_eq!(cancel(), (TB_GONE, null_mut()));
+}
+
+/// More events than the shards hand over at a time: the driven engine hands the rest over as polls make room.
+#[test]
+fn however_many_events_wait_all_are_polled_and_the_descriptor_is_readable_until_then() {
+    const COUNT: usize = 200_000;
+    let driven = Driven::with(&tb_options { lane_capacity: 1 << 20, ..options(tb_delivery::TB_POLLED) });
+    for number in 0..COUNT {
+        schedule(driven.engine, MS, number);
+    }
+    driven.advance(5 * MS);
+    let mut seen = vec![false; COUNT];
+    let mut polled = 0;
+    while polled < COUNT {
+        assert!(driven.is_signalled(), "{polled} were polled");
+        let events = driven.poll(777);
+        assert_eq!(events.len(), 777.min(COUNT - polled));
+        polled += events.len();
+        events.iter().for_each(|event| assert!(!std::mem::replace(&mut seen[event.user.addr()], true)));
+    }
+    assert_eq!(driven.poll(777).len(), 0);
+    assert!(!driven.is_signalled());
+}
+
+#[test]
+fn a_poll_without_room_leaves_everything_as_it_is() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    for number in 0..3 {
+        schedule(driven.engine, MS, number);
+    }
+    driven.advance(5 * MS);
+    assert_eq!(driven.poll(0).len(), 0);
+    assert!(driven.is_signalled());
+    assert_eq!(driven.poll(1).len(), 1);
+    assert_eq!(driven.poll(0).len(), 0);
+    assert!(driven.is_signalled());
+    assert_eq!(driven.poll(9).len(), 2);
+    assert!(!driven.is_signalled());
 }
 
 #[test]
@@ -187,7 +272,8 @@ fn a_task_is_one_event_for_all_its_instants() {
         let events = driven.poll(9);
         assert_eq!(
             events.iter().map(|e| (e.user, e.count, e.deadline_ns)).collect::<Vec<_>>(),
-            [(user(7), 3, 30 * MS)]
+            [(user(7), 3, 10 * MS)],
+            "the first of the three instants"
         );
         driven.advance(20 * MS);
         assert_eq!(driven.poll(9)[0].count, 2);
@@ -209,16 +295,23 @@ fn a_task_is_one_event_for_all_its_instants() {
 }
 
 #[test]
-fn events_that_wait_may_be_polled_after_a_shutdown() {
+fn a_shutdown_returns_the_one_shots_whose_events_wait() {
     let driven = Driven::new(tb_delivery::TB_POLLED);
     let timer = Timer::new(driven.engine, 1);
     timer.arm(MS);
-    schedule(driven.engine, MS, 2);
+    for number in [2, 3] {
+        schedule(driven.engine, MS, number);
+    }
+    unsafe { tb_schedule_keyed(driven.engine, c"k".as_ptr(), MS, None, user(4), null_mut()) };
     driven.advance(5 * MS);
+    // One event is polled, so that a job is begun.
+    let first = driven.poll(1)[0].user;
     let mut count = 99;
     assert_eq!(unsafe { tb_engine_shutdown(driven.engine, None, &mut count) }, TB_OK);
-    assert_eq!(count, 0);
-    assert_eq!(driven.poll(9).len(), 2);
+    let timers = u64::from(first == user(1));
+    assert_eq!(count, 2 + timers, "{first:?} was polled");
+    assert!(!driven.is_signalled());
+    assert_eq!(driven.poll(9).len(), 0);
     // An engine may also be freed while events wait, and before its timer.
     let other = Driven::new(tb_delivery::TB_POLLED);
     let its_timer = Timer::new(other.engine, 1);

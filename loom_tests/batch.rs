@@ -96,8 +96,8 @@ fn two_workers_take_each_ticket_once() {
     });
 }
 
-/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check is wanted; (b)
-/// the shard is woken. Either way the check finds that no job waits. A lost wake is a deadlock, which loom reports.
+/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check is wanted;
+/// (b) the shard is woken. Either way the check finds that no job waits. A lost wake is a deadlock, which loom reports.
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {

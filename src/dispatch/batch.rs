@@ -50,8 +50,8 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
     BatchJob::new(batch, engine).send()
 }
 
-/// The maximum number of chunks in one batch: 1,024 tickets. The leader of a shard runs one batch of a turn itself. With
-/// more timers in one turn, a second thread is worth its wake-up.
+/// The maximum number of chunks in one batch: 1,024 tickets. The leader of a shard runs one batch of a turn itself.
+/// With more timers in one turn, a second thread is worth its wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
 /// A chunk, and the progress of its workers.
@@ -151,7 +151,7 @@ pub(crate) struct BatchJob {
 enum Stage {
     /// The job is one of the batch's waiting jobs.
     Waits,
-    /// A thread runs the job, or its run has unwound.
+    /// A thread runs the job, or its last run has unwound.
     Runs,
     /// A run has found no ticket left, or the engine's end.
     Done,
@@ -191,10 +191,11 @@ impl BatchJob {
 
 impl Work for BatchJob {
     fn run_some(&mut self, most: usize) -> usize {
-        if self.stage != Stage::Waits {
-            return 0;
+        match self.stage {
+            Stage::Waits => self.wait_no_longer(),
+            Stage::Runs => {}
+            Stage::Done => return 0,
         }
-        self.wait_no_longer();
         let called = self.batch.run(&self.engine, most);
         if called < most || self.batch.is_taken() {
             self.stage = Stage::Done;
@@ -205,16 +206,18 @@ impl Work for BatchJob {
     }
 
     fn is_done(&self) -> bool {
-        self.stage != Stage::Waits
+        self.stage == Stage::Done
     }
 }
 
 impl Drop for BatchJob {
     fn drop(&mut self) {
-        if self.stage == Stage::Waits {
-            self.wait_no_longer();
-            self.engine.job_dropped(self.batch.shard);
+        match self.stage {
+            Stage::Waits => self.wait_no_longer(),
+            Stage::Runs => {}
+            Stage::Done => return,
         }
+        self.engine.job_dropped(self.batch.shard);
     }
 }
 

@@ -142,7 +142,8 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Drops the jobs that are left when the workers are closed. They fire nothing any more and keep their engines alive.
+    /// Drops the jobs that are left when the workers are closed. They fire nothing any more and keep their engines
+    /// alive.
     pub(crate) fn drop_jobs(&self) {
         while let Some(job) = self.jobs.pop() {
             let _survived = survives(|| drop(job));

@@ -1,11 +1,15 @@
 //! Slow handlers, blocked workers, executors that drop jobs, and shards that were held up: no timer is lost.
 
 use crate::support::{Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, payloads, wait_until};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, DrivenEngine, Engine, Fired, Job, ManualClock};
+use tourbillon::{
+    Builder, Cancel, Clock, DrivenEngine, Engine, Fired, Job, ManualClock, SystemClock, Timestamp,
+};
 
 #[test]
 fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
@@ -126,6 +130,44 @@ fn what_is_left_of_a_job_that_is_dropped_is_sent_again() {
     let again = lock(&jobs).pop().expect("another job");
     again.run();
     assert_eq!(log.take_sorted(), (0..80).collect::<Vec<_>>());
+}
+
+thread_local! {
+    /// Whether the clock panics on this thread.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+struct PanickingClock(SystemClock);
+
+impl Clock for PanickingClock {
+    fn now(&self) -> Timestamp {
+        assert!(!PANICS.get(), "the clock panics");
+        self.0.now()
+    }
+}
+
+#[test]
+fn a_timer_whose_job_unwinds_before_its_handler_is_called_is_sent_again() {
+    let (jobs, queue) = mpsc::channel::<Job>();
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = Builder::new()
+        .shards(1)
+        .clock(PanickingClock(SystemClock::new()))
+        .executor(move |job| jobs.send(job).unwrap())
+        .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
+    let mut job = queue.recv_timeout(PATIENCE).unwrap();
+    PANICS.set(true);
+    let run = catch_unwind(AssertUnwindSafe(|| job.run_some(1)));
+    PANICS.set(false);
+    assert!(run.is_err() && !job.is_done());
+    // Long enough for the shard to be asleep: nothing but the job's drop wakes it.
+    thread::sleep(20 * MS);
+    drop(job);
+    queue.recv_timeout(PATIENCE).unwrap().run();
+    assert_eq!(log.take_sorted(), [7]);
 }
 
 #[test]

@@ -46,9 +46,10 @@
  *
  * So a one-shot ends in exactly one way: TB_CANCELLED, its callback or its event, or its return by tb_engine_shutdown;
  * then its `user` is the caller's again. After tb_timer_arm, tb_timer_disarm, tb_timer_free, tb_task_stop or
- * tb_task_free has returned, no event of an earlier arming is polled: the memory behind `user` may be freed. Events
- * that tb_poll has put into an array before belong to the caller: a program that frees memory while it goes through the
- * array must make sure that no later event of the same array refers to that memory.
+ * tb_task_free has returned, no later poll has an event of an earlier arming. If no other thread polls, the memory
+ * behind `user` may be freed; a poll of another thread that has not returned yet may have taken the event (TB_GONE).
+ * Events that tb_poll has put into an array before belong to the caller: a program that frees memory while it goes
+ * through the array must make sure that no later event of the same array refers to that memory.
  *
  * THREADS
  *
@@ -225,8 +226,8 @@ typedef enum tb_outcome {
     // Its callback has begun and may not have returned. An engine whose events are polled never returns this.
     TB_RUNNING = 2,
     // Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
-    // and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another thread
-    // at this moment.
+    // and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another
+    // thread at this moment.
     TB_GONE = 3,
 } tb_outcome;
 
@@ -280,7 +281,7 @@ typedef struct tb_options {
     // The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     uint64_t tick_ns;
     // The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    // default 65,536.
+    // default 65,536. Counted apart where `capacity` is.
     uint64_t lane_capacity;
     // The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     uint32_t shards;
@@ -317,8 +318,8 @@ typedef struct tb_event {
     uint64_t deadline_ns;
     // The time from the deadline to the start of the callback, or to the poll.
     uint64_t lateness_ns;
-    // The number of instants of a periodic task that this event stands for: more than 1 if instants were missed, or
-    // were not polled in time. 1 for everything else.
+    // The number of instants of a periodic task that this event stands for, from `deadline_ns` on: more than 1 if
+    // instants were missed, or were not polled in time. 1 for everything else.
     uint64_t count;
     // The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     // call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
@@ -327,10 +328,10 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger one
-// of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
-// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
-// returned + pending.
+// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger
+// one of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
+// read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
+// scheduled = cancelled + fired + returned + pending.
 typedef struct tb_stats {
     // `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     size_t size;
@@ -408,15 +409,15 @@ enum tb_status tb_now(const struct tb_engine *engine,
 // that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
 // and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
 // events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
-// the shutdown does not wait.
+// the shutdown does not wait, and a second shutdown may return a part.
 enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
                                   tb_callback unfired,
                                   uint64_t *count);
 
 // Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
-// descriptor is closed once the engine's timers are freed too. Must not be called while another thread uses the
-// engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a child
-// process nothing is freed.
+// descriptor is closed once the engine's timers and tasks are freed too. Must not be called while another thread uses
+// the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a
+// child process nothing is freed.
 enum tb_status tb_engine_free(struct tb_engine *engine);
 
 // Schedules a one-shot: `callback` is called with `user` once, `delay_ns` from now or later, and never earlier. A
@@ -520,8 +521,9 @@ enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
 enum tb_status tb_timer_free(struct tb_timer *timer);
 
 // Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
-// that was missed has no run of its own: the next event counts it. The same holds for instants that were not polled in
-// time: their event has the first one's deadline. If `task` is NULL, the task goes on until the shutdown.
+// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own:
+// the next event counts it, and has the deadline of the first one that it counts. If `task` is NULL, the task goes on
+// until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -540,9 +542,12 @@ enum tb_status tb_task_stop_and_wait(const struct tb_task *task,
 enum tb_status tb_task_free(struct tb_task *task);
 
 // Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
-// waiting. There may be none although the descriptor was readable. The call does not wait. Several threads may call
-// it: each event goes to one of them. A timer is pending until its event is polled: it can be cancelled, moved or armed
-// anew.
+// waiting at that moment. There may be none although the descriptor was readable. The call does not wait for events.
+// Several threads may call it: each event goes to one of them. A timer is pending until its event is polled: it can be
+// cancelled, moved or armed anew.
+//
+// An engine holds due timers back while a shard has found timers due in 128 ticks since the last poll. They follow as
+// soon as a poll has made room, and make the descriptor readable.
 enum tb_status tb_poll(const struct tb_engine *engine,
                        struct tb_event *events,
                        size_t n,

@@ -3,14 +3,14 @@
 use crate::annotate;
 use crate::delivery::{Delivery, id_of, returned};
 use crate::direct::Direct;
-use crate::event::{Target, tb_callback, tb_event};
+use crate::event::{Target, is_in_callback, tb_callback, tb_event};
 use crate::events::Events;
 use crate::handles::{self, Handle};
 use crate::keys::{Keys, Unkeyed};
 use crate::options::{tb_delivery, tb_options};
 use crate::status::{Failure, guard, tb_status};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use tourbillon::{DrivenShards, Shards, Unfired};
 use tourbillon_tasks::{TaskEngine, Tasks};
@@ -24,6 +24,8 @@ pub struct tb_engine {
     keys: Keys,
     delivery: Delivery,
     turner: Turner,
+    /// Held during a shutdown.
+    shutdown: Mutex<()>,
 }
 
 /// The one-shots that a shutdown returns.
@@ -103,7 +105,8 @@ impl tb_engine {
         let tasks = TaskEngine::start(builder())?;
         let calls_on_its_threads = matches!((&turner, &delivery), (Turner::Threads, Delivery::Call));
         let direct = if calls_on_its_threads { None } else { Some(Direct::start(builder(), &delivery)?) };
-        Ok(Self { tasks, direct, keys: Keys::new(&delivery), delivery, turner })
+        let (keys, shutdown) = (Keys::new(&delivery), Mutex::default());
+        Ok(Self { tasks, direct, keys, delivery, turner, shutdown })
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -139,16 +142,13 @@ impl tb_engine {
 
     /// Fills `room` with events. Returns their number.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> Result<usize, Failure> {
-        let events = self.events()?;
-        let mut filled = events.poll(room);
-        // A driven engine has no thread that hands over what was held back. While another call advances the engine, that
-        // call does.
-        while let Ok(Some(mut driver)) = self.driver() {
+        let (events, mut filled) = (self.events()?, 0);
+        loop {
+            filled += events.poll(room.get_mut(filled..).unwrap_or_default());
+            // A driven engine has no thread that hands over what was held back.
+            let Some(mut driver) = self.driver()? else { break };
             driver.turn();
-            drop(driver);
-            let more = events.poll(room.get_mut(filled..).unwrap_or_default());
-            filled += more;
-            if more == 0 {
+            if filled == room.len() || events.is_empty() {
                 break;
             }
         }
@@ -157,6 +157,10 @@ impl tb_engine {
 
     /// Shuts the engine down. Returns the events of the one-shots that had not fired.
     fn shut_down(&self) -> Returned {
+        // A second shutdown waits for the first, and not in a callback, for which the first one may wait.
+        let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
+        // While a driven engine is advanced, its shards may hand over further jobs.
+        let _driver = if self.delivery.events().is_some() { self.driver().ok().flatten() } else { None };
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
         };
@@ -166,15 +170,19 @@ impl tb_engine {
         let mut by_id: Vec<tb_event> = self.tasks().shutdown().into_iter().filter_map(event).collect();
         by_id.extend(self.direct().into_iter().flat_map(Direct::shut_down).map(direct));
         if let Some(events) = self.delivery.events() {
-            events.drop_all();
+            events.close();
         }
         // The engine refuses by now: a schedule by key either came before this call, or is refused.
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// The driver of a driven engine; `None` for an engine with threads. Fails if another call is advancing the engine.
+    /// The driver of a driven engine; `None` for any other engine. Fails if another call is advancing the engine, which
+    /// may be the caller's own; waits for that call if no callback can be the caller.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
+        if self.delivery.events().is_some() {
+            return Ok(Some(driver.lock().unwrap_or_else(PoisonError::into_inner)));
+        }
         match driver.try_lock() {
             Ok(driver) => Ok(Some(driver)),
             Err(TryLockError::Poisoned(driver)) => Ok(Some(driver.into_inner())),
@@ -275,7 +283,7 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 /// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
 /// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
 /// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
-/// the shutdown does not wait.
+/// the shutdown does not wait, and a second shutdown may return a part.
 ///
 /// # Safety
 ///
@@ -301,9 +309,9 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 }
 
 /// Shuts an engine down, if it was not shut down before, and frees it. One-shots that had not fired are dropped. The
-/// descriptor is closed once the engine's timers are freed too. Must not be called while another thread uses the
-/// engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a child
-/// process nothing is freed.
+/// descriptor is closed once the engine's timers and tasks are freed too. Must not be called while another thread uses
+/// the engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a
+/// child process nothing is freed.
 ///
 /// # Safety
 ///

@@ -1,6 +1,7 @@
 //! The event of a due timer, and the callback that receives it.
 
 use crate::annotate;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::time::Duration;
@@ -27,8 +28,8 @@ pub struct tb_event {
     pub deadline_ns: u64,
     /// The time from the deadline to the start of the callback, or to the poll.
     pub lateness_ns: u64,
-    /// The number of instants of a periodic task that this event stands for: more than 1 if instants were missed, or
-    /// were not polled in time. 1 for everything else.
+    /// The number of instants of a periodic task that this event stands for, from `deadline_ns` on: more than 1 if
+    /// instants were missed, or were not polled in time. 1 for everything else.
     pub count: u64,
     /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
     /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
@@ -64,11 +65,24 @@ impl Target {
     pub(crate) fn call(self, event: &tb_event) {
         if let Some(callback) = self.callback {
             annotate::arrived(self.user);
+            let depth = CALLBACKS.get();
+            CALLBACKS.set(depth + 1);
             // SAFETY: the contract: the pointer is a callback, and the event lives as long as the call.
             unsafe { callback(self.user, event) };
+            CALLBACKS.set(depth);
             annotate::callback_returned();
         }
     }
+}
+
+thread_local! {
+    /// The number of callbacks that this thread is in, of any engine.
+    static CALLBACKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread is in a callback.
+pub(crate) fn is_in_callback() -> bool {
+    CALLBACKS.get() > 0
 }
 
 impl tb_event {

@@ -1,9 +1,9 @@
 //! The events that `tb_poll` takes.
 //!
 //! A poll is the worker of a polled engine: an engine of the program's own executor. The shards hand batches of due
-//! timers over as jobs, which wait here. A poll runs them as far as the caller's array has room, and the handler of each
-//! timer puts an event into the array. So a timer whose event waits is pending like any other: the engine decides, when
-//! its handler is to be called, whether it was cancelled, moved or disarmed meanwhile.
+//! timers over as jobs, which wait here. A poll runs them as far as the caller's array has room, and the handler of
+//! each timer puts an event into the array. So a timer whose event waits is pending like any other: the engine decides,
+//! when its handler is to be called, whether it was cancelled, moved or disarmed meanwhile.
 //!
 //! # Invariants
 //! V1. Each job of the engine is in `jobs`, in `begun`, or in the hands of one poll.
@@ -11,17 +11,17 @@
 //!     job calls no more handlers than there is room for events, and a handler puts at most one event.
 //!
 //! # Races and their legal endings
-//! - cancel x poll: the engine decides. (a) The one-shot is cancelled. (b) Its handler has begun on the polling thread: the
-//!   event was polled, and the cancel returns `TB_GONE`. The same holds for a disarm, and for the stop of a task.
+//! - cancel x poll: the engine decides. (a) The one-shot is cancelled. (b) Its handler has begun on the polling thread:
+//!   the event was polled, and the cancel returns `TB_GONE`. The same holds for a disarm, and for the stop of a task.
 //! - poll x poll: each takes jobs of its own. A poll that fills its array in the middle of a job puts the job into
 //!   `begun` and signals. Another poll that found nothing meanwhile may have cleared the descriptor.
-//! - shutdown x poll: a job that runs stops at the next timer, and the shutdown returns the timers that are left. Jobs
-//!   that are run later find nothing.
+//! - shutdown x poll: a job that runs stops at the next timer, and the shutdown returns the timers that are left. Then
+//!   the jobs that wait are dropped, and so is a job that a poll would put back.
 //!
 //! # Progress and cost
 //! A push is lock-free, O(1). A poll takes a lock for each job that it begins or goes on with, which no shard takes.
-//! While jobs wait, their shard looks at them once a millisecond. While 128 jobs of a shard wait, the shard holds further
-//! due timers back until a poll makes room.
+//! While jobs wait, their shard looks at them once a millisecond. While 128 jobs of a shard wait, the shard holds
+//! further due timers back until a poll makes room.
 
 use crate::annotate;
 use crate::event::tb_event;
@@ -31,6 +31,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,9 +40,16 @@ use tourbillon::{Executor, Job};
 /// The jobs of a polled engine, which wait for a poll.
 pub(crate) struct Events {
     jobs: SegQueue<Job>,
-    /// The jobs that polls have run in part.
-    begun: Mutex<Vec<Job>>,
+    begun: Mutex<Begun>,
     notifier: Notifier,
+}
+
+/// The jobs that polls have run in part.
+#[derive(Debug, Default)]
+struct Begun {
+    jobs: Vec<Job>,
+    /// Whether the engine was shut down: no job is put back any more.
+    is_closed: bool,
 }
 
 impl Events {
@@ -65,8 +73,7 @@ impl Events {
             let Some(mut job) = self.take_job() else { break };
             job.run_some(room.left());
             if !job.is_done() {
-                self.begun().push(job);
-                self.notifier.signal();
+                self.put_back(job);
             }
         }
         if self.is_empty() {
@@ -75,9 +82,10 @@ impl Events {
         room.filled()
     }
 
-    /// Drops all jobs, of an engine that was shut down. A job refers to its engine, and the engine's executor refers
-    /// back: the cycle must not keep both for ever.
-    pub(crate) fn drop_all(&self) {
+    /// Drops all jobs, of an engine that was shut down and pushes no others. A job refers to its engine, and the
+    /// engine's executor refers back: the cycle must not keep both for ever.
+    pub(crate) fn close(&self) {
+        self.begun().is_closed = true;
         while self.take_job().is_some() {}
         self.notifier.clear(|| self.is_empty());
     }
@@ -86,17 +94,27 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// The next job: one that was run in part comes before those that were not, since its timers were due earlier.
+    /// The next job: one that was run in part comes before those that were not.
     fn take_job(&self) -> Option<Job> {
-        let begun = self.begun().pop();
+        let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())
     }
 
-    fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.begun().is_empty()
+    fn put_back(&self, job: Job) {
+        let mut begun = self.begun();
+        if !begun.is_closed {
+            begun.jobs.push(job);
+            drop(begun);
+            self.notifier.signal();
+        }
     }
 
-    fn begun(&self) -> MutexGuard<'_, Vec<Job>> {
+    /// Whether no job waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.begun().jobs.is_empty()
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Begun> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,13 +145,17 @@ thread_local! {
 
 /// An array that is open for the events of jobs, on this thread, until this value is dropped.
 struct Opened<'a> {
-    array: &'a mut [MaybeUninit<tb_event>],
+    length: usize,
+    /// The room of the thread before.
+    before: Room,
+    array: PhantomData<&'a mut [MaybeUninit<tb_event>]>,
 }
 
 impl<'a> Opened<'a> {
     fn open(array: &'a mut [MaybeUninit<tb_event>]) -> Self {
-        ROOM.set(Room { next: array.as_mut_ptr().cast(), left: array.len() });
-        Self { array }
+        let length = array.len();
+        let before = ROOM.replace(Room { next: array.as_mut_ptr().cast(), left: length });
+        Self { length, before, array: PhantomData }
     }
 
     fn left(&self) -> usize {
@@ -141,13 +163,13 @@ impl<'a> Opened<'a> {
     }
 
     fn filled(&self) -> usize {
-        self.array.len() - self.left()
+        self.length - self.left()
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        ROOM.set(Room::NONE);
+        ROOM.set(self.before);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The loops of a program that turn an engine's shards.
 //!
 //! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and
-//! each call compares the number of the calling thread with the owner's, which is a load from the thread's local storage.
-//! A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go to the
-//! loop of the first one.
+//! each call compares the number of the calling thread with the owner's, which is a load from the thread's local
+//! storage. A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go
+//! to the loop of the first one.
 //!
 //! # Invariants
 //! O1. Only the thread whose number is `owner` touches `shard`; the call that frees the loop does so when no other call

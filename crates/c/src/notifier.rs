@@ -1,8 +1,8 @@
 //! The descriptor that is readable while events wait.
 //!
-//! An `eventfd`. A write for each entry of the queue, a job of `events`, would cost a system call each. So only the first
-//! push into a queue that a poll had found empty signals the descriptor, and a poll that empties the queue clears the
-//! descriptor. A poll that runs a job in part puts the job back, which is a push, too.
+//! An `eventfd`. A write for each entry of the queue, a job of `events`, would cost a system call each. So only the
+//! first push into a queue that a poll had found empty signals the descriptor, and a poll that empties the queue clears
+//! the descriptor. A poll that runs a job in part puts the job back, which is a push, too.
 //!
 //! # Steps
 //! ```text
@@ -21,11 +21,11 @@
 //!   (b) s1 is after c2: s1 finds the flag unset, and the signal writes after c1, so c1 does not consume that write.
 //! - clear x clear: the c1 of one clear may consume the write for an entry that was pushed after the c2 of the other.
 //!   The c3 of the first clear still follows, finds the entry and signals.
-//! - signal x acknowledge, with which a loop's turn begins: a1 reads the descriptor if the flag is set; a2 unsets the flag
-//!   if the read found a write; then the turn looks at its words, which take the place of the queue. (a) s1 is before a2:
-//!   a2 reads the flag that s1 wrote, so the look sees the lowered word. (b) s1 is after a2: the signal writes. (c) a1 is
-//!   between s1 and s2: it finds nothing, the flag stays, and the turn after the write reads again. If the flag were
-//!   unset, no turn would read, and the descriptor would stay readable.
+//! - signal x acknowledge, with which a loop's turn begins: a1 reads the descriptor if the flag is set; a2 unsets the
+//!   flag if the read found a write; then the turn looks at its words, which take the place of the queue. (a) s1 is
+//!   before a2: a2 reads the flag that s1 wrote, so the look sees the lowered word. (b) s1 is after a2: the signal
+//!   writes. (c) a1 is between s1 and s2: it finds nothing, the flag stays, and the turn after the write reads again.
+//!   If the flag were unset, no turn would read, and the descriptor would stay readable.
 //! - a poll puts an entry back x clear by another poll, which found the queue empty meanwhile: as signal x clear.
 //! - a write at s2 after the entry was polled: the descriptor is readable once although nothing waits. The next poll
 //!   finds the queue empty and clears the descriptor. A poll may thus find nothing, but no entry stays without a
@@ -79,8 +79,8 @@ impl Notifier {
     /// Clears the descriptor if it was signalled: for a reader that looks at its work afterwards, which takes the place
     /// of c3. Costs a load if it was not.
     ///
-    /// A read that finds nothing comes before the write of a signal. The flag stays set then, so that the turn after the
-    /// poll that sees the write reads again.
+    /// A read that finds nothing comes before the write of a signal. The flag stays set then, so that the turn after
+    /// the poll that sees the write reads again.
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
         if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {

@@ -49,7 +49,7 @@ pub struct tb_options {
     /// The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     pub tick_ns: u64,
     /// The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
-    /// default 65,536.
+    /// default 65,536. Counted apart where `capacity` is.
     pub lane_capacity: u64,
     /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,

@@ -13,8 +13,8 @@ pub enum tb_outcome {
     /// Its callback has begun and may not have returned. An engine whose events are polled never returns this.
     TB_RUNNING = 2,
     /// Nothing was pending. A one-shot has fired, or was cancelled before. A timer or a task was at rest or had ended,
-    /// and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another thread
-    /// at this moment.
+    /// and no callback of it runs. On an engine whose events are polled: the event was polled, perhaps by another
+    /// thread at this moment.
     TB_GONE = 3,
 }
 

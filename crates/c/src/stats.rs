@@ -6,10 +6,10 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger one
-/// of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are read one after the other while the
-/// engine runs, so they may differ by the events in between. At rest they are exact: scheduled = cancelled + fired +
-/// returned + pending.
+/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger
+/// one of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
+/// read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
+/// scheduled = cancelled + fired + returned + pending.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {

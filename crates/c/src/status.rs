@@ -129,8 +129,8 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C. A failure leaves its message, and a panic ends here. All that a failure needs is elsewhere: a call
-/// that succeeds has a small frame.
+/// Runs a call from C. A failure leaves its message, and a panic ends here. All that a failure needs is elsewhere: a
+/// call that succeeds has a small frame.
 #[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
     match catch_unwind(AssertUnwindSafe(call)) {

@@ -3,13 +3,14 @@
 use crate::annotate;
 use crate::delivery::Delivery;
 use crate::engine::tb_engine;
-use crate::event::{Target, tb_callback};
+use crate::event::{Target, nanos, tb_callback, tb_event};
 use crate::events;
 use crate::handles::{self, Handle};
 use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
 use std::time::Duration;
+use tourbillon::Timestamp;
 use tourbillon_tasks::{Repeat, Run, Task};
 
 /// A periodic task.
@@ -26,15 +27,15 @@ impl Handle for tb_task {
 impl tb_task {
     fn start(engine: &tb_engine, period: Duration, target: Target) -> Result<Self, Failure> {
         let (tasks, plan) = (engine.tasks(), Repeat::every(period));
-        let event = move |run: &Run| target.event(0, run.scheduled, run.lateness, instants(run));
+        let mut instants = Instants { period: nanos(period).max(1), next: None };
         let delivery = engine.delivery().clone();
         let task = match &delivery {
             Delivery::Call => {
-                let call = move |run: &Run| target.call(&event(run));
+                let call = move |run: &Run| target.call(&instants.event(target, run));
                 tasks.repeat(plan, call).map_err(|error| error.kind)?
             }
             Delivery::Poll(_) => {
-                let put = move |run: &Run| events::put(event(run));
+                let put = move |run: &Run| events::put(instants.event(target, run));
                 tasks.repeat(plan, put).map_err(|error| error.kind)?
             }
         };
@@ -42,17 +43,36 @@ impl tb_task {
     }
 
     fn stop(&self, and_wait: bool) -> tb_outcome {
+        let and_wait = and_wait && self.delivery.has_callbacks();
         self.delivery.outcome(if and_wait { self.task.stop_and_wait() } else { self.task.stop() })
     }
 }
 
-fn instants(run: &Run) -> u64 {
-    run.missed.saturating_add(1)
+/// The instants of a task, each of which one event counts.
+struct Instants {
+    /// Nanoseconds.
+    period: u64,
+    /// The instant after those that were counted, in nanoseconds; `None` before the first run.
+    next: Option<u64>,
+}
+
+impl Instants {
+    /// The event for the instants up to a run. An instant that came while the run before it lasted has no run: it is
+    /// counted here, like those that the run missed.
+    fn event(&mut self, target: Target, run: &Run) -> tb_event {
+        let scheduled = run.scheduled.as_nanos();
+        let first = self.next.unwrap_or(scheduled).min(scheduled);
+        let count = ((scheduled - first) / self.period).saturating_add(run.missed).saturating_add(1);
+        self.next = Some(first.saturating_add(count.saturating_mul(self.period)));
+        let lateness = run.lateness + Duration::from_nanos(scheduled - first);
+        target.event(0, Timestamp::from_nanos(first), lateness, count)
+    }
 }
 
 /// Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
-/// that was missed has no run of its own: the next event counts it. The same holds for instants that were not polled in
-/// time: their event has the first one's deadline. If `task` is NULL, the task goes on until the shutdown.
+/// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own:
+/// the next event counts it, and has the deadline of the first one that it counts. If `task` is NULL, the task goes on
+/// until the shutdown.
 ///
 /// # Safety
 ///

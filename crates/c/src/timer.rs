@@ -77,6 +77,7 @@ impl tb_timer {
 
     #[inline]
     fn disarm(&self, and_wait: bool) -> tb_outcome {
+        let and_wait = and_wait && self.delivery.has_callbacks();
         let outcome = match &self.kind {
             Kind::Direct(timer) if and_wait => timer.disarm_and_wait(),
             Kind::Direct(timer) => timer.disarm(),

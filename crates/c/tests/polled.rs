@@ -185,6 +185,20 @@ fn however_many_events_wait_all_are_polled_and_the_descriptor_is_readable_until_
 }
 
 #[test]
+fn events_behind_many_that_were_cancelled_while_they_waited_are_polled_at_once() {
+    const CANCELLED: usize = 300_000;
+    let driven = Driven::with(&tb_options { lane_capacity: 1 << 20, ..options(tb_delivery::TB_POLLED) });
+    let ids: Vec<u64> = (0..CANCELLED + 100).map(|number| schedule(driven.engine, MS, number)).collect();
+    driven.advance(5 * MS);
+    ids[..CANCELLED].iter().for_each(|&id| assert_eq!(cancel(driven.engine, id), TB_CANCELLED));
+    assert!(driven.is_signalled());
+    let mut polled: Vec<usize> = driven.poll(1_000).iter().map(|event| event.user.addr()).collect();
+    polled.sort_unstable();
+    assert_eq!(polled, (CANCELLED..CANCELLED + 100).collect::<Vec<_>>());
+    assert!(!driven.is_signalled());
+}
+
+#[test]
 fn a_poll_without_room_leaves_everything_as_it_is() {
     let driven = Driven::new(tb_delivery::TB_POLLED);
     for number in 0..3 {
@@ -440,6 +454,65 @@ fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() 
     }
     drop(timers);
     assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
+}
+
+/// Goal: each instant of a task is counted by one event, whenever the program polls. Method: polls at random times;
+/// each event begins where the one before it ended.
+#[test]
+fn no_instant_of_a_task_is_lost() {
+    const PERIOD: u64 = 50_000;
+    let mut engine = null_mut();
+    let options = tb_options { tick_ns: 1_000, ..options(tb_delivery::TB_POLLED) };
+    let mut task = null_mut();
+    unsafe {
+        assert_eq!(tb_engine_create(&options, &mut engine), TB_OK);
+        assert_eq!(tb_every(engine, PERIOD, None, user(1), &mut task), TB_OK);
+    }
+    let (mut next, mut seed) = (None, 7_u32);
+    for _ in 0..5_000 {
+        for event in poll(engine, 4) {
+            assert_eq!(next.unwrap_or(event.deadline_ns), event.deadline_ns);
+            next = Some(event.deadline_ns + event.count * PERIOD);
+        }
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let pause = Instant::now() + Duration::from_nanos(u64::from(seed >> 14));
+        while Instant::now() < pause {}
+    }
+    assert!(next.is_some());
+    unsafe {
+        assert_eq!(tb_task_free(task), TB_OK);
+        assert_eq!(tb_engine_free(engine), TB_OK);
+    }
+}
+
+/// Goal: of two shutdowns at the same time, one returns all one-shots.
+#[test]
+fn of_two_shutdowns_one_returns_everything() {
+    for _round in 0..50 {
+        let engine = threads(1);
+        for number in 0..100 {
+            schedule(engine, 1_000_000 * MS, number);
+            let key = std::ffi::CString::new(format!("{number}")).unwrap();
+            let status = unsafe {
+                tb_schedule_keyed(engine, key.as_ptr(), u64::MAX / 4, None, user(number), null_mut())
+            };
+            assert_eq!(status, TB_OK);
+        }
+        let address = engine.expose_provenance();
+        let start = std::sync::Barrier::new(2);
+        let shut_down = || {
+            let mut count = 0;
+            start.wait();
+            let engine = std::ptr::with_exposed_provenance::<tb_engine>(address);
+            assert_eq!(unsafe { tb_engine_shutdown(engine, None, &mut count) }, TB_OK);
+            count
+        };
+        let counts = thread::scope(|scope| {
+            [scope.spawn(shut_down), scope.spawn(shut_down)].map(|thread| thread.join().unwrap())
+        });
+        assert!(counts == [200, 0] || counts == [0, 200], "{counts:?}");
+        assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
+    }
 }
 
 /// Goal: if threads arm one timer at the same time, it is armed for a deadline of one of these calls, and is polled.

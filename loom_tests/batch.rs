@@ -35,6 +35,15 @@ impl Firing {
     fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }
+
+    /// Sleeps as the shard does, and takes the request for a check.
+    fn sleep_until_a_check_is_wanted(&self) {
+        self.roster.enter_current_thread(0);
+        while !self.shard.is_check_wanted() {
+            sleep(&self.shard.parker, None, || !self.shard.is_check_wanted());
+        }
+        self.shard.take_check_wanted();
+    }
 }
 
 impl Fire for Firing {
@@ -110,11 +119,7 @@ fn a_job_that_is_dropped_is_sent_again() {
         in_flight.push(batch);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
-        firing.roster.enter_current_thread(0);
-        while !firing.shard.is_check_wanted() {
-            sleep(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
-        }
-        firing.shard.take_check_wanted();
+        firing.sleep_until_a_check_is_wanted();
         in_flight.check(&engine);
         assert_eq!(jobs.lock().unwrap().len(), 1, "the check did not see that no job waits");
         executor.join().unwrap();
@@ -138,11 +143,7 @@ fn a_job_that_ran_in_part_and_is_dropped_is_sent_again() {
         in_flight.check(&engine);
         assert!(jobs.lock().unwrap().is_empty(), "the check took the job for one that has begun");
         let executor = thread::spawn(move || drop(job));
-        firing.roster.enter_current_thread(0);
-        while !firing.shard.is_check_wanted() {
-            sleep(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
-        }
-        firing.shard.take_check_wanted();
+        firing.sleep_until_a_check_is_wanted();
         in_flight.check(&engine);
         take_job(&jobs).run();
         assert_eq!(firing.fired(), 2, "a ticket was fired twice or never");

@@ -92,8 +92,7 @@ impl Fire for HeldUp {
             while called < most && chunk.take().is_some() {
                 called += 1;
                 self.shared.want_sweep();
-                while called < most && self.shared.is_sweep_wanted() {
-                    called += 1;
+                while self.shared.is_sweep_wanted() {
                     thread::yield_now();
                 }
                 self.fired.fetch_add(1, Ordering::Relaxed);

@@ -201,17 +201,23 @@ impl Cluster {
         }
     }
 
-    /// Moves what the slot still has, and ends the move.
-    pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
+    /// Moves what the slot still has. From then on the source redirects all that concerns it.
+    pub fn move_all_keys(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         loop {
             let keys: Vec<String> = self.nodes[from].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
             if keys.is_empty() {
-                break;
+                return;
             }
             let keys: Vec<_> = keys.iter().map(String::as_str).collect();
             self.move_keys(&keys, from, to);
         }
+    }
+
+    /// Moves what the slot still has, and ends the move.
+    pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
+        self.move_all_keys(slot, from, to);
+        let slot = slot.to_string();
         let id: String = self.nodes[to].query(&["CLUSTER", "MYID"]);
         // The target first, as the cluster's specification asks.
         for node in [to, from] {

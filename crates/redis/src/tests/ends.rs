@@ -1,6 +1,6 @@
 //! Ends of deliveries in a batch.
 
-use super::plain;
+use super::{PAST, plain};
 use crate::RedisStore;
 use redis::Value;
 use std::slice;
@@ -16,14 +16,14 @@ const TIMERS: u128 = 700;
 
 /// Timers of two namespaces, some with a key, some with labels, some with an id of the caller's. The ids are such that most of
 /// those with a key are in another shard than their ids say.
-fn timer(store: &RedisStore, number: u128) -> Timer {
+fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
     Timer {
         namespace: if is_one_of(3) { "a".into() } else { "b".into() },
         key: (!is_one_of(4)).then(|| format!("key {number}").into()),
         labels: if is_one_of(5) { vec!["x".into(), "y".into()] } else { Vec::new() },
         has_chosen_id: is_one_of(7),
-        ..Timer::new(TimerId::from_u128(number), "kind", store.now())
+        ..Timer::new(TimerId::from_u128(number), "kind", PAST)
     }
 }
 
@@ -54,9 +54,8 @@ fn many_ends(is_split: bool) {
     };
     let store = plain::open(builder(), server.port()).unwrap();
     let other = plain::open(builder(), server.port()).unwrap();
-    let place = |number| Op::Place(Box::new(timer(&store, number)), IfPresent::Reject);
+    let place = |number| Op::Place(Box::new(timer(number)), IfPresent::Reject);
     let _created = apply(&store, (0..TIMERS).map(place).collect());
-    std::thread::sleep(Duration::from_millis(5));
     let mut leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
     assert_eq!(leased.len() as u128, TIMERS);
     leased.sort_by_key(|leased| leased.timer.id);
@@ -135,9 +134,8 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
         leased.sort_by_key(|leased| leased.timer.id);
         leased
     };
-    let place = |number| Op::Place(Box::new(timer(&store, number)), IfPresent::Reject);
+    let place = |number| Op::Place(Box::new(timer(number)), IfPresent::Reject);
     let _created = apply(&store, (1..=6).map(place).collect());
-    std::thread::sleep(Duration::from_millis(5));
     let former = claim(&store, 1);
     assert_eq!(former.len(), 6);
     pollster::block_on(store.leave()).unwrap();

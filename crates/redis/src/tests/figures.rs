@@ -1,7 +1,7 @@
 //! Figures, not tests: creations a second and bytes of a pending timer. Run with
 //! `cargo test -p tourbillon-redis --lib figures -- --ignored --nocapture`.
 
-use super::plain;
+use super::{PAST, plain};
 use crate::RedisStore;
 use redis::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,13 +66,15 @@ fn figures() {
     }
     let _empty = link.ask(&["FLUSHALL"]);
     let store = plain::open(RedisStore::builder("figures").poll(None), server.port()).unwrap();
-    let due = store.now();
-    let place =
-        |_| Op::Place(Box::new(Timer { due, scheduled: due, ..timer(&store, 0, false) }), IfPresent::Reject);
+    let place = |_| {
+        Op::Place(
+            Box::new(Timer { due: PAST, scheduled: PAST, ..timer(&store, 0, false) }),
+            IfPresent::Reject,
+        )
+    };
     for _ in 0..20 {
         pollster::block_on(store.apply((0..1_000).map(place).collect(), Durability::Volatile)).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(5));
     let by = Claimant { incarnation: 1, lease: Duration::from_secs(60) };
     let (begin, mut ended) = (Instant::now(), 0);
     for claim in 1.. {

@@ -1,6 +1,6 @@
 //! What stands in a server: the names of keys, and what is left at the end.
 
-use super::plain;
+use super::{PAST, plain};
 use crate::RedisStore;
 use redis::Value;
 use std::time::Duration;
@@ -43,13 +43,12 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
     let link = plain::Plain::to(server.port());
     let store = plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
     for number in 0..40 {
-        let timer = timer(number, store.now());
+        let timer = timer(number, PAST);
         assert_eq!(
             apply(&store, Op::Place(Box::new(timer.clone()), IfPresent::Reject)),
             Outcome::Created(timer.id)
         );
     }
-    std::thread::sleep(Duration::from_millis(2));
     let claimed = pollster::block_on(store.claim(BY, 1, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 40);
     for (nth, Leased { timer, token }) in claimed.leased.into_iter().enumerate() {

@@ -17,3 +17,8 @@ mod pairs;
 mod plain;
 mod returns;
 mod sweeps;
+
+use tourbillon_durable::UtcMillis;
+
+/// Due by the clock of every server, and at once: the time that a store knows may be ahead of its server's.
+const PAST: UtcMillis = UtcMillis::from_millis(5);

@@ -333,7 +333,8 @@ fn t07_the_clocks_of_nodes_decide_nothing() {
     assert!(is_divided(&[ahead]));
     // For the one that is ahead this is past, and for the server it is not.
     place(ahead, 1, server_now + Duration::from_secs(20));
-    place(ahead, 2, server_now);
+    // For the server this is past, and for the one that is behind it is not.
+    place(ahead, 2, UtcMillis::from_millis(server_now.as_millis() - 1_000));
     let leased = block_on(ahead.claim(by(1, LEASE), 2, ALL)).unwrap().leased;
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);

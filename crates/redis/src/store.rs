@@ -136,7 +136,7 @@ impl RedisBuilder {
     }
 
     /// The pause between two looks for timers that other processes have placed, [`POLL`] by default. While the processes get
-    /// each other's hints, the pause is a second at least. `None` for a deployment that only this process uses: no thread
+    /// each other's hints, the pause is 1.25 s at least. `None` for a deployment that only this process uses: no thread
     /// looks then.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;

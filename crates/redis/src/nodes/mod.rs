@@ -38,7 +38,7 @@
 //! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before
 //!   is leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim
 //!   answers that the shards are not its own.
-//! - *A node comes.* The others get its message, give a sign at once or a second after their last one, and learn of
+//! - *A node comes.* The others get its message, give a sign at once or 1.25 s after their last one, and learn of
 //!   it, however long `ttl` and the pause of the poll are. If that sign fails, it is given again.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
 //!   time is over, whatever the others think of it, and its claims go on moving that time.
@@ -65,7 +65,7 @@
 //!
 //! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
 //! due before the next poll and another node owns the shard ([`hints`]). While such messages reach a node, it polls
-//! every second, and otherwise every 250 ms. A hint that is lost makes a timer late by a poll at most.
+//! every 1.25 s, and otherwise every 250 ms. A hint that is lost makes a timer late by a poll at most.
 //!
 //! # Groups
 //!
@@ -105,8 +105,9 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while hints arrive.
-pub(crate) const LONGEST_POLL: Duration = Duration::from_secs(1);
+/// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster costs
+/// less than a command a second.
+pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
 /// The number of pauses of the poll between two steps of the sweep.
 const POLLS_OF_SWEEP: u32 = 20;

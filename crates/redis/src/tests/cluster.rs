@@ -197,7 +197,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
     for number in first {
         let _created = now(store.apply(place(timer(number)), Durability::PowerLoss));
     }
-    now(store.import(rest.map(|number| timer(number)).collect()));
+    now(store.import(rest.map(timer).collect()));
     let again = pollster::block_on(store.import(vec![timer(100), timer(30)]));
     assert_eq!(again.unwrap_err().kind(), StoreErrorKind::Limit);
     assert_eq!(now(store.get(TimerId::from_u128(100).into())), None, "nothing of a refused import is stored");

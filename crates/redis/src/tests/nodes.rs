@@ -598,7 +598,7 @@ fn an_idle_shard_costs_at_most_one_command_a_second() {
     let (after, seconds) = (commands(&server), begin.elapsed().as_secs_f64());
     let per_shard = |after: u64, before: u64| (after - before) as f64 / 64.0 / seconds;
     let (sent, called) = (per_shard(after.0, before.0), per_shard(after.1, before.1));
-    // Two nodes look once a second, and the server is asked every 2 s whether it is there.
+    // Two nodes look every 1.25 s, and the server is asked every 2 s whether it is there.
     assert!(sent <= 0.2, "{sent} commands, and {called} within scripts");
     assert!(called <= 3.0, "{called} within scripts");
     assert!(sent > 0.01, "the shards are looked at");

@@ -80,8 +80,8 @@ fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
         living.len()
     ));
     assert!(begin.elapsed() > Duration::from_secs(4), "the timers were due while the primary was away");
-    // A second, and half of one for a busy machine.
-    assert!(late < Duration::from_millis(1_500), "{late:?}");
+    // A second, and another one for a busy machine. A wait for the dead primary's replica would be three at least.
+    assert!(late < Duration::from_secs(2), "{late:?}");
     eventually("the replica has all ends", || {
         block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
     });

@@ -1,5 +1,5 @@
-//! What many cores would cost, as far as two cores can tell: the memory of idle shards, their wake-ups, and the system's
-//! barrier, on the thread that asks for it and on a thread that it interrupts.
+//! What many cores would cost, as far as two cores can tell: the memory of idle shards, their wake-ups, and the
+//! system's barrier, on the thread that asks for it and on a thread that it interrupts.
 //!
 //! `cargo bench --bench cores` prints the figures; the times are medians with their ranges. Linux only.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
@@ -105,8 +105,8 @@ mod linux {
         (summary(alone), summary(asking), summary(lost))
     }
 
-    /// Asks for barriers, one each 20 µs, for the time of a window: the microseconds of one, their number, what was counted
-    /// meanwhile, and the seconds.
+    /// Asks for barriers, one each 20 µs, for the time of a window: the microseconds of one, their number, what was
+    /// counted meanwhile, and the seconds.
     fn asked(count: &AtomicU64, begin: Instant) -> (f64, u64, u64, f64) {
         let from = count.load(Ordering::Relaxed);
         let (mut barriers, mut time) = (0, Duration::ZERO);

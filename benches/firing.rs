@@ -1,11 +1,11 @@
 //! What a million expiries cost: lateness, processor time and context switches.
 //!
-//! A million timers are due at random moments of two seconds, 500 in a millisecond. Each handler writes its lateness to a
-//! random word of memory that was touched before. All timers are armed a second ahead, by one thread. A *switch* is a
+//! A million timers are due at random moments of two seconds, 500 in a millisecond. Each handler writes its lateness to
+//! a random word of memory that was touched before. All timers are armed a second ahead, by one thread. A *switch* is a
 //! voluntary context switch of a thread of the process: a thread that slept, and woke.
 //!
-//! `cargo bench --bench firing` prints the median and the range of five rounds, the rows interleaved. With `--rounds N` it
-//! makes N rounds, and with `--only NAME` one row.
+//! `cargo bench --bench firing` prints the median and the range of five rounds, the rows interleaved. With `--rounds N`
+//! it makes N rounds, and with `--only NAME` one row.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
-//! The cost of arming on a loop's own thread, whose shard the loop turns: nanoseconds per operation, by the caller's own
-//! moment. The loop turns after each 64 operations, as after a poll, and its moment goes on by 10 µs.
+//! The cost of arming on a loop's own thread, whose shard the loop turns: nanoseconds per operation, by the caller's
+//! own moment. The loop turns after each 64 operations, as after a poll, and its moment goes on by 10 µs.
 //!
-//! `cargo bench --bench loops` prints the median and the range of nine rounds. With `--rounds N` it makes N rounds, and with
-//! `--only NAME` one row, for `valgrind --tool=callgrind`.
+//! `cargo bench --bench loops` prints the median and the range of nine rounds. With `--rounds N` it makes N rounds, and
+//! with `--only NAME` one row, for `valgrind --tool=callgrind`.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::hint::black_box;

@@ -146,7 +146,8 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks: its insertion is drained before its lane has left the walk, or with the leaving.
+/// A thread ends while the reader walks: its insertion is drained before its lane has left the walk, or with the
+/// leaving.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -217,8 +218,8 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its insertion is drained. Legal endings: (a) the insertion is dropped there; (b) it is kept
-/// and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
+/// A timer is cancelled while its insertion is drained. Legal endings: (a) the insertion is dropped there; (b) it is
+/// kept and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {

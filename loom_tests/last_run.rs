@@ -310,10 +310,10 @@ fn make_races_with_the_last_run() {
     });
 }
 
-/// A timer in a slot that was used before is made, checked by a thread that does not go on, and dropped, while a shutdown
-/// comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the shutdown
-/// frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer. The slot
-/// goes to the next generation.
+/// A timer in a slot that was used before is made, checked by a thread that does not go on, and dropped, while a
+/// shutdown comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the
+/// shutdown frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer.
+/// The slot goes to the next generation.
 #[test]
 fn make_and_drop_race_with_the_last_run() {
     model("make_and_drop_race_with_the_last_run", || {

@@ -1,8 +1,8 @@
 //! A shard that a loop of the program leads, by the functions that are shipped: `Crew::turn_loop` and `Crew::next_look`
 //! with a real wheel, lanes and parker, against the threads that arm timers elsewhere.
 //!
-//! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock: the
-//! poll has no time limit if the loop announces none, and the clock of a model stands still.
+//! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock:
+//! the poll has no time limit if the loop announces none, and the clock of a model stands still.
 //!
 //! Each row was tried: the named step was left out of `src`, or the named ordering was made `Relaxed`.
 //!
@@ -166,9 +166,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A due timer is scheduled elsewhere while the loop, which has none, turns and goes to its poll. Legal endings: (a) the
-/// turn drains the ticket; (b) the drain after the announcement finds it; (c) the loop reads the lowered word; (d) it is
-/// woken out of its poll.
+/// A due timer is scheduled elsewhere while the loop, which has none, turns and goes to its poll. Legal endings: (a)
+/// the turn drains the ticket; (b) the drain after the announcement finds it; (c) the loop reads the lowered word; (d)
+/// it is woken out of its poll.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {

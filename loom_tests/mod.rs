@@ -100,8 +100,8 @@ fn sleep_by(
     shipped::sleep(&mut OneSleep { parker, may_sleep, park }, 0, until)
 }
 
-/// Thread 0 of the roster takes a nap on `parker`. A model has no time, so the nap ends by itself. It does not yield: a thread
-/// that yields in a model goes on when no other thread can, and the end of the nap would race with nothing.
+/// Thread 0 of the roster takes a nap on `parker`. A model has no time, so the nap ends by itself. It does not yield: a
+/// thread that yields in a model goes on when no other thread can, and the end of the nap would race with nothing.
 fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }

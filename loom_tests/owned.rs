@@ -136,7 +136,8 @@ impl World {
         }
     }
 
-    /// Arms the timer by another ticket, whatever ticket is out, as an arming does that moves the timer to another lane.
+    /// Arms the timer by another ticket, whatever ticket is out, as an arming does that moves the timer to another
+    /// lane.
     fn arm_anew(&self, who: usize, deadline: Timestamp) -> Arm {
         let _covered = self.timer().with_barrier(self.slab.slots().barrier()).postpone(deadline);
         match self.timer().queue_anew(deadline) {
@@ -263,9 +264,9 @@ fn arm_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane while the shard of the old lane looks at it. Legal endings: (a) the old ticket is stale,
-/// or its shard has queued one for the new deadline, and the timer fires for that; (b) it fires for the old deadline, and
-/// then for the new one. It never fires by both tickets.
+/// A timer moves to another lane while the shard of the old lane looks at it. Legal endings: (a) the old ticket is
+/// stale, or its shard has queued one for the new deadline, and the timer fires for that; (b) it fires for the old
+/// deadline, and then for the new one. It never fires by both tickets.
 #[test]
 fn a_move_races_with_fire() {
     model_of_three_deadlines("a_move_races_with_fire", |[_, due, later]| {

@@ -71,8 +71,8 @@ fn push_races_with_park() {
     });
 }
 
-/// The shard naps without a look at its lanes, and then goes to sleep, while a producer pushes. Legal endings: (a) the drain
-/// before the sleep sees the timer, whether or not the producer saw the nap; (b) the producer unparks the shard.
+/// The shard naps without a look at its lanes, and then goes to sleep, while a producer pushes. Legal endings: (a) the
+/// drain before the sleep sees the timer, whether or not the producer saw the nap; (b) the producer unparks the shard.
 #[test]
 fn push_races_with_a_nap() {
     model("push_races_with_a_nap", || {

@@ -61,8 +61,8 @@ impl Engine {
     }
 }
 
-/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiescent sees the session's write; (b) the
-/// session fires nothing. A session that fires after that would race with the read here.
+/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiescent sees the session's write; (b)
+/// the session fires nothing. A session that fires after that would race with the read here.
 #[test]
 fn a_quiescent_engine_has_what_its_handlers_did() {
     model("a_quiescent_engine_has_what_its_handlers_did", || {

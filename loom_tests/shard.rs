@@ -201,8 +201,8 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread that has cancelled the timer
-/// since, armed another one in its slot, and ended. The stale insertion comes after the live one.
+/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread that has cancelled the
+/// timer since, armed another one in its slot, and ended. The stale insertion comes after the live one.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -257,8 +257,8 @@ fn a_station_joins_while_the_shard_goes_to_sleep() {
     });
 }
 
-/// An engine is shut down while the shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the station
-/// before it sleeps; (b) the shard is woken and drops it. A station that stays is a deadlock.
+/// An engine is shut down while the shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the
+/// station before it sleeps; (b) the shard is woken and drops it. A station that stays is a deadlock.
 #[test]
 fn a_station_leaves_while_the_shard_goes_to_sleep() {
     model("a_station_leaves_while_the_shard_goes_to_sleep", || {

@@ -232,8 +232,8 @@ impl<T: Send + 'static> Base<T> {
         self.handle.core().true_now()
     }
 
-    /// The time that a thread may sleep from now on, in order to be awake at `deadline`. `None` if no sleep helps, because the
-    /// clock moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
+    /// The time that a thread may sleep from now on, in order to be awake at `deadline`. `None` if no sleep helps,
+    /// because the clock moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
     #[must_use]
     pub fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.handle.core().sleep_for(deadline)

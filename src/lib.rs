@@ -31,11 +31,11 @@
 //!  the ticket dies in the lane       sleep until the
 //!  or in the wheel                   next deadline
 //! ```
-//! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine has
-//! lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread,
-//! and [`LoopShard`]s in the event loops of a program.
-//! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
-//! times, by a store and a load each. [`extend`] is the seam for crates that build a layer on the engine.
+//! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine
+//! has lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread, and
+//! [`LoopShard`]s in the event loops of a program. [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a
+//! program arms and disarms it any number of times, by a store and a load each. [`extend`] is the seam for crates that
+//! build a layer on the engine.
 //!
 //! # Guarantees
 //!
@@ -57,8 +57,8 @@
 //!   is kept until the engine is dropped. The 16-byte ticket of a cancelled timer stays until its shard looks at the
 //!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536,
 //!   plus 4,096 for each thread that cancels or drops timers, or arms them for earlier deadlines.
-//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times; in an engine with
-//!   a capacity above the default, 2^31 times for the slots beyond the first 16,777,216.
+//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times; in an engine
+//!   with a capacity above the default, 2^31 times for the slots beyond the first 16,777,216.
 //! - The child of a fork has none of the engine's threads. In the child, every call that schedules, moves or arms a
 //!   timer of an engine that was built before the fork is refused at once, as `Forked`, and [`Handle::is_forked`]
 //!   returns true. Timers can be cancelled and disarmed, and a shutdown returns the rest. A daemon forks first,
@@ -68,11 +68,11 @@
 //! # Vocabulary
 //!
 //! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot*, *level*,
-//! *wheel*: a list of tickets; a ring of such lists; all levels of one engine at one shard. *ticket*: an entry that says
-//! "look at this timer at this tick". *shard*: a thread with the wheels of the engines that use it. *station*: one
-//! engine's part of a shard. *lane*: the queue of one thread's tickets to one station. *chunk*: up to 32 tickets, stored
-//! and handed over as one. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a shard's
-//! loop.
+//! *wheel*: a list of tickets; a ring of such lists; all levels of one engine at one shard. *ticket*: an entry that
+//! says "look at this timer at this tick". *shard*: a thread with the wheels of the engines that use it. *station*: one
+//! engine's part of a shard. *lane*: the queue of one thread's tickets to one station. *chunk*: up to 32 tickets,
+//! stored and handed over as one. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a
+//! shard's loop.
 //!
 //! # Features
 //!

@@ -1,8 +1,9 @@
-//! The structures that the benches compare ours with, and ours through the benches' trait, against a `BTreeMap` that does
-//! the same: a baseline that loses timers would be a fine opponent.
+//! The structures that the benches compare ours with, and ours through the benches' trait, against a `BTreeMap` that
+//! does the same: a baseline that loses timers would be a fine opponent.
 //!
 //! Each is held to the limits that it states and no others: nothing early, nothing later than stated, nothing twice.
-//! Where a timer was in time when it was scheduled, and nothing is rounded, that means the same timers at the same step.
+//! Where a timer was in time when it was scheduled, and nothing is rounded, that means the same timers at the same
+//! step.
 
 #[path = "../benches/baselines/mod.rs"]
 mod baselines;

@@ -1,4 +1,5 @@
-//! A worker that blocks costs no more memory the longer it does. Alone in its process, whose resident memory it measures.
+//! A worker that blocks costs no more memory the longer it does. Alone in its process, whose resident memory it
+//! measures.
 //!
 //! The worker blocks for 1.5 s, or for as many seconds as `TOURBILLON_BLOCKED_SECONDS` says:
 //! `TOURBILLON_BLOCKED_SECONDS=10 cargo test --release --test blocked_worker -- --nocapture`.

@@ -73,8 +73,8 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
-/// As with requests one at a time: each timer has ended before its shard looks. It sleeps until the first of them would have
-/// been due, and later ones do not wake it.
+/// As with requests one at a time: each timer has ended before its shard looks. It sleeps until the first of them would
+/// have been due, and later ones do not wake it.
 #[test]
 fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     let second = Duration::from_secs(1);

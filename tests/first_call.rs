@@ -1,9 +1,9 @@
 //! What the first call in a process costs its caller: no calibration, and no registration of a barrier on its thread.
 //!
-//! Each of some fresh processes, which are this program again, has other threads that rest or that burn their cores, and
-//! times its first engine with its first timer, and the first timeout of a future. Wall times vary with the machine: what
-//! is asserted is that the median of those at rest is not of the order of what it once was, 10 to 25 ms. Read the figures
-//! with `--nocapture`; the aim is a millisecond.
+//! Each of some fresh processes, which are this program again, has other threads that rest or that burn their cores,
+//! and times its first engine with its first timer, and the first timeout of a future. Wall times vary with the
+//! machine: what is asserted is that the median of those at rest is not of the order of what it once was, 10 to 25 ms.
+//! Read the figures with `--nocapture`; the aim is a millisecond.
 #![cfg(feature = "async")]
 
 use std::env;

@@ -15,7 +15,8 @@ const OPERATIONS: usize = 3_000_000;
 /// Timers that each thread has at a time.
 const RING: usize = 500;
 const LANE: usize = 4_096;
-/// What the crate's page says of tickets in the wheels, and the lanes, which a shard may drain into them while it sweeps.
+/// What the crate's page says of tickets in the wheels, and the lanes, which a shard may drain into them while it
+/// sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
 /// What resident memory may grow by after the first tenth: all those tickets twice, and some pages. One byte for each
 /// operation would be more.

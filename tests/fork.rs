@@ -1,4 +1,5 @@
-//! The child of a fork has none of its parent's threads: calls on an engine that was built before say so, and none hangs.
+//! The child of a fork has none of its parent's threads: calls on an engine that was built before say so, and none
+//! hangs.
 //!
 //! Without the harness, which has threads of its own. A child that hangs is ended by its alarm.
 

@@ -637,8 +637,8 @@ fn a_shutdown_elsewhere_waits_for_the_turn_and_returns_the_rest() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Loops with a condition variable for a poll, against foreign threads: each timer ends once, none early, and none waits
-/// for a loop that is not woken.
+/// Loops with a condition variable for a poll, against foreign threads: each timer ends once, none early, and none
+/// waits for a loop that is not woken.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once() {
     const THREADS: u64 = 3;

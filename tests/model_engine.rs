@@ -3,8 +3,8 @@
 //! After each operation: what fired is what was due, each at the first moment at which its tick had begun; every timer
 //! has the outcome, the payload and the remaining time that the list says; lengths agree; refusals have their reason.
 //!
-//! Owned timers likewise, with one freedom: a ticket that was out for an earlier deadline may find the present one passed
-//! before the tick ends in which it lies.
+//! Owned timers likewise, with one freedom: a ticket that was out for an earlier deadline may find the present one
+//! passed before the tick ends in which it lies.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Clocks that do what a suspended, throttled or broken machine's do: they jump on, step back, stand still, or run slow.
-//! By such a clock nothing is early, nothing is lost, and no shard turns without end.
+//! Clocks that do what a suspended, throttled or broken machine's do: they jump on, step back, stand still, or run
+//! slow. By such a clock nothing is early, nothing is lost, and no shard turns without end.
 
 mod support;
 

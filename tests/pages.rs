@@ -1,5 +1,5 @@
-//! The pages of the project: their links lead somewhere, the tests that tables name exist, and the plots are where readers
-//! look for them.
+//! The pages of the project: their links lead somewhere, the tests that tables name exist, and the plots are where
+//! readers look for them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -102,7 +102,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     sources
 }
 
-/// The tests that the rows of tables name: paths in backticks that end in a sentence. Shorter names are of other things.
+/// The tests that the rows of tables name: paths in backticks that end in a sentence. Shorter names are of other
+/// things.
 fn named_tests(text: &str) -> Vec<&str> {
     let rows = text.lines().filter_map(|line| line.trim_start_matches("//! ").strip_prefix("| "));
     let codes = rows.flat_map(|row| row.split('`').skip(1).step_by(2));

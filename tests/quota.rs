@@ -1,8 +1,8 @@
 //! A container that grants half a core: an engine has one shard there, not one for each core of the machine.
 //!
-//! The standard library finds the quota. One test makes a control group of the version that the system has, and starts this
-//! program again as a child in it. The other one makes folders with what control groups of both versions show, and a child
-//! whose root such a folder is starts an engine. Both take a privilege.
+//! The standard library finds the quota. One test makes a control group of the version that the system has, and starts
+//! this program again as a child in it. The other one makes folders with what control groups of both versions show, and
+//! a child whose root such a folder is starts an engine. Both take a privilege.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -108,8 +108,8 @@ enum Shards {
     Two,
 }
 
-/// A tree of control groups: its name, its files with their contents, and what is expected of it. A quota that is no whole
-/// number of cores is rounded down, to one core at least.
+/// A tree of control groups: its name, its files with their contents, and what is expected of it. A quota that is no
+/// whole number of cores is rounded down, to one core at least.
 type Tree<'a> = (&'a str, &'a [(&'a str, &'a str)], Shards);
 
 /// The second version's groups: `quota period` in one file, in each group up to the root's children.

@@ -1,6 +1,7 @@
 //! Signals do not reach the engine's threads: a program that blocks one after it has built an engine waits for it.
 //!
-//! Without the harness, whose own threads take signals. The process starts itself anew, since its death is what is tested.
+//! Without the harness, whose own threads take signals. The process starts itself anew, since its death is what is
+//! tested.
 
 #[cfg(unix)]
 fn main() {

@@ -1,5 +1,5 @@
-//! A seeded simulation: chance schedules, cancels, moves and lets time pass over several shards, and so do the handlers.
-//! It also makes, arms, disarms and drops owned timers, whose tickets go to the first shard.
+//! A seeded simulation: chance schedules, cancels, moves and lets time pass over several shards, and so do the
+//! handlers. It also makes, arms, disarms and drops owned timers, whose tickets go to the first shard.
 //!
 //! `TOURBILLON_SEED=<n> cargo test --test simulation` runs one seed, which a failure prints, or any other.
 

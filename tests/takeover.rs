@@ -190,7 +190,8 @@ fn a_leader_that_leads_again_is_woken() {
     }
 }
 
-/// A shard whose only permit is in use elsewhere pushes jobs all the time, which must not keep the watcher from its look.
+/// A shard whose only permit is in use elsewhere pushes jobs all the time, which must not keep the watcher from its
+/// look.
 #[test]
 fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();

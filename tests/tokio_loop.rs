@@ -12,8 +12,8 @@ fn example() -> PathBuf {
     example
 }
 
-/// Each timeout passes, though every arming is for an earlier moment than the turning task sleeps until. Without the wake-ups
-/// from the loop's own thread, the first ones would wait for the last one, or for ever.
+/// Each timeout passes, though every arming is for an earlier moment than the turning task sleeps until. Without the
+/// wake-ups from the loop's own thread, the first ones would wait for the last one, or for ever.
 #[test]
 fn all_timeouts_pass_on_the_thread_of_the_runtime() {
     all_timeouts_pass(1);

@@ -1,11 +1,12 @@
-//! How many cache lines move between cores for each operation, with up to 64 producers and as many shards: a simulation,
-//! for a machine of two cores has no others to measure.
+//! How many cache lines move between cores for each operation, with up to 64 producers and as many shards: a
+//! simulation, for a machine of two cores has no others to measure.
 //!
 //! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines -- --nocapture` prints the figures, which differ by
 //! less than a tenth from run to run.
 //!
-//! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that two
-//! of them use moves as often as it can. [`record`] counts the moves. Deadlines are given as moments: no core reads a clock.
+//! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that
+//! two of them use moves as often as it can. [`record`] counts the moves. Deadlines are given as moments: no core reads
+//! a clock.
 
 use crate::base::record::{self, MOST_CORES, Transfers};
 use crate::{Builder, Fired, Handle, Left, LoopShard, Timer, Timestamp};

@@ -183,8 +183,8 @@ impl EventLoop {
         count(&self.counts.closed_by_client);
     }
 
-    /// Re-arms the connections that sent something in this turn, then closes the connections whose timers fired and that
-    /// sent nothing.
+    /// Re-arms the connections that sent something in this turn, then closes the connections whose timers fired and
+    /// that sent nothing.
     fn end_turn(&mut self) -> io::Result<()> {
         let firings: Vec<Firing> = self.firings.try_iter().collect();
         for firing in &firings {

@@ -1,7 +1,7 @@
 //! An echo server with an event loop for each core: the first loop accepts, and all of them serve.
 //!
-//! Each loop turns a shard of its own (`LoopShard`), so there is no timer thread. A connection has an owned timer, which
-//! each byte arms again on the loop's own thread. The accepting loop arms the first deadline of a connection for
+//! Each loop turns a shard of its own (`LoopShard`), so there is no timer thread. A connection has an owned timer,
+//! which each byte arms again on the loop's own thread. The accepting loop arms the first deadline of a connection for
 //! the loop that it gives the connection to (`Handle::on`), so a client that never sends a byte is disconnected, too.
 //!
 //! ```text

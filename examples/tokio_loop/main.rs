@@ -1,8 +1,9 @@
 //! A tokio runtime whose timeouts are tourbillon's, turned on the runtime's own threads by a task.
 //!
-//! The task turns a loop's shard (`LoopShard`), and sleeps until the shard's next deadline. There is no timer thread: the
-//! turn wakes the tasks whose timeouts have passed, and the worker that turned has them in its own queue. A thread outside of
-//! the runtime would put them into the queue of all workers, behind a thousand others if the runtime is busy.
+//! The task turns a loop's shard (`LoopShard`), and sleeps until the shard's next deadline. There is no timer thread:
+//! the turn wakes the tasks whose timeouts have passed, and the worker that turned has them in its own queue. A thread
+//! outside of the runtime would put them into the queue of all workers, behind a thousand others if the runtime is
+//! busy.
 //!
 //! ```text
 //!  tasks: timeout ──► shard ◄── turn ── the turning task ── sleeps by tokio's timer ──► until next_deadline()
@@ -13,8 +14,8 @@
 //! # What tokio does not offer
 //!
 //! A loop of its own gives the next deadline to its poll as a timeout. tokio has no hook that sets the timeout of its
-//! poll, so the moment has to go through tokio's own timer: one entry there for all timers here. tokio rounds the entry up to
-//! its millisecond, which adds up to one millisecond to the lateness. The thread still wakes once.
+//! poll, so the moment has to go through tokio's own timer: one entry there for all timers here. tokio rounds the entry
+//! up to its millisecond, which adds up to one millisecond to the lateness. The thread still wakes once.
 //!
 //! `cargo run --features async --example tokio_loop -- --help`
 #![expect(clippy::print_stdout, reason = "the summary is for the person at the terminal")]

@@ -172,10 +172,10 @@ impl Builder {
     /// this number of handlers run at a time. The engine has a thread for each shard and one for each worker, and
     /// handlers run on any of these threads.
     ///
-    /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take as
-    /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches the
-    /// handlers. If a handler has not returned after one to two milliseconds, the watching thread takes over the shard.
-    /// The due timers of this shard then go to the workers for a while: the next 16 times, up to 1,024 times if
+    /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
+    /// as long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches
+    /// the handlers. If a handler has not returned after one to two milliseconds, the watching thread takes over the
+    /// shard. The due timers of this shard then go to the workers for a while: the next 16 times, up to 1,024 times if
     /// takeovers recur. So once in a while a handler that blocks delays other timers of its shard by some two
     /// milliseconds. Such a handler holds up no timer for longer, unless the number of blocked handlers reaches the
     /// number of workers. [`Stats`](crate::Stats) counts the takeovers.
@@ -376,8 +376,8 @@ impl Builder {
     }
 
     /// Makes a set of shards for the event loops of a program, with one [`LoopShard`] for each of `loops` loops, and no
-    /// engine yet. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The builder's
-    /// settings of shards, cores, workers and scheduling do not apply.
+    /// engine yet. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
+    /// builder's settings of shards, cores, workers and scheduling do not apply.
     ///
     /// # Errors
     ///
@@ -421,9 +421,10 @@ impl Builder {
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
-    /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one shard unless the builder sets another number; timers go to
-    /// the first shard, unless [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of
-    /// clock, cores, workers and rayon pool do not apply.
+    /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one
+    /// shard unless the builder sets another number; timers go to the first shard, unless
+    /// [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of clock, cores, workers and
+    /// rayon pool do not apply.
     ///
     /// # Errors
     ///

@@ -46,8 +46,8 @@ impl<T: Send + 'static> Engine<T> {
     /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
     /// entered others. [`Shards::engine`] and [`Builder`] make engines with other options.
     ///
-    /// The handlers of all engines on these shards share the workers. If as many handlers block as there are workers, the
-    /// handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
+    /// The handlers of all engines on these shards share the workers. If as many handlers block as there are workers,
+    /// the handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
     /// ([`Builder::start`]).
     ///
     /// # Errors

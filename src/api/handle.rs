@@ -184,9 +184,9 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1): one clock read, no lock, and no cache line that other producers write. There are two exceptions. A thread's
-    /// first call on an engine takes a lock for a few instructions, for a lane. Once for each stock of vacant slots (256,
-    /// fewer in a small or nearly full engine) a call changes a word that all producers share.
+    /// O(1): one clock read, no lock, and no cache line that other producers write. There are two exceptions. A
+    /// thread's first call on an engine takes a lock for a few instructions, for a lane. Once for each stock of vacant
+    /// slots (256, fewer in a small or nearly full engine) a call changes a word that all producers share.
     #[inline(always)]
     pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
@@ -414,8 +414,8 @@ impl<T: Send + 'static> Handle<T> {
     /// # Time complexity
     ///
     /// O(1). If the shard changes, the thread gives up its lane and registers for a lane of the new shard. Both steps
-    /// take a lock for a few instructions. Only such calls, a thread's first call on an engine, and threads that end take
-    /// this lock.
+    /// take a lock for a few instructions. Only such calls, a thread's first call on an engine, and threads that end
+    /// take this lock.
     pub fn use_shard(&self, shard: usize) {
         if !self.core.is_shut_down() {
             lend(&self.core).use_shard(&self.core, shard % self.shards());

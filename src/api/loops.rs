@@ -18,11 +18,11 @@ use core::time::Duration;
 
 /// A shard that an event loop of the program turns, in place of a thread: for servers that have a loop for each core.
 ///
-/// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a loop's shard for each loop. Engines attach
-/// to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set starts no threads
-/// that stay. Timers that the loop's thread schedules or arms go to its own shard. From any other thread everything works
-/// as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome, and
-/// [`Handle::on`](crate::Handle::on) chooses the loop.
+/// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a loop's shard for each loop. Engines
+/// attach to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set starts no
+/// threads that stay. Timers that the loop's thread schedules or arms go to its own shard. From any other thread
+/// everything works as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome,
+/// and [`Handle::on`](crate::Handle::on) chooses the loop.
 ///
 /// # The loop
 ///
@@ -41,16 +41,16 @@ use core::time::Duration;
 ///
 /// # Time
 ///
-/// `turn` goes by the moment that it is given: no handler begins before its deadline by that moment. A one-shot is due by
-/// that moment alone. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too. If a moment is earlier
-/// than that of the turn before, nothing fires until the moments have caught up.
+/// `turn` goes by the moment that it is given: no handler begins before its deadline by that moment. A one-shot is due
+/// by that moment alone. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too. If a moment
+/// is earlier than that of the turn before, nothing fires until the moments have caught up.
 ///
 /// # The end
 ///
 /// A loop's shard may move to another thread, and is not shared. If it is dropped, nothing is lost: the timers of its
 /// shard are pending until they are cancelled, or [`shutdown`](crate::Handle::shutdown) returns them, or another loop
-/// takes the shard by [`Shards::take_loop`] and fires them. Meanwhile [`health`](crate::Handle::health) reports the shard
-/// as late, as it does if the loop stands still or was never turned.
+/// takes the shard by [`Shards::take_loop`] and fires them. Meanwhile [`health`](crate::Handle::health) reports the
+/// shard as late, as it does if the loop stands still or was never turned.
 ///
 /// # Examples
 ///
@@ -109,18 +109,18 @@ impl LoopShard {
     }
 
     /// Sets the function that wakes the loop out of its poll: a write to an `eventfd` or a pipe, `mio::Waker::wake`. A
-    /// thread that arms a timer for an earlier moment than the announced one calls the function, so it should neither block
-    /// nor take long. Its panic is
-    /// reported as a handler's is, and has no other effect: the timer is armed, and fires at the loop's next turn after
-    /// its deadline. Without such a function, a loop finds the timers of other threads whenever it turns.
+    /// thread that arms a timer for an earlier moment than the announced one calls the function, so it should neither
+    /// block nor take long. Its panic is reported as a handler's is, and has no other effect: the timer is armed, and
+    /// fires at the loop's next turn after its deadline. Without such a function, a loop finds the timers of other
+    /// threads whenever it turns.
     pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, false);
     }
 
-    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime: other tasks run on its thread
-    /// after it has asked for its next deadline. The function is called for the timers that they arm there, too. The task
-    /// waits by the runtime's timer until its next deadline, or until this function has woken it, and turns then; it may do
-    /// so on any thread of the runtime. The tasks whose timeouts have passed are woken on that thread.
+    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime: other tasks run on its
+    /// thread after it has asked for its next deadline. The function is called for the timers that they arm there, too.
+    /// The task waits by the runtime's timer until its next deadline, or until this function has woken it, and turns
+    /// then; it may do so on any thread of the runtime. The tasks whose timeouts have passed are woken on that thread.
     ///
     #[cfg_attr(feature = "async", doc = "```")]
     #[cfg_attr(not(feature = "async"), doc = "```ignore")]
@@ -167,24 +167,24 @@ impl LoopShard {
         }
     }
 
-    /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None` if
-    /// nothing is pending. `Instant::from` converts it.
+    /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None`
+    /// if nothing is pending. `Instant::from` converts it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let crew = self.crew();
         crew.next_look(&self.seat, || forget_parts_of(crew.id()))
     }
 
-    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing is
-    /// pending.
+    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing
+    /// is pending.
     #[must_use]
     pub fn timeout(&self, now: impl Into<Timestamp>) -> Option<Duration> {
         self.next_deadline().map(|deadline| deadline - now.into())
     }
 
-    /// Fires the timers that are due at `now`: at most `budget` tickets of each engine are fired or moved, rounded up to a
-    /// few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past then.
-    /// Handlers run here, unless their engine has an executor.
+    /// Fires the timers that are due at `now`: at most `budget` tickets of each engine are fired or moved, rounded up
+    /// to a few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past
+    /// then. Handlers run here, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
         let crew = self.shards.owner().crew();
         crew.turn_loop(&mut self.seat, (now.into(), budget), || forget_parts_of(crew.id()))
@@ -244,8 +244,8 @@ pub struct On<'a, T: Send + 'static> {
 
 impl<T: Send + 'static> Handle<T> {
     /// This handle for timers on one shard, counted modulo the number of shards: for a thread that makes timers for the
-    /// loops of others, and for a connection that moves from one loop to another. The shard of the calling thread's other
-    /// timers stays as it is.
+    /// loops of others, and for a connection that moves from one loop to another. The shard of the calling thread's
+    /// other timers stays as it is.
     ///
     /// # Examples
     ///
@@ -303,8 +303,8 @@ impl<T: Send + 'static> On<'_, T> {
     }
 
     /// Arms an owned timer for `deadline`, and moves it to this shard, where its handler runs from now on. A later
-    /// [`Timer::arm_at`] that needs no new ticket leaves the timer where it is. If it needs one, the ticket goes to the shard
-    /// of the calling thread.
+    /// [`Timer::arm_at`] that needs no new ticket leaves the timer where it is. If it needs one, the ticket goes to the
+    /// shard of the calling thread.
     ///
     /// If the timer's shard is looking at the timer at this moment, the timer stays there: the call returns
     /// [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.

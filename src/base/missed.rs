@@ -12,8 +12,8 @@
 /// | [`Skip`](Self::Skip) | 250, 300, 350 |
 ///
 /// There is no default for all rows. An interval bursts unless another policy is set, as an interval of tokio does: its
-/// period may be shorter than a tick of the engine, and then all its ticks come in bunches. A repeating task, whose period
-/// is at least a tick, skips: after a stall a burst comes when the program has most to catch up with.
+/// period may be shorter than a tick of the engine, and then all its ticks come in bunches. A repeating task, whose
+/// period is at least a tick, skips: after a stall a burst comes when the program has most to catch up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// All of them are made up for, one after the other, without a pause.

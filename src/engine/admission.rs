@@ -1,5 +1,5 @@
-//! The admission of timers: a slot, room in the lane, the wake of the shard, and the sweep that bounds stale tickets. Both
-//! kinds of timers pass here.
+//! The admission of timers: a slot, room in the lane, the wake of the shard, and the sweep that bounds stale tickets.
+//! Both kinds of timers pass here.
 
 use super::core::Core;
 use super::local::Local;

@@ -42,8 +42,8 @@ pub enum Armed {
     /// handler for an earlier deadline has returned, the timer fires again for this deadline.
     Running,
     /// The timer fires for this deadline, but at the shard where it was: that shard was looking at the timer at this
-    /// moment. Only calls that choose a shard ([`On::arm_at`](crate::On::arm_at)) return this outcome; a later call moves
-    /// the timer.
+    /// moment. Only calls that choose a shard ([`On::arm_at`](crate::On::arm_at)) return this outcome; a later call
+    /// moves the timer.
     Stays,
 }
 
@@ -102,7 +102,8 @@ impl<T: Send + 'static> Core<T> {
         clone(payload)
     }
 
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is created.
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is
+    /// created.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
@@ -138,8 +139,8 @@ impl<T: Send + 'static> Core<T> {
         self.shut_if_refused(index, outcome)
     }
 
-    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline by
-    /// [`postpone`].
+    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline
+    /// by [`postpone`].
     pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = lend(self).on_shard(self, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)

@@ -21,8 +21,8 @@ fn engine_on(shards: &Shards) -> Engine<Wakeup> {
 }
 
 impl Shards {
-    /// The engine for futures on these shards: `sleep`, `timeout` and `interval` are methods of the returned handle. The
-    /// shards' own threads wake the tasks.
+    /// The engine for futures on these shards: `sleep`, `timeout` and `interval` are methods of the returned handle.
+    /// The shards' own threads wake the tasks.
     ///
     /// # Time complexity
     ///

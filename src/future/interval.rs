@@ -44,9 +44,9 @@ impl std::error::Error for ZeroPeriod {}
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is missed if it is taken more than 5 ms late. The limit is a tick of the engine if that is longer, or a period
-/// if that is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless [`set_missed`](Self::set_missed) sets
-/// another policy.
+/// A tick is missed if it is taken more than 5 ms late. The limit is a tick of the engine if that is longer, or a
+/// period if that is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless [`set_missed`](Self::set_missed)
+/// sets another policy.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
-//! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread has
-//! [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
+//! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
+//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
 //! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
 //! its own ([`Builder::start_futures`]).
 //!

@@ -6,7 +6,8 @@
 //! (`membarrier` on Linux), a compiler fence suffices for the producer, and the shard pays some microseconds each time
 //! it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
 //!
-//! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and liburcu.
+//! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and
+//! liburcu.
 //!
 //! # Registration
 //! A process registers for the barrier once. The registration takes microseconds while the process has one thread, and

@@ -27,14 +27,14 @@
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
-//! K4. A nap ends no later than the next tick begins. What is pushed during a nap for a moment that has not come is due at
-//!     its end or later.
+//! K4. A nap ends no later than the next tick begins. What is pushed during a nap for a moment that has not come is due
+//!     at its end or later.
 //!
-//! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads that
-//! see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a closing. If
-//! both sides miss each other, the shard finds the change at the end of the nap, a millisecond later at most. The next sleep
-//! that is no nap has its fence and its look, so no ticket is missed by both. A shard whose clock moves only in steps does
-//! not nap.
+//! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads
+//! that see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a
+//! closing. If both sides miss each other, the shard finds the change at the end of the nap, a millisecond later at
+//! most. The next sleep that is no nap has its fence and its look, so no ticket is missed by both. A shard whose clock
+//! moves only in steps does not nap.
 //!
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
@@ -115,8 +115,8 @@ pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) 
     slept
 }
 
-/// A sleep that ends before anything can be due that was not seen (K4). Otherwise like [`sleep`], without its fence and its
-/// last look.
+/// A sleep that ends before anything can be due that was not seen (K4). Otherwise like [`sleep`], without its fence and
+/// its last look.
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
@@ -179,7 +179,8 @@ impl Look {
         }
     }
 
-    /// The time for which the look is overdue. Zero if the shard is awake, or was woken for something else than a ticket.
+    /// The time for which the look is overdue. Zero if the shard is awake, or was woken for something else than a
+    /// ticket.
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
             Self::At(_) => now - self.moment(tick),
@@ -226,9 +227,9 @@ impl Parker {
         // Ordering: Relaxed. A hint for the CAS.
         let mut until = self.wake_at.load(Ordering::Relaxed);
         while until != AWAKE && until != CLOSED {
-            // Ordering: Acquire [K3]. Pairs with `wake`: the drain that follows finds the tickets for which a loop's word
-            // was lowered. Failure Relaxed: a thread that changed the word meanwhile made it awake or closed, and nothing
-            // is left to do, or lowered it.
+            // Ordering: Acquire [K3]. Pairs with `wake`: the drain that follows finds the tickets for which a loop's
+            // word was lowered. Failure Relaxed: a thread that changed the word meanwhile made it awake or closed, and
+            // nothing is left to do, or lowered it.
             match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(newer) => until = newer,
@@ -252,8 +253,8 @@ impl Parker {
 
     /// The moment at which the shard looks at its lanes at the latest; `None` if it waits to be woken.
     pub(crate) fn looks_at(&self) -> Option<Look> {
-        // Ordering: Relaxed. A loop's own thread reads what it wrote, or what a thread wrote that wakes it afterwards (W1
-        // of `roster`). For others it is a hint.
+        // Ordering: Relaxed. A loop's own thread reads what it wrote, or what a thread wrote that wakes it afterwards
+        // (W1 of `roster`). For others it is a hint.
         match self.wake_at.load(Ordering::Relaxed) {
             AWAKE | AT_ONCE | CLOSED => Some(Look::AtOnce),
             UNTIL_WOKEN => None,
@@ -288,8 +289,8 @@ impl Parker {
             if until == CLOSED {
                 return Notified::Closed;
             }
-            // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced. Release: the push of a ticket
-            // for which a loop looks at its lanes. Failure Relaxed: a hint for the retry.
+            // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced. Release: the push of a
+            // ticket for which a loop looks at its lanes. Failure Relaxed: a hint for the retry.
             match self.wake_at.compare_exchange(until, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     // Ordering: Relaxed. A counter.

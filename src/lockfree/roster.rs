@@ -7,8 +7,8 @@
 //! A loop has a [`Place`], behind a lock that only the wake of a sleeping loop takes, and a loop that comes, goes or
 //! moves to another thread. The lock hands over the thread on which the loop runs (W1): a producer that lowers the
 //! loop's word takes the lock afterwards, and a loop that has come to another thread takes the lock before it reads the
-//! word (`Crew::next_look`, `turn_loop`). If the producer is first, the loop reads the lowered word. If the loop is first,
-//! the producer sees that it runs on another thread, and calls the wake function.
+//! word (`Crew::next_look`, `turn_loop`). If the producer is first, the loop reads the lowered word. If the loop is
+//! first, the producer sees that it runs on another thread, and calls the wake function.
 //!
 //! | pair | one side                          | other side                   | what is ruled out | model |
 //! |------|-----------------------------------|------------------------------|-------------------|-------|
@@ -73,7 +73,8 @@ impl Roster {
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
     }
 
-    /// Unparks thread `n`, or wakes loop `n`, unless it runs on the calling thread and is no task. Does nothing if nobody has this number.
+    /// Unparks thread `n`, or wakes loop `n`, unless it runs on the calling thread and is no task. Does nothing if
+    /// nobody has this number.
     pub(crate) fn wake(&self, n: usize) {
         if let Some(thread) = self.threads.get(n).and_then(OnceLock::get) {
             thread.unpark();

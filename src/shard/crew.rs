@@ -261,8 +261,8 @@ impl Crew {
     }
 
     /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if a shard has neither a
-    /// thread nor a loop. Inside a handler that workers run, the thread leads no shard: another thread takes over its shard. The
-    /// outermost handler decides, since other handlers begin inside it.
+    /// thread nor a loop. Inside a handler that workers run, the thread leads no shard: another thread takes over its
+    /// shard. The outermost handler decides, since other handlers begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go =
             || first_firing(|firing| firing.crew == self.id).is_some_and(|first| first.is_on_workers);
@@ -450,8 +450,8 @@ impl Crew {
         }
     }
 
-    /// Waits until the threads have ended, if the crew was closed. Does not wait where a thread of the crew may wait for
-    /// the caller: on one of these threads, and inside a handler.
+    /// Waits until the threads have ended, if the crew was closed. Does not wait where a thread of the crew may wait
+    /// for the caller: on one of these threads, and inside a handler.
     pub(crate) fn await_end(&self) {
         let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
         let may_wait = self.has_threads()
@@ -471,8 +471,8 @@ impl Crew {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by threads
-    /// that do not exist in the child.
+    /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by
+    /// threads that do not exist in the child.
     fn enter_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.forked.store(true, Ordering::Relaxed);

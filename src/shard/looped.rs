@@ -1,10 +1,10 @@
 //! A shard whose leader is a loop of the program: an event loop that has a poll of its own.
 //!
-//! The loop calls [`turn_loop`](Crew::turn_loop) whenever it is awake, and asks for its
-//! [`next_look`](Crew::next_look) before it polls. It leads the shard only inside a turn: in between, the shard's lock is
-//! free, so that a shutdown on another thread can take the stations of its engine out. The station, the lanes, the wheel
-//! and the parkers are those of every shard. The difference is in the sleep: a loop does not park, it *announces*. The
-//! announcement is made at the end of a turn and stands until the loop has something to do, over any number of polls.
+//! The loop calls [`turn_loop`](Crew::turn_loop) whenever it is awake, and asks for its [`next_look`](Crew::next_look)
+//! before it polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
+//! another thread can take the stations of its engine out. The station, the lanes, the wheel and the parkers are those
+//! of every shard. The difference is in the sleep: a loop does not park, it *announces*. The announcement is made at
+//! the end of a turn and stands until the loop has something to do, over any number of polls.
 //!
 //! # States
 //! ```text
@@ -26,35 +26,35 @@
 //! | the seat | the loop |
 //!
 //! # Invariants
-//! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise: it
-//!     asks for the next look before each poll, and turns when the poll ends.
-//! P2. Only a turn raises a word. It announces, passes the heavy fence, and drains the lanes once more (K1 of `parker`).
-//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread.
-//! P4. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
-//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (P2).
+//! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
+//!     it asks for the next look before each poll, and turns when the poll ends. P2. Only a turn raises a word. It
+//!     announces, passes the heavy fence, and drains the lanes once more (K1 of `parker`). P3. A thread that lowers a
+//!     word wakes the loop afterwards, unless the loop runs on that thread. P4. A seat knows all stations that are at
+//!     the shard, or the word of the shard's own parker says "at once": a station that joins lowers that word, and only
+//!     a turn, after which the seat knows the stations again, raises it (P2).
 //!
 //! # Races and their legal endings
-//! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and is
-//!   woken out of its poll.
-//! - An arming elsewhere x a turn: (a) the turn drains the ticket; (b) the drain after the announcement finds it; (c) the
-//!   word is lowered after the announcement, and the loop is woken.
+//! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and
+//!   is woken out of its poll.
+//! - An arming elsewhere x a turn: (a) the turn drains the ticket; (b) the drain after the announcement finds it; (c)
+//!   the word is lowered after the announcement, and the loop is woken.
 //! - A cancel or a move elsewhere x a turn: the timer's word decides, as with every shard (`state`).
-//! - The loop ends x an arming: the ticket stays in its lane, and the timer is pending. The shutdown returns it, or another
-//!   loop that takes the place fires it.
+//! - The loop ends x an arming: the ticket stays in its lane, and the timer is pending. The shutdown returns it, or
+//!   another loop that takes the place fires it.
 //! - The loop moves to another thread x an arming on its former thread: (a) the loop reads the lowered word on its new
 //!   thread; (b) it is woken there (W1 of `roster`).
 //! - A shutdown x a turn: the shutdown waits for the end of the turn, or the next turn drops the station.
 //!
 //! # Why a loop has a seat
-//! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the words
-//! and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's stations, and
-//! the lock is taken where there is work. A station that was taken out meanwhile has a closed word, which
+//! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the
+//! words and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's
+//! stations, and the lock is taken where there is work. A station that was taken out meanwhile has a closed word, which
 //! reads "at once": the turn that follows drops the reference.
 //!
 //! # Why the loop's own thread has a lane
-//! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads: a
-//! push is three stores, without a fence or a locked instruction. Most timers are cancelled before the loop's next look,
-//! and their tickets die in the buffer, which is in the cache, and never touch the wheel, which is not.
+//! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads:
+//! a push is three stores, without a fence or a locked instruction. Most timers are cancelled before the loop's next
+//! look, and their tickets die in the buffer, which is in the cache, and never touch the wheel, which is not.
 
 use super::Shard;
 use super::crew::Crew;
@@ -85,8 +85,8 @@ pub(crate) struct Seat {
     runs_on: Cell<Option<ThreadKey>>,
     /// The stations at the shard after the last turn that had work (P4); `None` if the lock has to be asked.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The moment until which the last turn announced a sleep. It may be within the tick of the announced word, as with a
-    /// check of batches.
+    /// The moment until which the last turn announced a sleep. It may be within the tick of the announced word, as with
+    /// a check of batches.
     planned: Option<Timestamp>,
 }
 
@@ -151,8 +151,8 @@ impl Crew {
         }
     }
 
-    /// The moment at which a loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the loop
-    /// runs on another thread than before.
+    /// The moment at which a loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the
+    /// loop runs on another thread than before.
     pub(crate) fn next_look(&self, seat: &Seat, moved: impl FnOnce()) -> Option<Timestamp> {
         // In the child of a fork a thread that is gone may hold the locks.
         if self.is_forked() {
@@ -238,8 +238,8 @@ impl Crew {
 }
 
 impl Shard {
-    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came meanwhile is due (P2). Returns
-    /// the sleep, or withdraws if there is work for another turn.
+    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came meanwhile is due (P2).
+    /// Returns the sleep, or withdraws if there is work for another turn.
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

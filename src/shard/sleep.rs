@@ -5,9 +5,10 @@
 //! once more for work that came meanwhile, and parks (`leader_sleep`). A producer with an earlier deadline wakes it.
 //!
 //! # Naps
-//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled meanwhile is due
-//! before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look. Other things, such
-//! as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a millisecond at most.
+//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled meanwhile is
+//! due before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look. Other
+//! things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a millisecond at
+//! most.
 //!
 //! # Idle sleep
 //! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers
@@ -57,8 +58,8 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// Whether a sleep after a turn at `now` is a nap: whatever is scheduled from the turn on is due at the next tick at the
-    /// earliest. A clock that moves only in steps knows no naps, since its steps must be seen.
+    /// Whether a sleep after a turn at `now` is a nap: whatever is scheduled from the turn on is due at the next tick
+    /// at the earliest. A clock that moves only in steps knows no naps, since its steps must be seen.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
         self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)

@@ -1,5 +1,5 @@
-//! The station of one engine at a shard: a wheel, an inbox and the tickets that are due. `turn` is a function of explicit
-//! time.
+//! The station of one engine at a shard: a wheel, an inbox and the tickets that are due. `turn` is a function of
+//! explicit time.
 //!
 //! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes and advances the
 //! wheel. It hands over the due tickets, or holds them back while too many batches are in flight. It sends help to slow

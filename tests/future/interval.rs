@@ -304,7 +304,8 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31: a tick that is taken a little late each time does not delay the following ones; a task is never quite on time.
+/// Row R31: a tick that is taken a little late each time does not delay the following ones; a task is never quite on
+/// time.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -399,7 +400,8 @@ fn stalls_of_all_lengths_end_by_the_book() {
         let mut task = every(&engine, Duration::from_nanos(period));
         task.future.set_missed(behavior);
         assert_eq!(task.future.missed(), behavior);
-        // Whether the shard knows of the tick: it may take until its own next tick. Ticks that have come before are there.
+        // Whether the shard knows of the tick: it may take until its own next tick. Ticks that have come before are
+        // there.
         let mut is_armed = false;
         for _ in 0..200 {
             let now = engine.handle().now();

@@ -2,8 +2,8 @@
 //!
 //! # What tokio checks of its own
 //!
-//! The cases of `time_sleep`, `time_timeout`, `time_interval`, `time_rt` and `time_panic` in `tokio/tests` at ea91b33, with
-//! what checks them here. Cases only: neither code nor structure is taken over.
+//! The cases of `time_sleep`, `time_timeout`, `time_interval`, `time_rt` and `time_panic` in `tokio/tests` at ea91b33,
+//! with what checks them here. Cases only: neither code nor structure is taken over.
 //!
 //! | case | here |
 //! |------|------|

@@ -60,8 +60,8 @@ impl Known {
         due_tick(self.sleep.deadline(), MS).max(self.set_at)
     }
 
-    /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may come with the
-    /// ticket of an earlier one, before its tick.
+    /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may
+    /// come with the ticket of an earlier one, before its tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();
         match mine {

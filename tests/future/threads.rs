@@ -233,8 +233,8 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     });
 }
 
-/// Goal: a reset that meets the firing of the old deadline loses neither the new one nor the wake. Method: deadlines a few
-/// ticks of 10 µs ahead, moved at about their time.
+/// Goal: a reset that meets the firing of the old deadline loses neither the new one nor the wake. Method: deadlines a
+/// few ticks of 10 µs ahead, moved at about their time.
 #[test]
 fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     within_patience(|| {
@@ -297,8 +297,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
     });
 }
 
-/// Row R20: the shard waits for a lock of the user's in a wake, while the thread that has it polls, resets and drops: none of
-/// these calls waits for the shard.
+/// Row R20: the shard waits for a lock of the user's in a wake, while the thread that has it polls, resets and drops:
+/// none of these calls waits for the shard.
 #[test]
 fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     within_patience(|| {

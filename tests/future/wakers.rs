@@ -230,7 +230,8 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
 
 #[test]
 fn a_waker_that_the_engine_drops_may_panic_in_that() {
-    // The first one to be woken drops all the others, which are due in the same tick: the engine is left with their wakers.
+    // The first one to be woken drops all the others, which are due in the same tick: the engine is left with their
+    // wakers.
     static BAD: Probe = Probe::new();
     let bad = BAD.waker();
     let mut engine = driven();

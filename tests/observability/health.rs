@@ -83,7 +83,8 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
-/// Timers that are cancelled, postponed, disarmed or dropped while they wait for a worker wait no more once it has come to them.
+/// Timers that are cancelled, postponed, disarmed or dropped while they wait for a worker wait no more once it has come
+/// to them.
 #[test]
 fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());

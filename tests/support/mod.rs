@@ -39,8 +39,8 @@ pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 
     }
 }
 
-/// Runs `work` on a thread of its own, which stays, with the slots that it keeps in reserve, until the returned sender is
-/// dropped.
+/// Runs `work` on a thread of its own, which stays, with the slots that it keeps in reserve, until the returned sender
+/// is dropped.
 pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     scope: &'s Scope<'s, '_>,
     work: impl FnOnce() -> R + Send + 's,

@@ -4,8 +4,9 @@
 //!   own floor and the floors below it. Unsafe code stands on two of the floors, and elsewhere in listed calls only.
 //! - Doors: a file through which the atomics, the threads, the system's time or a logging facade come in. No other file
 //!   names them. The face of a crate or of a folder is the file that re-exports its items (`lib.rs`, `mod.rs`).
-//! - Crates that stand alone name neither the engine nor the facilities that they do without. The layer (`crates/tasks`)
-//!   has doors of its own, and uses the engine by its public interface and by the module `extend`, the seam.
+//! - Crates that stand alone name neither the engine nor the facilities that they do without. The layer
+//!   (`crates/tasks`) has doors of its own, and uses the engine by its public interface and by the module `extend`, the
+//!   seam.
 //! - No circles: `circles` checks the uses among files.
 //! - Words: `words` checks the phrases of the prose. The style of code is not checked.
 
@@ -70,8 +71,8 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
 /// Tags of invariants and of pairs of orderings are looked at up to this floor: above it they are a file's own.
 const TAGGED_FLOOR: usize = 3;
 
-/// Crates of the workspace that stand alone: folder under `crates/`, paths that their sources may not name. No source names
-/// the engine, and all forbid unsafe code.
+/// Crates of the workspace that stand alone: folder under `crates/`, paths that their sources may not name. No source
+/// names the engine, and all forbid unsafe code.
 const ALONE: [(&str, &[&str]); 2] = [
     ("wheel", &["std", "core::sync", "core::cell"]),
     // Nor a clock.
@@ -180,7 +181,8 @@ fn is_tag(word: &str) -> bool {
     !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// The tags that a file explains in the docs of its modules and types: in the first column of a table, or before a full stop.
+/// The tags that a file explains in the docs of its modules and types: in the first column of a table, or before a full
+/// stop.
 fn tags(source: &str) -> Vec<String> {
     let docs = source.lines().filter_map(|line| {
         let line = line.trim_start();

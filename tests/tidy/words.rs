@@ -124,6 +124,39 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     }
 }
 
+/// The longest line of prose, in characters.
+const COLUMNS: usize = 120;
+
+/// The lines of prose that are too long. A row of a table is one line, and an address is one word.
+fn too_long(text: &str, is_page: bool) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_long = |number: &usize| {
+        let line = lines[number - 1];
+        let may_be = comment(line).unwrap_or(line).trim_start().starts_with('|') || line.contains("://");
+        !may_be && line.chars().count() > COLUMNS
+    };
+    prose(text, is_page).iter().flatten().map(|(number, _)| *number).filter(is_long).collect()
+}
+
+#[test]
+fn lines_of_prose_are_not_too_long() {
+    let mut all = Vec::new();
+    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    let found = all.iter().flat_map(|(path, text)| {
+        too_long(text, path.ends_with(".md")).into_iter().map(move |line| format!("{path}:{line}"))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.is_empty(), "lines with more than {COLUMNS} characters:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_line_is_long_unless_it_cannot_be_shorter() {
+    let (row, words) = ("| a cell ".repeat(20), "word ".repeat(40));
+    let text = format!("/// {row}\n/// {words}\nlet code = 1; // {words}\n/// https://{words}\n/// short\n");
+    assert_eq!(too_long(&text, false), [2, 3]);
+    assert_eq!(too_long(&format!("{row}\n\n{words}\n```\n{words}\n```\n"), true), [3]);
+}
+
 #[test]
 fn the_prose_does_without_unwanted_phrases() {
     let mut all = Vec::new();

@@ -94,7 +94,8 @@ fn a_disarmed_timer_whose_ticket_comes_due_fires_nothing_and_is_armed_again() {
 
 #[test]
 fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
-    // As a server's connections: each talks for a while at its own pace, and then no more. Looks gather, firings do not.
+    // As a server's connections: each talks for a while at its own pace, and then no more. Looks gather, firings do
+    // not.
     for count in [10, 300, 5_000] {
         let (mut engine, log) = recording(Builder::new());
         let mut rng = Rng::new(count);

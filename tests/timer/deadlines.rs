@@ -130,9 +130,9 @@ fn a_century_is_kept_to_the_tick_in_any_order_and_however_the_clock_jumps() {
 
 #[test]
 fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
-    // Goal: no order of deadlines within a unit, or on its edges, is taken for another. Method: all triples of deadlines
-    // around one multiple of a unit, of which the last is in force, each for a timer of its own; disarmed in between or
-    // not; the ticket in the lane or in the wheel.
+    // Goal: no order of deadlines within a unit, or on its edges, is taken for another. Method: all triples of
+    // deadlines around one multiple of a unit, of which the last is in force, each for a timer of its own; disarmed in
+    // between or not; the ticket in the lane or in the wheel.
     let ticks = [Duration::from_micros(1), Duration::from_micros(100), MS, HOUR];
     for tick in ticks {
         for units in [1, 2, 1_000, 3_433_200, (1 << 40) - 2, (1 << 40) - 1, 1 << 40, (1 << 40) + 5] {

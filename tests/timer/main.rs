@@ -1,5 +1,5 @@
-//! Owned timers, seen from outside: what their calls return, when they fire, what becomes of their payloads. A file for each
-//! theme; what several of them use is here.
+//! Owned timers, seen from outside: what their calls return, when they fire, what becomes of their payloads. A file for
+//! each theme; what several of them use is here.
 //!
 //! Mostly on the threadless engine, whose time is exact; with threads where it takes threads.
 

@@ -68,8 +68,8 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
 
 #[test]
 fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_handler() {
-    // A timer is armed for now while its handler begins for what it was armed for before, again and again. No two armings
-    // have the same deadline, so no deadline may be fired for twice.
+    // A timer is armed for now while its handler begins for what it was armed for before, again and again. No two
+    // armings have the same deadline, so no deadline may be fired for twice.
     let log = Log::new();
     let sink = log.clone();
     let engine = Builder::new()

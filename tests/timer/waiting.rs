@@ -46,8 +46,8 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
     });
 }
 
-/// A timer is armed again while its handler runs, and disarmed then: the disarm that waits returns that it took an arming
-/// away, though the handler of the arming before ran meanwhile.
+/// A timer is armed again while its handler runs, and disarmed then: the disarm that waits returns that it took an
+/// arming away, though the handler of the arming before ran meanwhile.
 #[test]
 fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
     within_patience(|| {
@@ -95,8 +95,8 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
 
 #[test]
 fn no_handler_runs_after_disarm_and_wait_has_returned() {
-    // A timer that arms itself at once, stopped at any moment: after the answer its handler neither runs nor, once it has
-    // been stopped twice, comes again.
+    // A timer that arms itself at once, stopped at any moment: after the answer its handler neither runs nor, once it
+    // has been stopped twice, comes again.
     within_patience(|| {
         let (inside, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (in_handler, is_stopped) = (Arc::clone(&inside), Arc::clone(&stopped));

@@ -71,7 +71,8 @@ struct Run {
 
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Make the blocks of ../../BENCHMARKS.md, the tables in ../results and the plots in ../../docs/plots from the raw results
+    /// Make the blocks of ../../BENCHMARKS.md, the tables in ../results and the plots in ../../docs/plots from the raw
+    /// results
     Publish {
         /// Change nothing, and fail if that would change anything
         #[arg(long)]

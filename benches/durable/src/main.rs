@@ -1,6 +1,7 @@
 //! Durable timers beside their peers: the same work, in one run, with the durability named.
 //!
-//! `cargo run --release` measures, and writes the raw results; `cargo run --release -- publish` makes the page from them.
+//! `cargo run --release` measures, and writes the raw results; `cargo run --release -- publish` makes the page from
+//! them.
 
 // Its tests are the book's.
 #[path = "../../compare/src/machine.rs"]

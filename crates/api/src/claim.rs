@@ -59,8 +59,8 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
-    /// The moment at which the delivery has failed unless it was ended or prolonged again. A claim is open for an hour at
-    /// most.
+    /// The moment at which the delivery has failed unless it was ended or prolonged again. A claim is open for an hour
+    /// at most.
     pub until: Moment,
 }
 

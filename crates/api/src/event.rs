@@ -65,7 +65,8 @@ pub enum EventKind {
     Parked,
     /// Deliveries of a timer were given up.
     Dead,
-    /// Instants of a schedule passed unnoticed and got no occurrences. The key is the schedule's, as in the three below.
+    /// Instants of a schedule passed unnoticed and got no occurrences. The key is the schedule's, as in the three
+    /// below.
     Missed,
     /// Instants of a schedule were skipped because of an overlap.
     Skipped,

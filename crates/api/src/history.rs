@@ -78,8 +78,8 @@ pub struct Horizon {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HorizonBucket {
-    /// The end of the bucket, from now on: 0 for timers that are due. From six hours on, the bucket ends with an hour of
-    /// UTC. The last bucket has no end.
+    /// The end of the bucket, from now on: 0 for timers that are due. From six hours on, the bucket ends with an hour
+    /// of UTC. The last bucket has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
     /// The number of timers.

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// To see timers without their payloads, operations and events. With a token for all namespaces also the whole service:
-    /// its numbers, its metrics and the events of all namespaces.
+    /// To see timers without their payloads, operations and events. With a token for all namespaces also the whole
+    /// service: its numbers, its metrics and the events of all namespaces.
     Reader,
     /// To see payloads too, to make and change timers, and to fetch those of queues.
     Writer,
-    /// To change the signing secrets of a namespace too. With a token for all namespaces also the namespaces themselves.
+    /// To change the signing secrets of a namespace too. With a token for all namespaces also the namespaces
+    /// themselves.
     Admin,
 }
 
@@ -40,14 +41,15 @@ pub struct NamespaceLimits {
     /// The longest time to the due moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_delay_ms: Option<u64>,
-    /// The hosts that callbacks may go to, with their subdomains if a name begins with `*.`. All hosts if there are none.
+    /// The hosts that callbacks may go to, with their subdomains if a name begins with `*.`. All hosts if there are
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allowed_hosts: Vec<String>,
     /// Whether deliveries are held back. Timers are accepted nevertheless.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub paused: bool,
-    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault. Without it an
-    /// answer is its status: a callback must not become a way to read what a host behind the service answers.
+    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault. Without
+    /// it an answer is its status: a callback must not become a way to read what a host behind the service answers.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub keep_answers: bool,
 }

@@ -3,8 +3,8 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The nodes that share the timers of a service, and the shards of which each delivers some. A service with a file of its own
-/// has no shards, and is alone.
+/// The nodes that share the timers of a service, and the shards of which each delivers some. A service with a file of
+/// its own has no shards, and is alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nodes {

@@ -3,7 +3,8 @@
 use crate::{Moment, Phase};
 use serde::{Deserialize, Serialize};
 
-/// The past of a timer that is stored, or has ended not long ago: the service remembers some ten thousand, until its end.
+/// The past of a timer that is stored, or has ended not long ago: the service remembers some ten thousand, until its
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Past {
@@ -33,8 +34,8 @@ pub struct Past {
     /// receiver may have had that delivery, and gets the timer again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupted: Vec<Moment>,
-    /// The moments at which the timer was replayed, which was dead: the numbers of its attempts and deliveries began again.
-    /// At most the last four.
+    /// The moments at which the timer was replayed, which was dead: the numbers of its attempts and deliveries began
+    /// again. At most the last four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replayed: Vec<Moment>,
     /// The number of times the timer was put aside since its first remembered attempt.

@@ -32,8 +32,8 @@ pub struct NewSchedule {
     /// What becomes of an instant that comes while the occurrence before it is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    /// The width of the window in which occurrences become due after their instants: all by the same time, which follows
-    /// from the key. Zero by default.
+    /// The width of the window in which occurrences become due after their instants: all by the same time, which
+    /// follows from the key. Zero by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<u64>,
     /// No instant is before this moment.
@@ -51,7 +51,8 @@ pub struct NewSchedule {
     /// What is done if a delivery of an occurrence fails. It has neither `misfire_within_ms` nor `jitter_ms`.
     #[serde(skip_serializing_if = "is_default")]
     pub policy: Policy,
-    /// Labels of the occurrences, at most 8 of at most 64 bytes each. They have the label `schedule:` with the key besides.
+    /// Labels of the occurrences, at most 8 of at most 64 bytes each. They have the label `schedule:` with the key
+    /// besides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
@@ -61,7 +62,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// A change of a schedule: the fields that are given. One of `cron`, `monthly` and `every_ms` takes the place of the
-/// others, and so does one of `callback` and `pull`. A start or an end is taken away by a new creation under the same key.
+/// others, and so does one of `callback` and `pull`. A start or an end is taken away by a new creation under the same
+/// key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -175,8 +177,8 @@ pub enum ShortMonth {
     Skip,
 }
 
-/// What becomes of a local time that clocks skip. A cron expression whose second, minute or hour begins with `*` never comes
-/// at such a time.
+/// What becomes of a local time that clocks skip. A cron expression whose second, minute or hour begins with `*` never
+/// comes at such a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -202,7 +204,8 @@ pub enum Missed {
     All,
 }
 
-/// What becomes of an instant that comes while the occurrence before it waits, is delivered, or is between two attempts.
+/// What becomes of an instant that comes while the occurrence before it waits, is delivered, or is between two
+/// attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -267,8 +270,8 @@ pub enum ScheduleState {
     Active,
     /// The schedule is paused: its instants pass by.
     Paused,
-    /// The plan cannot be followed, by the time zones that the service knows for example. The schedule waits until it is
-    /// changed or resumed.
+    /// The plan cannot be followed, by the time zones that the service knows for example. The schedule waits until it
+    /// is changed or resumed.
     Parked,
     /// No instant is left.
     Ended,

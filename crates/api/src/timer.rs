@@ -4,13 +4,15 @@ use crate::{Moment, Policy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A timer to be made. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is due at once.
+/// A timer to be made. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is due at
+/// once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTimer {
-    /// The moment from which the timer is due. A moment that has passed is accepted: the timer is due at once, and `scheduled`
-    /// keeps the moment; with `misfire_within_ms` in the policy the delivery is skipped if the moment is longer ago.
+    /// The moment from which the timer is due. A moment that has passed is accepted: the timer is due at once, and
+    /// `scheduled` keeps the moment; with `misfire_within_ms` in the policy the delivery is skipped if the moment is
+    /// longer ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
     /// The time after which the timer is due, from the moment at which the service accepts it, by the service's clock.

@@ -19,12 +19,15 @@
 //   row        operation
 //   arm        One timer: arm it for 5 s, and disarm it.
 //   arm100k    The same while 100,000 other timers are pending, due in 100 to 200 s.
-//   shot       A one-shot in 5 s, before the million others that are pending, due in 100 to 200 s: schedule and cancel.
+//   shot       A one-shot in 5 s, before the million others that are pending, due in 100 to 200 s: schedule and
+//              cancel.
 //   among      A one-shot in 100 to 200 s among a million others like it: schedule and cancel.
 //   refresh    One timer of a million, at random, each armed for 100 s: arm it for 101 s.
-//   turn       Of tourbillon alone: a turn at which nothing is due, and the next deadline, as after a poll for a packet.
+//   turn       Of tourbillon alone: a turn at which nothing is due, and the next deadline, as after a poll for a
+//              packet.
 //   expiry     A million timers that are due within 2 s, in random order: the CPU time of the process from the first
-//              deadline to the last callback, and the lateness by CLOCK_MONOTONIC. Each callback writes one random word.
+//              deadline to the last callback, and the lateness by CLOCK_MONOTONIC. Each callback writes one random
+//              word.
 //
 // "libevent, common" uses event_base_init_common_timeout, a queue for all timers of one length. It cannot take part
 // where the lengths differ.

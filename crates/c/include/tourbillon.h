@@ -38,8 +38,8 @@
  *   callbacks             it has not begun and does not         it has begun and may not      it was not pending
  *                                                               have returned; .._and_wait
  *                                                               waits for that
- *   events                none is polled, not even one that     never returned                it was not pending, or its event
- *                         waits for a poll                                                    was polled
+ *   events                none is polled, not even one that     never returned                it was not pending, or
+ *                         waits for a poll                                                    its event was polled
  *
  * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer
  * that is due in the present turn, and whose callback has not begun, is cancelled as any other.

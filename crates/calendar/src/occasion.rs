@@ -31,7 +31,8 @@ pub struct Occasion {
     pub change: Option<ClockChange>,
 }
 
-/// A run: an instant, and what a clock of the zone shows then. Its text is the local time with the offset, after RFC 3339.
+/// A run: an instant, and what a clock of the zone shows then. Its text is the local time with the offset, after
+/// RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {

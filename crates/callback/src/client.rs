@@ -140,8 +140,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
-/// callback on a connection that is being closed would fail.
+/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times;
+/// a callback on a connection that is being closed would fail.
 const IDLE: Duration = Duration::from_secs(4);
 
 /// Sends callbacks. It can be cloned; the clones share connections and the limits of hosts.

@@ -1,9 +1,9 @@
 //! Which addresses a callback may be sent to.
 //!
-//! A service that calls addresses of its users' choice stands inside a network, where the users do not. The check is made
-//! on the address that is dialled, after the name was resolved, each time: a check of the URL's text alone is passed by
-//! names that resolve to inner addresses, by names that resolve to another address the second time, and by the many
-//! notations of one address. Literal addresses in URLs are read by the crate `url`, which knows all notations.
+//! A service that calls addresses of its users' choice stands inside a network, where the users do not. The check is
+//! made on the address that is dialled, after the name was resolved, each time: a check of the URL's text alone is
+//! passed by names that resolve to inner addresses, by names that resolve to another address the second time, and by
+//! the many notations of one address. Literal addresses in URLs are read by the crate `url`, which knows all notations.
 //!
 //! The blocked ranges are those that the registries of IANA mark as not globally reachable, and the ranges by which an
 //! IPv4 address is reached through an IPv6 one: 6to4, Teredo, NAT64.
@@ -119,8 +119,8 @@ const BLOCKED: [Range; 23] = [
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Guard {
-    /// Whether private addresses and those of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16, `fc00::/7`
-    /// and `::1`. Link-local addresses, where clouds keep their metadata, stay blocked.
+    /// Whether private addresses and those of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
+    /// `fc00::/7` and `::1`. Link-local addresses, where clouds keep their metadata, stay blocked.
     pub allow_private: bool,
     /// Ranges that are permitted whatever the other rules say, but for `own`.
     pub allowed: Vec<Range>,

@@ -43,8 +43,8 @@ impl Default for HostLimits {
 const NO_PLACE: Duration = Duration::from_millis(250);
 /// The number of the last outcomes of which a half must not be failures.
 const WINDOW: u32 = 20;
-/// Hosts that are remembered. Beyond this number those are forgotten that have no running callback and no pause, and if there
-/// are still as many, those that have a pause.
+/// Hosts that are remembered. Beyond this number those are forgotten that have no running callback and no pause, and if
+/// there are still as many, those that have a pause.
 const MOST_HOSTS: usize = 10_000;
 
 /// All hosts.

@@ -25,7 +25,8 @@ pub(crate) struct Flags {
     /// The time for one request [variable: TOURBILLON_TIMEOUT] [default: 10s]
     #[arg(long, global = true, value_name = "DURATION", help_heading = "Service")]
     pub(crate) timeout: Option<String>,
-    /// The file with these settings [variable: TOURBILLON_CONFIG] [default: tourbillon/cli.toml in the folder for settings]
+    /// The file with these settings [variable: TOURBILLON_CONFIG] [default: tourbillon/cli.toml in the folder for
+    /// settings]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Service")]
     pub(crate) config: Option<PathBuf>,
 }

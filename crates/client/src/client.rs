@@ -19,8 +19,8 @@ use tourbillon_api::{
     Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Nodes, Readiness, ServiceStats,
 };
 
-/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
-/// change on a connection that is being closed would have an unknown outcome.
+/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times;
+/// a change on a connection that is being closed would have an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
 /// A client of one service. It can be cloned; the clones share connections.
@@ -90,9 +90,9 @@ impl Builder {
         Self { timeout, ..self }
     }
 
-    /// Sets the greatest number of repetitions of one request. 3 by default. Reads and creations are repeated, and requests
-    /// that were not sent. The pause before a repetition is at most 100 ms, 200 ms and so on, 3.2 s in the end, or the
-    /// time that the service asks for.
+    /// Sets the greatest number of repetitions of one request. 3 by default. Reads and creations are repeated, and
+    /// requests that were not sent. The pause before a repetition is at most 100 ms, 200 ms and so on, 3.2 s in the
+    /// end, or the time that the service asks for.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }
@@ -179,8 +179,8 @@ fn base_of(url: &str) -> Result<Box<str>, BuildError> {
 }
 
 impl Client {
-    /// The settings by default for the service at this URL, such as `http://127.0.0.1:7670`. A path is the beginning of all
-    /// paths, for a service behind a proxy. Over `http` the token is sent in the clear.
+    /// The settings by default for the service at this URL, such as `http://127.0.0.1:7670`. A path is the beginning of
+    /// all paths, for a service behind a proxy. Over `http` the token is sent in the clear.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder {
             url: url.into(),
@@ -216,7 +216,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// The service's numbers since a moment, or of the last 72 hours, in at most so many intervals: 360 if none are given.
+    /// The service's numbers since a moment, or of the last 72 hours, in at most so many intervals: 360 if none are
+    /// given.
     ///
     /// # Errors
     ///
@@ -263,8 +264,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
-    /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read piece by
-    /// piece. The service goes on meanwhile. For administrators: the copy has bodies and signing secrets.
+    /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read
+    /// piece by piece. The service goes on meanwhile. For administrators: the copy has bodies and signing secrets.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ pub enum Error {
     Connection(Box<str>),
     /// The time was over. The request has changed nothing.
     Timeout,
-    /// The connection broke, or the time was over, after the request was sent, or the answer cannot be read. The service
-    /// may have fulfilled the request.
+    /// The connection broke, or the time was over, after the request was sent, or the answer cannot be read. The
+    /// service may have fulfilled the request.
     UnknownOutcome(Box<str>),
     /// The answer cannot be read. The request has changed nothing.
     Decode {

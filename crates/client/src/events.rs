@@ -57,15 +57,15 @@ impl Events {
         }
     }
 
-    /// Sets the time without a byte after which a connection counts as broken. 45 s by default; the service sends a comment
-    /// each 15 s.
+    /// Sets the time without a byte after which a connection counts as broken. 45 s by default; the service sends a
+    /// comment each 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// Connects, so that events from now on are returned by later calls of [`Events::next`]. Without this call the first
-    /// call of `next` connects.
+    /// Connects, so that events from now on are returned by later calls of [`Events::next`]. Without this call the
+    /// first call of `next` connects.
     ///
     /// # Errors
     ///
@@ -77,7 +77,8 @@ impl Events {
         Ok(())
     }
 
-    /// The next event. A connection that breaks is made again, after pauses of up to 3 s, for as long as the caller waits.
+    /// The next event. A connection that breaks is made again, after pauses of up to 3 s, for as long as the caller
+    /// waits.
     ///
     /// # Errors
     ///

@@ -55,13 +55,13 @@ impl Namespace {
         TimerAt::new(&self.transport, &self.path, "ids", id)
     }
 
-    /// Delivers the dead timer with this id again, as if it were new. A dead timer has left its key to others, so that it has
-    /// its id only.
+    /// Delivers the dead timer with this id again, as if it were new. A dead timer has left its key to others, so that
+    /// it has its id only.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found`, with `wrong-phase` if the timer is not dead, or with `key-exists` if
-    /// another timer has its key by now.
+    /// See [`Error`]. Fails with the problem `not-found`, with `wrong-phase` if the timer is not dead, or with
+    /// `key-exists` if another timer has its key by now.
     pub async fn replay(&self, id: &str) -> Result<Changed, Error> {
         self.id(id).verb("replay").await
     }
@@ -172,8 +172,8 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over: then the timer is, or was,
-    /// delivered again.
+    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over: then the timer is, or
+    /// was, delivered again.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }

@@ -19,8 +19,8 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches at most `max` timers (1 to 100) that are due. If none is, the service waits for one, at most for `wait` (at
-    /// most 20 s). None is fetched if none became due in time.
+    /// Fetches at most `max` timers (1 to 100) that are due. If none is, the service waits for one, at most for `wait`
+    /// (at most 20 s). None is fetched if none became due in time.
     ///
     /// Each timer is to be acknowledged ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends; otherwise
     /// it is delivered again.

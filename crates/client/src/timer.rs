@@ -31,8 +31,8 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// The past of the timer, or, by key, of the last timer that had it: its attempts and its end. It may have ended not long
-    /// ago.
+    /// The past of the timer, or, by key, of the last timer that had it: its attempts and its end. It may have ended
+    /// not long ago.
     ///
     /// # Errors
     ///

@@ -11,9 +11,9 @@
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! If no repetition succeeds, and the outcome of any of them is unknown, then the call's outcome is unknown, whatever the
-//! last answer was. Exceptions are the problems that hold for the first request as well: it cannot be read, or is refused
-//! for what it says.
+//! If no repetition succeeds, and the outcome of any of them is unknown, then the call's outcome is unknown, whatever
+//! the last answer was. Exceptions are the problems that hold for the first request as well: it cannot be read, or is
+//! refused for what it says.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};

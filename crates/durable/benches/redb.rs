@@ -1,6 +1,6 @@
-//! Figures of the store in a file: creations a second one by one, by 64 callers that wait, and in batches of 1,000; bytes
-//! on the disk for a timer; the time from the opening after SIGKILL to the first creation; cancels by key and creations
-//! among a million pending timers, and the tables that have the bytes of the file.
+//! Figures of the store in a file: creations a second one by one, by 64 callers that wait, and in batches of 1,000;
+//! bytes on the disk for a timer; the time from the opening after SIGKILL to the first creation; cancels by key and
+//! creations among a million pending timers, and the tables that have the bytes of the file.
 //!
 //! `cargo bench -p tourbillon-durable --bench redb`. The folder of the files is the system's for temporary files, or
 //! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending

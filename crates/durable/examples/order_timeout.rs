@@ -4,8 +4,8 @@
 //! cargo run --release -p tourbillon-durable --example order_timeout
 //! ```
 //! The shop takes 100,000 orders, each with a payment timeout between a second and thirty days. Some are paid, which
-//! cancels the timeout. In the middle the shop kills itself with SIGKILL, and is started again on the same file. Logs of
-//! the example's own, which know nothing of the store, show in the end what became of each order.
+//! cancels the timeout. In the middle the shop kills itself with SIGKILL, and is started again on the same file. Logs
+//! of the example's own, which know nothing of the store, show in the end what became of each order.
 #![expect(clippy::print_stdout, reason = "the table is for whoever runs this program")]
 
 use comfy_table::Table;

@@ -1,15 +1,15 @@
 //! Copies of all timers of a store, which any store reads: the way to keep them, and to move them to another store.
 //!
 //! # Format
-//! Lines of JSON. The first one is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy and, if there
-//! is one, the program's own value in `attached`. Then comes one line for each timer, with payloads in base 64. The last
-//! one is `{"timers":…,"crc32":…}`, their number and the checksum of all bytes before it: a file without it is not
-//! complete.
+//! Lines of JSON. The first one is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy and, if
+//! there is one, the program's own value in `attached`. Then comes one line for each timer, with payloads in base 64.
+//! The last one is `{"timers":…,"crc32":…}`, their number and the checksum of all bytes before it: a file without it is
+//! not complete.
 //!
 //! # After a restore
-//! Timers that fired after the copy was made fire again, under the same ids, and timers that were cancelled after it are
-//! there again. Timers that became due in the meantime are due at once, unless the [`Restore`] says otherwise. The ids that
-//! a store remembers after the ends of their timers are not in a backup.
+//! Timers that fired after the copy was made fire again, under the same ids, and timers that were cancelled after it
+//! are there again. Timers that became due in the meantime are due at once, unless the [`Restore`] says otherwise. The
+//! ids that a store remembers after the ends of their timers are not in a backup.
 
 use crate::executor::block_on;
 use crate::state::State;
@@ -242,8 +242,8 @@ impl Restore {
     ///
     /// # Errors
     ///
-    /// Fails if the store has timers, if the file cannot be read or is no complete backup, or if the store fails. If the
-    /// store fails, some timers have been stored.
+    /// Fails if the store has timers, if the file cannot be read or is no complete backup, or if the store fails. If
+    /// the store fails, some timers have been stored.
     pub fn restore<R: BufRead>(
         self,
         store: &dyn TimerStore,

@@ -34,8 +34,8 @@ pub struct Delivery {
     pub delivery: u32,
     /// The trace context of the creation.
     pub trace: Option<Box<str>>,
-    /// The token of the lease: with it, a process that shares the store can end the delivery. `None` for a delivery at most
-    /// once, of which the store knows nothing any more.
+    /// The token of the lease: with it, a process that shares the store can end the delivery. `None` for a delivery at
+    /// most once, of which the store knows nothing any more.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
@@ -110,8 +110,8 @@ impl Delivery {
         }
     }
 
-    /// Whether the handler's answer counts no more: its time is over, the lease was lost, or the runtime stops. A handler
-    /// that looks at this can end early. The future of an asynchronous handler is dropped then.
+    /// Whether the handler's answer counts no more: its time is over, the lease was lost, or the runtime stops. A
+    /// handler that looks at this can end early. The future of an asynchronous handler is dropped then.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.lease.is_settled()

@@ -122,8 +122,8 @@ impl Executor for Threads {
     }
 }
 
-/// Drops the work that was not begun. Threads that run a handler end when it returns, and are not awaited: a handler may
-/// never return.
+/// Drops the work that was not begun. Threads that run a handler end when it returns, and are not awaited: a handler
+/// may never return.
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

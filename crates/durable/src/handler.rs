@@ -16,7 +16,8 @@ use core::time::Duration;
 pub enum Verdict {
     /// The work is done. The timer ends, or the next occurrence of its series follows.
     Done,
-    /// The work failed. The timer is delivered again, after this pause or after the policy's, until the policy gives up.
+    /// The work failed. The timer is delivered again, after this pause or after the policy's, until the policy gives
+    /// up.
     Retry {
         /// The error, which is stored with the timer.
         error: Box<str>,
@@ -25,12 +26,12 @@ pub enum Verdict {
     },
     /// The work can never succeed. The timer is dead at once.
     Dead(Box<str>),
-    /// The work is not wanted before another moment, and this is neither a failure nor a delivery of the timer's policy. The
-    /// timer is pending until then, under the same id. If that is after its greatest age
+    /// The work is not wanted before another moment, and this is neither a failure nor a delivery of the timer's
+    /// policy. The timer is pending until then, under the same id. If that is after its greatest age
     /// ([`max_age`](crate::policy::Policy::max_age)), it is dead.
     ///
-    /// A timer that is delivered at most once is stored again, since its handler has decided to do nothing yet. If the process
-    /// dies before that, the timer does not come back. An occurrence of a series comes back without the series,
+    /// A timer that is delivered at most once is stored again, since its handler has decided to do nothing yet. If the
+    /// process dies before that, the timer does not come back. An occurrence of a series comes back without the series,
     /// which has gone on, and without the key, which the next occurrence has.
     Snooze(UtcMillis),
     /// The work cannot be done now, for a reason that ends at a moment that nobody knows: a namespace that is paused, a
@@ -40,8 +41,8 @@ pub enum Verdict {
     /// as well, and delivered after all.
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are the runtime's:
-    /// [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park for a longer
-    /// reason, or for one of the runtime's, is a failure with that error.
+    /// [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park for a
+    /// longer reason, or for one of the runtime's, is a failure with that error.
     ///
     /// While the timer is parked, its due moment stays. It can be cancelled, moved and replaced as before;
     /// [`Timers::fire`](crate::Timers::fire) puts it back alone. The next occurrence of a series comes after the end of

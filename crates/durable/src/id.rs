@@ -23,8 +23,8 @@ impl TimerId {
         Self(Uuid::new_v4())
     }
 
-    /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the same
-    /// id makes one timer.
+    /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the
+    /// same id makes one timer.
     #[must_use]
     pub const fn from_u128(bits: u128) -> Self {
         Self(Uuid::from_u128(bits))

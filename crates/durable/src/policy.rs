@@ -13,9 +13,9 @@ pub struct Policy {
     /// The number of deliveries after which the timer is dead although none has failed: each of them took its process
     /// with it, or outlived its lease. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The age, from the scheduled moment on, after which no further delivery is planned: a timer that fails, is snoozed or
-    /// outlives its lease is dead if its next delivery would be due later. It may still begin late, after a downtime for
-    /// example; [`misfire`](Self::misfire) decides about that. None by default.
+    /// The age, from the scheduled moment on, after which no further delivery is planned: a timer that fails, is
+    /// snoozed or outlives its lease is dead if its next delivery would be due later. It may still begin late, after a
+    /// downtime for example; [`misfire`](Self::misfire) decides about that. None by default.
     pub max_age: Option<Duration>,
     /// The pause after a failure.
     pub backoff: Backoff,

@@ -4,9 +4,9 @@
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard
 //! ```
 //! The id is the record's key and not in the record. The namespace stands in front, so that a record of which the rest
-//! cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as their
-//! distances from the due moment, which are short numbers. A timer that waits for its first delivery and has neither
-//! labels nor anything else out of the ordinary has one byte for all of that.
+//! cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as
+//! their distances from the due moment, which are short numbers. A timer that waits for its first delivery and has
+//! neither labels nor anything else out of the ordinary has one byte for all of that.
 //!
 //! A later version reads the earlier ones; records of a version that is not known are set aside with their bytes.
 

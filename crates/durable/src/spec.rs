@@ -69,8 +69,8 @@ impl<P> Spec<P> {
     }
 
     /// Makes the timer due at a moment. A moment that has passed is accepted: the timer is due at once, and
-    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it stays due
-    /// at that moment, so that the policy decides.
+    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it
+    /// stays due at that moment, so that the policy decides.
     pub fn at(self, moment: UtcMillis) -> Self {
         Self { due: Due::At(moment), ..self }
     }
@@ -238,8 +238,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`. `fresh` returns the id of a
-    /// timer with this namespace and key, unless the description has one.
+    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`. `fresh` returns the id of
+    /// a timer with this namespace and key, unless the description has one.
     pub(crate) fn to_timer(
         &self,
         kind: &str,
@@ -269,7 +269,8 @@ impl<P> Spec<P> {
             Due::At(moment) => moment,
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
-        // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait longer.
+        // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait
+        // longer.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),

@@ -126,7 +126,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default policy.
+    /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default
+    /// policy.
     ///
     /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec). This is for stores and their
     /// tests, which set the other fields by an update:
@@ -162,8 +163,8 @@ impl Timer {
         }
     }
 
-    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes on,
-    /// has left its key to others.
+    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes
+    /// on, has left its key to others.
     #[must_use]
     pub fn owns_key(&self) -> bool {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))

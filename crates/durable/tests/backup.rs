@@ -14,8 +14,8 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// A store with pending, parked and leased timers, and its backup. The order of the file, which is that of the ids, is not
-/// the order of the due moments. The timer that is parked is the eighth by its moment.
+/// A store with pending, parked and leased timers, and its backup. The order of the file, which is that of the ids, is
+/// not the order of the due moments. The timer that is parked is the eighth by its moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
     clock.set(UtcMillis::from_millis(1_700_000_000_000).to_timestamp());

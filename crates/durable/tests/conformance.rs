@@ -55,7 +55,8 @@ fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
 #[test]
 fn random_histories_of_the_store_in_memory() {
     let tally = conformance::histories(&make, 0..200, &Life::default());
-    // The lives reach every outcome of every operation, but for those that a life can only reach by a fault of the store.
+    // The lives reach every outcome of every operation, but for those that a life can only reach by a fault of the
+    // store.
     let modes = ["place, reject", "place, keep", "place, replace", "place, replace but keep due"];
     let places = modes.into_iter().flat_map(|mode| [(mode, "created"), (mode, "repeated")]);
     let ends = ["ack", "skip", "fail", "snooze", "release", "park"];

@@ -2,10 +2,10 @@
 //! crash possible before and after each of them.
 //!
 //! A store is what its transactions have made of it. They become durable in order, each at some later moment, and an
-//! answer to the user is given when its transaction is durable. A crash throws away what is not durable, and the worker.
-//! The restart ends all leases. The transitions are those of [`step`]; all orders are searched, breadth first, so the first
-//! counterexample is a shortest one. From each world that is reached a run without further faults must come to the end
-//! that was promised.
+//! answer to the user is given when its transaction is durable. A crash throws away what is not durable, and the
+//! worker. The restart ends all leases. The transitions are those of [`step`]; all orders are searched, breadth first,
+//! so the first counterexample is a shortest one. From each world that is reached a run without further faults must
+//! come to the end that was promised.
 //!
 //! | | |
 //! |---|---|

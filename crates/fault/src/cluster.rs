@@ -129,9 +129,9 @@ impl Cluster {
         }
     }
 
-    /// Makes a replica the primary of its pair: by a hand-over, in which nothing is lost, or as `how` says. Each primary
-    /// votes once in twice the node timeout for a replica of the same primary, so a pair may change roles and change
-    /// back in this time, and no more.
+    /// Makes a replica the primary of its pair: by a hand-over, in which nothing is lost, or as `how` says. Each
+    /// primary votes once in twice the node timeout for a replica of the same primary, so a pair may change roles and
+    /// change back in this time, and no more.
     ///
     /// # Panics
     ///
@@ -174,7 +174,8 @@ impl Cluster {
         self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The place in [`nodes`](Self::nodes) of the primary that has the slot, as the node at the place `witness` sees it.
+    /// The place in [`nodes`](Self::nodes) of the primary that has the slot, as the node at the place `witness` sees
+    /// it.
     #[must_use]
     pub fn owner(&self, witness: usize, slot: u16) -> Option<usize> {
         let slot = i64::from(slot);

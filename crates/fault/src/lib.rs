@@ -1,14 +1,14 @@
 //! Redis servers for tests, and faults between them and their clients.
 //!
-//! [`Server`] is one `redis-server`, [`Watched`] a primary with a replica and a Sentinel, [`Cluster`] six nodes. All run
-//! on free ports of the loopback interface, in temporary folders, and end when their value is dropped, in a test that
-//! panics, too. [`Proxy`] stands between a client and a server, and delays, cuts, silences, or loses replies.
+//! [`Server`] is one `redis-server`, [`Watched`] a primary with a replica and a Sentinel, [`Cluster`] six nodes. All
+//! run on free ports of the loopback interface, in temporary folders, and end when their value is dropped, in a test
+//! that panics, too. [`Proxy`] stands between a client and a server, and delays, cuts, silences, or loses replies.
 //!
 //! Each `start` returns `None`, and writes a line to standard error, where no `redis-server` is installed.
 //!
-//! [`history`] has what clients, receivers and faults did in a run, and decides what went wrong. With the feature `runner`,
-//! `run` has the parts of such a run: nodes as processes, clients, and a receiver. The program of this package runs a list of
-//! scenarios: `cargo run -p tourbillon-fault --release --features runner -- --minutes 10`.
+//! [`history`] has what clients, receivers and faults did in a run, and decides what went wrong. With the feature
+//! `runner`, `run` has the parts of such a run: nodes as processes, clients, and a receiver. The program of this
+//! package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features runner -- --minutes 10`.
 //!
 //! The functions panic where a server does not do what it should: a test has no use for such an error.
 #![cfg(unix)]

@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-/// Ports from which no system takes the local port of an outgoing connection: a server that restarts finds its own free.
+/// Ports from which no system takes the local port of an outgoing connection: a server that restarts finds its own
+/// free.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 

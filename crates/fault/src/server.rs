@@ -39,8 +39,8 @@ struct Shift {
     _folder: Arc<TempDir>,
 }
 
-/// Builds the library that shifts a process's time of day, in this folder; `None` without a compiler for C, which a line on
-/// standard error says then.
+/// Builds the library that shifts a process's time of day, in this folder; `None` without a compiler for C, which a
+/// line on standard error says then.
 fn shifting_library(folder: &Path) -> Option<String> {
     let (source, library) = (folder.join("shift.c"), folder.join("shift.so"));
     fs::write(&source, include_str!("shift.c")).ok()?;
@@ -53,7 +53,8 @@ fn shifting_library(folder: &Path) -> Option<String> {
     is_built.then(|| library.to_string_lossy().into_owned())
 }
 
-/// Whether there is a `redis-server`. A line on standard error says so if there is none, past the test's captured output.
+/// Whether there is a `redis-server`. A line on standard error says so if there is none, past the test's captured
+/// output.
 pub(crate) fn is_installed() -> bool {
     let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -78,8 +79,8 @@ impl Server {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by so many seconds; `None` if there is no server, or no compiler for C, which
-    /// builds what shifts the time. The monotonic clock stays.
+    /// Starts a server whose time of day is off by so many seconds; `None` if there is no server, or no compiler for C,
+    /// which builds what shifts the time. The monotonic clock stays.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {

@@ -1,5 +1,5 @@
-/* A library that is loaded before others: the time of day of its process is off by SHIFT seconds. The monotonic clock stays.
- * libfaketime does the same for more programs, and not for one with jemalloc, as redis-server is.
+/* A library that is loaded before others: the time of day of its process is off by SHIFT seconds. The monotonic clock
+ * stays. libfaketime does the same for more programs, and not for one with jemalloc, as redis-server is.
  * The system is asked without the C library, so that nothing here allocates. */
 #define _GNU_SOURCE
 #include <stdlib.h>

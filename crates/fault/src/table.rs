@@ -27,7 +27,8 @@ pub(crate) fn head() {
     ));
 }
 
-/// A line for a run. `permitted` counts what is lost as the servers' settings permit: timers, and withdrawals behind `+`.
+/// A line for a run. `permitted` counts what is lost as the servers' settings permit: timers, and withdrawals behind
+/// `+`.
 pub(crate) fn line(name: &str, row: &Row) {
     let findings = &row.findings;
     let duplicates: Vec<String> =

@@ -23,7 +23,8 @@ impl Watched {
     /// The name of the primary in Sentinel.
     pub const NAME: &str = "timers";
 
-    /// Starts the three, and waits until the replica follows and the Sentinel knows both; `None` if no server is installed.
+    /// Starts the three, and waits until the replica follows and the Sentinel knows both; `None` if no server is
+    /// installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -67,14 +68,14 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Lets the Sentinel take a server for dead after this time without an answer. At the start it is a minute, so that a
-    /// machine that is busy changes no roles.
+    /// Lets the Sentinel take a server for dead after this time without an answer. At the start it is a minute, so that
+    /// a machine that is busy changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
-    /// Waits until the replica of a primary that was killed has taken over, starts the old primary again, and waits until
-    /// it follows.
+    /// Waits until the replica of a primary that was killed has taken over, starts the old primary again, and waits
+    /// until it follows.
     ///
     /// # Panics
     ///
@@ -84,7 +85,8 @@ impl Watched {
         let (old, new) = if first.pid() == 0 { (first, second) } else { (second, first) };
         down_after(sentinel, Duration::from_secs(1));
         eventually("the replica takes over", || new.info("role").as_deref() == Some("master"));
-        // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is empty.
+        // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is
+        // empty.
         eventually("the Sentinel names the new primary", || {
             let address: Vec<String> = sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]);
             address.get(1) == Some(&new.port().to_string())

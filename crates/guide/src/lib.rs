@@ -1,7 +1,7 @@
 //! The programs of the guide (`docs/guide`) as doc tests: a module for each page.
 //!
-//! The commands, the settings and the C programs of the pages are tested by `tests/guide`, which also fails if a page is
-//! missing here.
+//! The commands, the settings and the C programs of the pages are tested by `tests/guide`, which also fails if a page
+//! is missing here.
 #![forbid(unsafe_code)]
 
 /// Includes the pages. The pages are no part of the package, so nothing but a doc test reads them.

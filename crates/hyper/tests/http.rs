@@ -1,7 +1,7 @@
 //! What hyper and hyper-util limit in time, over real sockets and by the peer's own clock.
 //!
-//! Lower bounds are exact: the peer reads its clock before it does what the timeout counts from. Upper ones are patience. tokio has no
-//! timer running.
+//! Lower bounds are exact: the peer reads its clock before it does what the timeout counts from. Upper ones are
+//! patience. tokio has no timer running.
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};

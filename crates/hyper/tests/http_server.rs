@@ -1,7 +1,8 @@
 //! The HTTP server, driven by clients on blocking sockets that stall at each stage.
 //!
-//! Each server here has but the timeouts that its test is about; the others are an hour. Lower bounds are exact: the engine
-//! runs on the clients' clock, and a client reads it before it does what the timeout counts from. Upper ones are patience.
+//! Each server here has but the timeouts that its test is about; the others are an hour. Lower bounds are exact: the
+//! engine runs on the clients' clock, and a client reads it before it does what the timeout counts from. Upper ones are
+//! patience.
 
 #[path = "../examples/http_server/server/mod.rs"]
 #[allow(dead_code, reason = "the example prints what the tests only count")]

@@ -143,7 +143,8 @@ fn a_reset_moves_the_same_timer() {
         engine.advance(SECOND / 2);
         timer.reset(&mut sleep, timer.now() + SECOND);
     }
-    // No other was made, in no other box, and the task that polled once is woken at the last deadline without another poll.
+    // No other was made, in no other box, and the task that polled once is woken at the last deadline without another
+    // poll.
     let stats = engine.handle().stats().owned;
     assert_eq!((stats.alive, stats.fired), (1, 0));
     assert_eq!(ptr::from_ref(&*sleep).cast::<()>(), address);

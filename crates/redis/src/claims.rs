@@ -89,8 +89,8 @@ struct Asked {
     first_due: Option<UtcMillis>,
 }
 
-/// How many timers to lease from each group, so that all of them are the longest due. A group whose timers are not all named
-/// may have the next one behind its last named one: no later ones are leased then.
+/// How many timers to lease from each group, so that all of them are the longest due. A group whose timers are not all
+/// named may have the next one behind its last named one: no later ones are leased then.
 fn parts_of(looked: Vec<(Vec<Shard>, Asked)>, wish: Wish) -> Vec<(Vec<Shard>, u32)> {
     let ends = looked.iter().filter(|(_, asked)| asked.is_cut).map(|(_, asked)| match asked.named.last() {
         Some((due, id, _)) => (*due, id.clone()),
@@ -570,8 +570,8 @@ impl Core {
         Ok(lost)
     }
 
-    /// Ends leases whose end has come, the first ones first in each shard. However many shards there are, a script answers no
-    /// more leases than are to be ended and one for each shard. A shard that has more is asked again.
+    /// Ends leases whose end has come, the first ones first in each shard. However many shards there are, a script
+    /// answers no more leases than are to be ended and one for each shard. A shard that has more is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.nodes.state();

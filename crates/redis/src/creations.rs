@@ -1,9 +1,9 @@
 //! Creations that only store a new timer: those that wait at the same time are one script.
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
-//! script checks each timer as the script `commit` does, and answers those that it did not store: each of them is created
-//! again as an operation of its own, which finds out why. All other creations are commits. [`queue`](crate::queue) has what
-//! becomes of those that wait while the server does not answer.
+//! script checks each timer as the script `commit` does, and answers those that it did not store: each of them is
+//! created again as an operation of its own, which finds out why. All other creations are commits.
+//! [`queue`](crate::queue) has what becomes of those that wait while the server does not answer.
 
 use crate::commit::count_field;
 use crate::layout::{Layout, Part, period_of};
@@ -47,8 +47,8 @@ impl Core {
         self.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Whether a creation may be one of several in a script. In a cluster a shard that is away must hold up no other one. A mode
-    /// that replaces expects that the key is taken.
+    /// Whether a creation may be one of several in a script. In a cluster a shard that is away must hold up no other
+    /// one. A mode that replaces expects that the key is taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.layout.home_of(timer);
         // The owner of such a shard gets a hint from a commit.

@@ -1,9 +1,9 @@
 //! Ends of deliveries after which nothing of a timer is left: many of them in one script.
 //!
 //! The common end is that of a one-shot timer whose delivery has succeeded. Its timer goes with all of its entries, and
-//! nothing comes in its place. One script removes such timers by a command for each part of a shard. It checks each timer
-//! as the script `commit` does, and answers those that are not as they were claimed: they stay, and each of them is
-//! ended again as an operation of its own. All other ends are commits.
+//! nothing comes in its place. One script removes such timers by a command for each part of a shard. It checks each
+//! timer as the script `commit` does, and answers those that are not as they were claimed: they stay, and each of them
+//! is ended again as an operation of its own. All other ends are commits.
 
 use crate::commit::count_field;
 use crate::layout::{Layout, Part, Shard};
@@ -30,8 +30,8 @@ struct End {
 }
 
 impl Core {
-    /// Makes those of the operations that only remove their timers. They end deliveries of different timers. Returns the
-    /// outcomes of those that were made, by their places.
+    /// Makes those of the operations that only remove their timers. They end deliveries of different timers. Returns
+    /// the outcomes of those that were made, by their places.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],

@@ -1,9 +1,10 @@
 //! The keys of a deployment, and which of its shards has a timer.
 //!
-//! A key's name is `tb:{deployment:shard.n}:part`. What is in the braces is the shard's *tag*: Redis Cluster keeps all keys
-//! with one tag in one slot. The number `n` is the smallest one that puts the tag into the middle of the shard's share of the
-//! slots, so the shards of a deployment lie evenly over the slots, and over the primaries if these have equal ranges of slots. Names
-//! hold no text of a user's: namespaces, keys, labels and reasons stand in members and fields.
+//! A key's name is `tb:{deployment:shard.n}:part`. What is in the braces is the shard's *tag*: Redis Cluster keeps all
+//! keys with one tag in one slot. The number `n` is the smallest one that puts the tag into the middle of the shard's
+//! share of the slots, so the shards of a deployment lie evenly over the slots, and over the primaries if these have
+//! equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and reasons stand in members and
+//! fields.
 
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -46,8 +47,8 @@ pub(crate) enum Part {
 /// The numbers of hashes of homes in a shard: with few fields each, Redis keeps them in a compact form.
 pub(crate) const HOMES: u16 = 256;
 
-/// The numbers of sets of keys in a deployment: with few members each, Redis keeps them in a compact form. A list in the
-/// order of the keys looks at all of them.
+/// The numbers of sets of keys in a deployment: with few members each, Redis keeps them in a compact form. A list in
+/// the order of the keys looks at all of them.
 const KEY_SETS: u16 = 8_192;
 
 /// The most shards of a deployment.
@@ -203,7 +204,8 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::stored::key_entry) without the id.
+    /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::stored::key_entry) without
+    /// the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         // The shard follows from the last bits of a similar sum.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
@@ -245,8 +247,8 @@ pub(crate) fn slot_of(tag: &[u8]) -> u32 {
     u32::from(crc16(0, tag)) % SLOTS
 }
 
-/// The tag of a shard: the first one that lies in the middle of the shard's share of the slots. The ranges of three or six
-/// primaries end within shares, and not in their middle.
+/// The tag of a shard: the first one that lies in the middle of the shard's share of the slots. The ranges of three or
+/// six primaries end within shares, and not in their middle.
 fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);

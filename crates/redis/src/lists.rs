@@ -398,7 +398,8 @@ pub(crate) fn pairs(values: &mut Values) -> Result<HashMap<Vec<u8>, Vec<u8>>, St
     Ok(pairs)
 }
 
-/// The entries of all shards in one order, up to where a list of `each` entries ends: that shard may have others after it.
+/// The entries of all shards in one order, up to where a list of `each` entries ends: that shard may have others after
+/// it.
 fn merged(found: Vec<Vec<Entry>>, each: usize) -> (Vec<Entry>, bool) {
     let cut = found.iter().filter(|its| its.len() >= each).filter_map(|its| its.last()).min().cloned();
     let mut all: Vec<Entry> = found.into_iter().flatten().collect();

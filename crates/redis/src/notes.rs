@@ -1,7 +1,7 @@
-//! Notes: small values that the processes of a deployment share, such as the limits of a service. They are in one hash, whose
-//! key has the braces of the deployment itself. A change compares the version of what it was computed from. Versions are drawn at
-//! random: a counter would step back with a failover that loses writes, and a value that was lost would have the version
-//! of another one.
+//! Notes: small values that the processes of a deployment share, such as the limits of a service. They are in one hash,
+//! whose key has the braces of the deployment itself. A change compares the version of what it was computed from.
+//! Versions are drawn at random: a counter would step back with a failover that loses writes, and a value that was lost
+//! would have the version of another one.
 
 use crate::commit::text;
 use crate::shared::Core;
@@ -34,14 +34,15 @@ impl RedisStore {
         self.core().read_note(name).await
     }
 
-    /// Replaces a note, or makes it, if it has this version: that of the note which was read, or 0 if there was none. Removes
-    /// it if there is no new value. Returns false, and changes nothing, if another process has changed the note meanwhile.
+    /// Replaces a note, or makes it, if it has this version: that of the note which was read, or 0 if there was none.
+    /// Removes it if there is no new value. Returns false, and changes nothing, if another process has changed the note
+    /// meanwhile.
     ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB, with
-    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be reached,
-    /// or has lost the deployment.
+    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be
+    /// reached, or has lost the deployment.
     pub async fn replace_note(
         &self,
         name: &str,

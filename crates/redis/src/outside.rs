@@ -1,9 +1,9 @@
 //! What a commit needs outside of its shard, in a cluster.
 //!
 //! A cluster runs no script on two shards. A timer is in its *home* H, which has all that an operation changes, but for
-//! two things that are in the shard N of the timer's id: the *note* that the timer is in H, and the memory of an id whose
-//! timer has ended. If N is H, a commit is one script, as on one server. Otherwise it has steps, and each of them is one
-//! script:
+//! two things that are in the shard N of the timer's id: the *note* that the timer is in H, and the memory of an id
+//! whose timer has ended. If N is H, a commit is one script, as on one server. Otherwise it has steps, and each of them
+//! is one script:
 //!
 //! | operation | step | shard | script |
 //! |---|---|---|---|
@@ -17,52 +17,53 @@
 //! the same time, commits once, and tidies then. The commit alone decides: a timer is stored or ended by it, and by
 //! nothing before or after it.
 //!
-//! **The mark.** A note is the number of H and a *mark*, a number that is drawn at random for each reservation. So a note
-//! belongs to one creation: no other creation stores a timer under it. `reserve` accepts no note but its own one, not even
-//! one that leads to the same shard.
+//! **The mark.** A note is the number of H and a *mark*, a number that is drawn at random for each reservation. So a
+//! note belongs to one creation: no other creation stores a timer under it. `reserve` accepts no note but its own one,
+//! not even one that leads to the same shard.
 //!
-//! **What always holds.** (1) A timer that is stored in H has a note in N that leads to H with the mark of its creation,
-//! from before its commit until after its end. (2) So an id is stored in one shard at most: a second creation has to
-//! replace the note, and nobody replaces the note of a stored timer.
+//! **What always holds.** (1) A timer that is stored in H has a note in N that leads to H with the mark of its
+//! creation, from before its commit until after its end. (2) So an id is stored in one shard at most: a second creation
+//! has to replace the note, and nobody replaces the note of a stored timer.
 //!
-//! **A note that leads nowhere** is what a creation or an end has left that stopped between two steps, or a creation that is
-//! still under way. Nobody can tell the two apart. A creation of the same id that meets such a note first makes it
-//! *void* in H: one script makes sure that the timer is not stored in H, and puts the mark among H's memories for
-//! [`VOID`]. A commit fails if its mark is void. Then the note is removed if it is still the same. A reservation ends after
-//! [`RESERVED`] by the time of N, so that no commit comes after the void is forgotten, as long as the clocks of two
-//! primaries differ by less than an hour.
+//! **A note that leads nowhere** is what a creation or an end has left that stopped between two steps, or a creation
+//! that is still under way. Nobody can tell the two apart. A creation of the same id that meets such a note first makes
+//! it *void* in H: one script makes sure that the timer is not stored in H, and puts the mark among H's memories for
+//! [`VOID`]. A commit fails if its mark is void. Then the note is removed if it is still the same. A reservation ends
+//! after [`RESERVED`] by the time of N, so that no commit comes after the void is forgotten, as long as the clocks of
+//! two primaries differ by less than an hour.
 //!
-//! **Where a step may be the last one.** After `reserve`: the note leads nowhere. After the commit of a creation: all is
-//! done. After `announce`: the id is remembered although its timer is stored. A creation of it answers `Repeated` in both
-//! cases. The memory is no longer than that of an end at the time at which the operation began. After the commit of an end:
-//! the note leads nowhere. A note that leads nowhere costs some 40 bytes until its id is created again or the thread of
-//! a node meets it twice, see [`sweep`](crate::sweep).
+//! **Where a step may be the last one.** After `reserve`: the note leads nowhere. After the commit of a creation: all
+//! is done. After `announce`: the id is remembered although its timer is stored. A creation of it answers `Repeated` in
+//! both cases. The memory is no longer than that of an end at the time at which the operation began. After the commit
+//! of an end: the note leads nowhere. A note that leads nowhere costs some 40 bytes until its id is created again or
+//! the thread of a node meets it twice, see [`sweep`](crate::sweep).
 //!
 //! **Two clients and one id.** What one of them does between any two steps of the other one:
 //!
-//! - *Two creations of an id, with one key or with two.* The first `reserve` wins. The other one finds the note, and the
-//!   timer behind it: `Repeated`. Before the timer is stored, it makes the note void. Either the void is first, and the
-//!   first client's commit fails: it reserves again, and meets the second one's note. Or the commit is first, and the void
-//!   finds the timer. A client that makes a note void and stops leaves a void note, which the next creation makes void
-//!   again.
+//! - *Two creations of an id, with one key or with two.* The first `reserve` wins. The other one finds the note, and
+//!   the timer behind it: `Repeated`. Before the timer is stored, it makes the note void. Either the void is first, and
+//!   the first client's commit fails: it reserves again, and meets the second one's note. Or the commit is first, and
+//!   the void finds the timer. A client that makes a note void and stops leaves a void note, which the next creation
+//!   makes void again.
 //! - *Two clients remove the same void note.* The second one finds none, or a note with another mark, and leaves it.
-//! - *An end and a creation of the same id.* Before the end's commit the creation finds the timer. Between its commit and
-//!   `tidy`, it finds the memory, or for an id that is not remembered the note: it makes the note void, replaces it and
-//!   stores the timer. `tidy` then finds another mark.
-//! - *Two ends.* Both announce. The commit of the second one finds that the timer has changed, computes anew and finds no
-//!   timer. Its memory is of the same length as the first one's, but for the time between them.
-//! - *An end and a return (`Op::Return`) of the same timer.* The return reserves, which meets the note before `tidy`, see
-//!   above. The memory of the first end stays, unless N is H. It says nothing else than the timer itself, which is stored
-//!   again, and the timer's next end makes it longer. To forget it after the commit could end the memory of that next end.
-//! - *A reader.* A look at N and then at H. The timer has ended meanwhile if it is not in H, or was not stored when N was
-//!   read: there was a moment without it.
-//! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late `tidy`
-//!   finds another mark. A late `announce` remembers until a moment that was computed before it stopped. A late void keeps the
-//!   mark void for longer.
+//! - *An end and a creation of the same id.* Before the end's commit the creation finds the timer. Between its commit
+//!   and `tidy`, it finds the memory, or for an id that is not remembered the note: it makes the note void, replaces it
+//!   and stores the timer. `tidy` then finds another mark.
+//! - *Two ends.* Both announce. The commit of the second one finds that the timer has changed, computes anew and finds
+//!   no timer. Its memory is of the same length as the first one's, but for the time between them.
+//! - *An end and a return (`Op::Return`) of the same timer.* The return reserves, which meets the note before `tidy`,
+//!   see above. The memory of the first end stays, unless N is H. It says nothing else than the timer itself, which is
+//!   stored again, and the timer's next end makes it longer. To forget it after the commit could end the memory of that
+//!   next end.
+//! - *A reader.* A look at N and then at H. The timer has ended meanwhile if it is not in H, or was not stored when N
+//!   was read: there was a moment without it.
+//! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late
+//!   `tidy` finds another mark. A late `announce` remembers until a moment that was computed before it stopped. A late
+//!   void keeps the mark void for longer.
 //! - *A failover that loses writes.* A note that N has lost is missing although its timer is stored in H: the timer is
-//!   delivered, found by its key, and not by its id; the check names it, and the next creation of the id writes the note
-//!   again if it leads to the same shard. A void that H has lost lets two creations of one id with two keys both succeed.
-//!   [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both.
+//!   delivered, found by its key, and not by its id; the check names it, and the next creation of the id writes the
+//!   note again if it leads to the same shard. A void that H has lost lets two creations of one id with two keys both
+//!   succeed. [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both.
 
 use crate::commit::{Commit, Doubt, Known, Scope, text};
 use crate::layout::{Layout, Part, Shard};
@@ -82,8 +83,8 @@ use tourbillon_durable::timer::TimerId;
 
 /// The time after which a reservation is over.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which a mark is void. It is longer than the time of a reservation by what the clocks of two primaries may
-/// differ.
+/// The time for which a mark is void. It is longer than the time of a reservation by what the clocks of two primaries
+/// may differ.
 const VOID: Duration = Duration::from_secs(3_660);
 
 /// What an operation needs in the shards of ids that are not its home.

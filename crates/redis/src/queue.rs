@@ -1,8 +1,8 @@
 //! Creations that wait for a script.
 //!
-//! A creation that comes while others are at the server waits for them, and all that wait then are one script. A task takes
-//! what waits, again and again until nothing does; at most [`TASKS`] run at a time. Callers compute what a creation stores
-//! before they add it, and tasks only send it: no task depends on a caller that stands still.
+//! A creation that comes while others are at the server waits for them, and all that wait then are one script. A task
+//! takes what waits, again and again until nothing does; at most [`TASKS`] run at a time. Callers compute what a
+//! creation stores before they add it, and tasks only send it: no task depends on a caller that stands still.
 //!
 //! A creation that waits ends in one of these ways:
 //!
@@ -101,8 +101,8 @@ impl Queue {
     }
 }
 
-/// A task that takes what waits. If it is dropped before its end, by a panic or with its runtime, the next creation starts
-/// another one.
+/// A task that takes what waits. If it is dropped before its end, by a panic or with its runtime, the next creation
+/// starts another one.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,

@@ -1,4 +1,5 @@
-//! Notes in the shards of ids: a timer is in another shard, or will be. [`outside`](crate::outside) has what they are for.
+//! Notes in the shards of ids: a timer is in another shard, or will be. [`outside`](crate::outside) has what they are
+//! for.
 
 use crate::layout::Shard;
 use crate::stored::id_bytes;

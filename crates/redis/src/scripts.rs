@@ -1,5 +1,5 @@
-//! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on a
-//! test clock.
+//! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on
+//! a test clock.
 
 use crate::script::Script;
 

@@ -1,4 +1,5 @@
-//! What all operations of a store share: the connection, the layout, the time, and the timers that this process has claimed.
+//! What all operations of a store share: the connection, the layout, the time, and the timers that this process has
+//! claimed.
 
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
@@ -177,7 +178,8 @@ impl Core {
         }
     }
 
-    /// Wakes the subscribers for a timer that may be stored and of which no note was taken. A thread finds it without that.
+    /// Wakes the subscribers for a timer that may be stored and of which no note was taken. A thread finds it without
+    /// that.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.nodes.has_thread() {
             self.wake();
@@ -206,8 +208,8 @@ impl Core {
         number
     }
 
-    /// Notes the end of a claim, with the first due moment of its answer if there is an answer. Wakes the subscribers if a
-    /// commit meanwhile has made a timer due earlier.
+    /// Notes the end of a claim, with the first due moment of its answer if there is an answer. Wakes the subscribers
+    /// if a commit meanwhile has made a timer due earlier.
     pub(crate) fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();

@@ -82,7 +82,8 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
+    /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of
+    /// ASCII.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
         RedisBuilder {
             name: deployment.into(),
@@ -105,8 +106,8 @@ impl RedisStore {
 }
 
 impl RedisBuilder {
-    /// Checks the servers as [`check`](crate::check()) does, and the deployment on them: the version of its layout, and on a
-    /// cluster how evenly its shards lie. Creates nothing. The future needs no runtime around it.
+    /// Checks the servers as [`check`](crate::check()) does, and the deployment on them: the version of its layout, and
+    /// on a cluster how evenly its shards lie. Creates nothing. The future needs no runtime around it.
     ///
     /// # Errors
     ///
@@ -135,9 +136,9 @@ impl RedisBuilder {
         self
     }
 
-    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default. While the processes get
-    /// each other's hints, the pause is 1.25 s at least. `None` for a deployment that only this process uses: no thread
-    /// looks then.
+    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default. While the
+    /// processes get each other's hints, the pause is 1.25 s at least. `None` for a deployment that only this process
+    /// uses: no thread looks then.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
@@ -150,8 +151,8 @@ impl RedisBuilder {
         self
     }
 
-    /// The time for which this process takes shards for itself, 10 seconds unless set: so long do the timers of a process wait that
-    /// dies, until others take its shards over. From 100 ms to an hour.
+    /// The time for which this process takes shards for itself, 10 seconds unless set: so long do the timers of a
+    /// process wait that dies, until others take its shards over. From 100 ms to an hour.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -178,8 +179,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Opens the deployment without a look at its servers: at their version, at what they do when memory is full, and at their
-    /// clocks.
+    /// Opens the deployment without a look at its servers: at their version, at what they do when memory is full, and
+    /// at their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self
@@ -188,15 +189,15 @@ impl RedisBuilder {
     /// Opens the deployment on these servers. The future needs no runtime around it.
     ///
     /// The servers are looked at before. A server on which timers would be unsafe is refused, unless
-    /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs from this
-    /// machine's by a second. A server that does not answer is not looked at. [`check`](Self::check) looks at more, and says
-    /// all that it has found.
+    /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
+    /// from this machine's by a second. A server that does not answer is not looked at. [`check`](Self::check) looks at
+    /// more, and says all that it has found.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is none, if the deployment
-    /// has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a later version has created the
-    /// deployment; and if the server cannot be reached.
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is none, if the
+    /// deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a
+    /// later version has created the deployment; and if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
@@ -352,8 +353,8 @@ impl Core {
         Ok(outcomes)
     }
 
-    /// Whether an operation may be sent together with those that touch this much. The operations of one wave name different
-    /// timers and keys, so their order makes no difference.
+    /// Whether an operation may be sent together with those that touch this much. The operations of one wave name
+    /// different timers and keys, so their order makes no difference.
     fn fits(&self, op: &Op, touched: &mut HashSet<Touched>, kind: &mut Option<&'static str>) -> bool {
         let (its, names) = match op {
             Op::Place(timer, _) => {
@@ -529,8 +530,8 @@ impl TimerStore for RedisStore {
         false
     }
 
-    /// On one server all ends are one part, and go beside the claims. In a cluster an end needs the shard of its timer and that
-    /// of its timer's id, and each two shards are a part.
+    /// On one server all ends are one part, and go beside the claims. In a cluster an end needs the shard of its timer
+    /// and that of its timer's id, and each two shards are a part.
     fn parts(&self) -> u32 {
         let shards = u32::try_from(self.core.layout.shards().len()).unwrap_or(u32::from(MOST_SHARDS));
         if self.core.is_split { shards * shards } else { 1 }

@@ -1,7 +1,7 @@
 //! A timer as a shard stores it: its record, and its entries in the other parts.
 //!
-//! A claim changes no record. The token of a lease and its end stand beside the record, so that the script of a claim need
-//! not understand records: the record of a leased timer is that of the pending timer before the claim.
+//! A claim changes no record. The token of a lease and its end stand beside the record, so that the script of a claim
+//! need not understand records: the record of a leased timer is that of the pending timer before the claim.
 
 use crate::layout::Shard;
 use tourbillon_durable::UtcMillis;
@@ -101,8 +101,8 @@ pub(crate) fn damaged(what: &str) -> StoreError {
 }
 
 impl Found {
-    /// The timer of a record, with the field among the tokens and the end of the lease if it is leased. `None` if the record
-    /// cannot be read.
+    /// The timer of a record, with the field among the tokens and the end of the lease if it is leased. `None` if the
+    /// record cannot be read.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -133,8 +133,8 @@ pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     bytes
 }
 
-/// The namespace and the beginning of a key. Two zeros end a key, and a zero within it is followed by 255, so that the order
-/// is that of the keys and no key is the beginning of another one.
+/// The namespace and the beginning of a key. Two zeros end a key, and a zero within it is followed by 255, so that the
+/// order is that of the keys and no key is the beginning of another one.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {

@@ -48,8 +48,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A moment that is not before the server's time, and later by no more than an answer took: a timer that is to be due
-    /// in a second is not due before a second has passed.
+    /// A moment that is not before the server's time, and later by no more than an answer took: a timer that is to be
+    /// due in a second is not due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),

@@ -28,8 +28,8 @@ pub(crate) struct Work {
     pub(crate) callback: Option<Callback>,
 }
 
-/// The order that a request describes, and its callback. `fingerprint` is stored with it, and `pointer` is the place of the
-/// timer in the request.
+/// The order that a request describes, and its callback. `fingerprint` is stored with it, and `pointer` is the place of
+/// the timer in the request.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -179,8 +179,8 @@ fn bytes(
 
 const MOST_PAUSES: usize = 32;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
-/// The time by which the store's runtime waits longer for a handler than the handler for the receiver: the handler's end
-/// is the one that counts, and the handler may wait for a place before.
+/// The time by which the store's runtime waits longer for a handler than the handler for the receiver: the handler's
+/// end is the one that counts, and the handler may wait for a place before.
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// The time for one attempt, in milliseconds.

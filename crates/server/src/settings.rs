@@ -34,7 +34,8 @@ pub struct Settings {
     pub redis: Option<RedisSettings>,
     /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
-    /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS only.
+    /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
+    /// only.
     pub over_tls: bool,
     /// The spans of creations and deliveries. None are sent by default.
     pub telemetry: TelemetrySettings,
@@ -48,8 +49,8 @@ pub struct RedisSettings {
     pub connect: Connect,
     /// The name of the deployment. The services that name the same one share its timers.
     pub deployment: String,
-    /// The number of shards of a deployment that is made. `None` by default: a deployment is taken as it is, and made with
-    /// 64.
+    /// The number of shards of a deployment that is made. `None` by default: a deployment is taken as it is, and made
+    /// with 64.
     pub shards: Option<u16>,
     /// The name of this node, for people.
     pub node: String,
@@ -66,13 +67,13 @@ impl RedisSettings {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {
-    /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. None are sent by default. It needs the
-    /// crate's feature `otel`; without it, a service with an endpoint is not opened.
+    /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. None are sent by default. It needs
+    /// the crate's feature `otel`; without it, a service with an endpoint is not opened.
     pub endpoint: Option<String>,
     /// The attribute `service.name` of all spans. `tourbillond` by default.
     pub service_name: String,
-    /// The share of the traces without a caller's `traceparent` that is recorded, from 0 to 1. 1 by default. For the others
-    /// the caller's flag decides.
+    /// The share of the traces without a caller's `traceparent` that is recorded, from 0 to 1. 1 by default. For the
+    /// others the caller's flag decides.
     pub share: f64,
     /// Headers of the requests to the collector. They may be secret, and `Debug` does not show their values.
     pub headers: Vec<(String, String)>,

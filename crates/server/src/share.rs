@@ -1,8 +1,9 @@
 //! Shares of what all namespaces use.
 //!
-//! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace may
-//! take one more if it has fewer than three times as many as are free. So one namespace alone has at most three quarters, a
-//! second one three quarters of the rest, and some are free for the next one, without a list of namespaces or a limit for each.
+//! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
+//! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
+//! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
+//! or a limit for each.
 
 /// A namespace takes one more if it has fewer than so many times those that are free.
 const SHARE: usize = 3;

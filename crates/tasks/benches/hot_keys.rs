@@ -1,9 +1,9 @@
 //! A few keys that many threads change at once, with more threads than cores: millions of calls a second, by threads
 //! and by keys.
 //!
-//! `cargo bench -p tourbillon-tasks --bench hot_keys`. A thread that holds a lock is preempted sooner or later, and a lock
-//! that spins wastes the processor until its holder runs again. So the program fails if eight threads make less than
-//! half the calls of two. Under `cargo test --benches` each cell runs for a moment, and nothing is compared.
+//! `cargo bench -p tourbillon-tasks --bench hot_keys`. A thread that holds a lock is preempted sooner or later, and a
+//! lock that spins wastes the processor until its holder runs again. So the program fails if eight threads make less
+//! than half the calls of two. Under `cargo test --benches` each cell runs for a moment, and nothing is compared.
 #![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::hint::black_box;

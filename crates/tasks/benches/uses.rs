@@ -1,7 +1,8 @@
 //! The cost of the ready-made uses beside that of the timers that they consist of: nanoseconds for each call, the
 //! medians of rounds that take turns, on one thread.
 //!
-//! `cargo bench -p tourbillon-tasks --bench uses`. Under `cargo test --benches` each row runs once, to show that it works.
+//! `cargo bench -p tourbillon-tasks --bench uses`. Under `cargo test --benches` each row runs once, to show that it
+//! works.
 #![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::fmt::Debug;

@@ -1,7 +1,7 @@
 //! An echo server that closes connections that are idle or old.
 //!
-//! A thread serves each connection. The thread blocks in the socket, and reports through a handle that it
-//! received something. The callback finds the socket by the connection's id and shuts it down, which ends the thread. The
+//! A thread serves each connection. The thread blocks in the socket, and reports through a handle that it received
+//! something. The callback finds the socket by the connection's id and shuts it down, which ends the thread. The
 //! clients are of three kinds: some say something and go, some fall silent, and one never stops.
 //!
 //! `cargo run -p tourbillon-tasks --example idle_connections`

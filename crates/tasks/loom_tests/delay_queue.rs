@@ -1,7 +1,8 @@
 //! Races of pushes, of receivers that look, stand in line and leave, of the alarm, and of the end of a queue.
 //!
-//! One lock orders everything. There is no ordering to weaken, so each row names a step that was left out, or one step that
-//! was made two. Time stands still in a model: an item is due from the start, or comes due between the models' two phases.
+//! One lock orders everything. There is no ordering to weaken, so each row names a step that was left out, or one step
+//! that was made two. Time stands still in a model: an item is due from the start, or comes due between the models' two
+//! phases.
 //!
 //! | mutilated | models that go red |
 //! |-----------|--------------------|
@@ -212,8 +213,8 @@ fn a_removal_races_with_the_ring() {
     });
 }
 
-/// Two receivers stand in line, two items are due, and a third receiver looks without being woken while the alarm rings: the items
-/// are received.
+/// Two receivers stand in line, two items are due, and a third receiver looks without being woken while the alarm
+/// rings: the items are received.
 #[test]
 fn a_receiver_looks_unasked() {
     model("a_receiver_looks_unasked", || {
@@ -232,7 +233,8 @@ fn a_receiver_looks_unasked() {
     });
 }
 
-/// A receiver takes one of two items that its look finds, before the alarm rings: the receiver in line is woken for the other one.
+/// A receiver takes one of two items that its look finds, before the alarm rings: the receiver in line is woken for the
+/// other one.
 #[test]
 fn a_look_finds_more_than_it_takes() {
     model("a_look_finds_more_than_it_takes", || {
@@ -271,8 +273,8 @@ fn a_look_finds_items_while_a_receiver_sits_down() {
     });
 }
 
-/// A thread sits down to watch for an item while an earlier one is pushed. Legal endings: (a) the thread watches for the earlier
-/// one; (b) the alarm does.
+/// A thread sits down to watch for an item while an earlier one is pushed. Legal endings: (a) the thread watches for
+/// the earlier one; (b) the alarm does.
 #[test]
 fn an_earlier_item_comes_while_a_thread_sits_down() {
     model("an_earlier_item_comes_while_a_thread_sits_down", || {
@@ -344,8 +346,8 @@ fn a_receiver_goes_while_the_alarm_rings() {
     });
 }
 
-/// A push races with the end, while a receiver waits. Legal endings: (a) the end returns the item; (b) the push gets it back.
-/// The receiver gets the end.
+/// A push races with the end, while a receiver waits. Legal endings: (a) the end returns the item; (b) the push gets it
+/// back. The receiver gets the end.
 #[test]
 fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {

@@ -1,5 +1,5 @@
-//! Timers by key: what their calls answer, that each generation of a key ends in exactly one way, and that nothing is left
-//! behind. Mostly on the threadless engine; with threads where calls race with firing.
+//! Timers by key: what their calls answer, that each generation of a key ends in exactly one way, and that nothing is
+//! left behind. Mostly on the threadless engine; with threads where calls race with firing.
 //!
 //! `TOURBILLON_KEYS=10000000 cargo test --release -p tourbillon-tasks --test keyed` is the long run of the test with
 //! many keys.
@@ -579,8 +579,8 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
     });
 }
 
-/// The timer of an earlier generation has begun, and comes to the map as its key is replaced: it leaves the new entry to the new
-/// one's timer. Each value knows its deadline.
+/// The timer of an earlier generation has begun, and comes to the map as its key is replaced: it leaves the new entry
+/// to the new one's timer. Each value knows its deadline.
 #[test]
 fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     within_patience(|| {
@@ -750,8 +750,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// On the shard's own thread, with lanes that are always full: a thread that schedules waits for a shard whose job wants the
-/// same key.
+/// On the shard's own thread, with lanes that are always full: a thread that schedules waits for a shard whose job
+/// wants the same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {
@@ -888,8 +888,8 @@ fn calls_by_chance_agree_with_a_plain_model() {
     }
 }
 
-/// Keys come and go by the million, a third fired, a third cancelled and a third replaced before: no entry is left, no timer,
-/// and what the map held has gone back.
+/// Keys come and go by the million, a third fired, a third cancelled and a third replaced before: no entry is left, no
+/// timer, and what the map held has gone back.
 #[test]
 fn no_entry_is_left_behind_of_millions_of_keys() {
     let keys: u64 = match env::var("TOURBILLON_KEYS") {

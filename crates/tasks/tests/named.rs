@@ -150,8 +150,9 @@ fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
     assert!(!task.has_ended() && !jobs.get(&1).unwrap().has_ended());
 }
 
-/// Goal: of a name's tasks at most one is ever left to begin runs. Method: threads replace and stop a few names, whose tasks
-/// note their numbers; after each replacing, once the old task's run has ended, the old task notes nothing any more.
+/// Goal: of a name's tasks at most one is ever left to begin runs. Method: threads replace and stop a few names, whose
+/// tasks note their numbers; after each replacing, once the old task's run has ended, the old task notes nothing any
+/// more.
 #[test]
 fn threads_that_replace_and_stop_leave_nothing_behind() {
     const NAMES: u64 = 3;

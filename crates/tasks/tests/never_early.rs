@@ -1,8 +1,8 @@
-//! Never early, by the caller's own `Instant`: in many processes, since a clock that is a matter of the process may be right
-//! in one and wrong in the next.
+//! Never early, by the caller's own `Instant`: in many processes, since a clock that is a matter of the process may be
+//! right in one and wrong in the next.
 //!
-//! The test starts this program again as its children. Each child arms one-shots, owned timers, sleeps and tasks of 1 ms to
-//! 3 s, and holds `elapsed() >= delay` against an `Instant` that it read before it armed.
+//! The test starts this program again as its children. Each child arms one-shots, owned timers, sleeps and tasks of 1
+//! ms to 3 s, and holds `elapsed() >= delay` against an `Instant` that it read before it armed.
 //!
 //! `TOURBILLON_NEVER_EARLY=3600 cargo test --release -p tourbillon-tasks --test never_early -- --nocapture` does the
 //! same for an hour, with one process and delays up to that, and shows that lateness does not drift.

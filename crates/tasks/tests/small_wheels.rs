@@ -1,7 +1,8 @@
-//! What bit the small wheels of Go, and must not bite tasks and keys. A test is named after the rows that it stands for.
+//! What bit the small wheels of Go, and must not bite tasks and keys. A test is named after the rows that it stands
+//! for.
 //!
-//! The wheels: L xiaoxuxiansheng/timewheel (its local one), O ouqiang/timewheel, N nosixtools/timewheel, K lk668/timewheel,
-//! G HDT3213/godis, T RussellLuo/timingwheel, A antlabs/timer.
+//! The wheels: L xiaoxuxiansheng/timewheel (its local one), O ouqiang/timewheel, N nosixtools/timewheel, K
+//! lk668/timewheel, G HDT3213/godis, T RussellLuo/timingwheel, A antlabs/timer.
 //!
 //! | row | what bit them | test |
 //! |---|---|---|
@@ -88,8 +89,8 @@ fn keys(tasks: &Tasks) -> (Keyed<u64, u64>, Log<u64>) {
     (tasks.keyed(move |due: DueKey<'_, u64, u64>| sink.push(due.value)), log)
 }
 
-/// Three threads schedule for within two revolutions while a fourth turns the wheel. Each closure knows when it is due; in
-/// the end the clock stands at the last deadline, and everything has run.
+/// Three threads schedule for within two revolutions while a fourth turns the wheel. Each closure knows when it is due;
+/// in the end the clock stands at the last deadline, and everything has run.
 #[test]
 fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
     within_patience(|| {
@@ -684,7 +685,8 @@ fn t6_a6_everything_can_be_moved() {
     assert_eq!((log.take_sorted(), tasks.handle().cancel(id)), (vec![100, 200, 300], Cancel::Gone));
 }
 
-/// Deadlines far enough to go down several wheels; at each moment of the way some are cancelled, or their tasks stopped.
+/// Deadlines far enough to go down several wheels; at each moment of the way some are cancelled, or their tasks
+/// stopped.
 #[test]
 fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
     let mut tasks = DrivenTasks::new().unwrap();

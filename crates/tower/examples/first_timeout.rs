@@ -1,9 +1,10 @@
 //! What the clients of a running service notice of its first timeout, which starts the engine.
 //!
-//! The service, on tokio's threads, answers requests over loopback. It is a fresh process for each run; this one sends the
-//! requests at a steady rate and takes their latencies, from the moment at which each was to be sent. In the seconds 0 to 2
-//! the service has no timer. From second 3 on it wraps each request in `tourbillon::future::timeout`. The goal: the 99th
-//! percentile of second 3 is at most 1 ms above that of second 4, in the median run; the program fails if it is not.
+//! The service, on tokio's threads, answers requests over loopback. It is a fresh process for each run; this one sends
+//! the requests at a steady rate and takes their latencies, from the moment at which each was to be sent. In the
+//! seconds 0 to 2 the service has no timer. From second 3 on it wraps each request in `tourbillon::future::timeout`.
+//! The goal: the 99th percentile of second 3 is at most 1 ms above that of second 4, in the median run; the program
+//! fails if it is not.
 //!
 //! `cargo run --release --example first_timeout -- --help`
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs this program")]
@@ -46,7 +47,8 @@ struct Options {
     /// Connections that the requests are spread over
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: u32,
-    /// Milliseconds for which the first timeout blocks, and each that comes meanwhile: shows that the program notices it
+    /// Milliseconds for which the first timeout blocks, and each that comes meanwhile: shows that the program notices
+    /// it
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     stall: u64,
     /// Be the service of a run

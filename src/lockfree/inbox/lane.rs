@@ -210,8 +210,8 @@ impl Lane {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Whether the capacity admits another insertion. The capacity is checked at the start of a block, so its granularity
-    /// is a block.
+    /// Whether the capacity admits another insertion. The capacity is checked at the start of a block, so its
+    /// granularity is a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();

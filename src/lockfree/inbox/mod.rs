@@ -81,8 +81,8 @@ fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     let mut first = top.load(Ordering::Relaxed);
     loop {
         link(lane, first);
-        // Ordering: Release [L4, L5]. Pairs with `lanes` and `take_arrivals`: the lane and its link. An RMW, so the lanes
-        // below stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `first`.
+        // Ordering: Release [L4, L5]. Pairs with `lanes` and `take_arrivals`: the lane and its link. An RMW, so the
+        // lanes below stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `first`.
         match top.compare_exchange_weak(first, entry, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(newer) => first = newer,

@@ -44,7 +44,8 @@ pub struct Stats {
     /// Threads of the engine's shards and workers that asked for a short slice and did not get it: on Linux before
     /// 6.12, and on other systems.
     pub slices_refused: u64,
-    /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the builder asked for.
+    /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the
+    /// builder asked for.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,

@@ -1,4 +1,5 @@
-//! Generated files beside the raw results: one for each family of workloads, with all its tables; the goals; the machine.
+//! Generated files beside the raw results: one for each family of workloads, with all its tables; the goals; the
+//! machine.
 
 use super::text::fill_in;
 use super::{COMMAND, claims, tables};

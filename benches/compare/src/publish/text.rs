@@ -1,7 +1,7 @@
 //! Texts whose figures come from the results.
 //!
-//! `{workload; case; contestant; column}` stands for a median with its unit, `{workload; case; contestant / other; column}`
-//! for the ratio of two medians.
+//! `{workload; case; contestant; column}` stands for a median with its unit, `{workload; case; contestant / other;
+//! column}` for the ratio of two medians.
 
 use super::figure::{count, figure};
 use crate::results::{Outcome, Results};

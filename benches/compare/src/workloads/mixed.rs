@@ -1,12 +1,13 @@
-//! A server's load in an open loop: arrivals and deadlines are fixed beforehand, nineteen timers of twenty are cancelled.
+//! A server's load in an open loop: arrivals and deadlines are fixed beforehand, nineteen timers of twenty are
+//! cancelled.
 //!
 //! One thread plays the plan. If it falls behind, it plays the next operation at once. An operation's latency counts
 //! from its planned moment, so that the delays of a stall are not left out.
 //!
-//! An operation is late if its thread is off its core. Two columns are about that: how long the thread could run and had no
-//! core, by the scheduler's account in `/proc`, and the longest time between two of its readings of the clock while it
-//! waited for the next operation. A gap without a wait is the machine's own: a hypervisor took the core. In one row our
-//! threads do without the short slice that they ask for.
+//! An operation is late if its thread is off its core. Two columns are about that: how long the thread could run and
+//! had no core, by the scheduler's account in `/proc`, and the longest time between two of its readings of the clock
+//! while it waited for the next operation. A gap without a wait is the machine's own: a hypervisor took the core. In
+//! one row our threads do without the short slice that they ask for.
 
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::{Case, thousands};

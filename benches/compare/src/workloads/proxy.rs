@@ -1,7 +1,8 @@
-//! A proxy whose connections wait for each request and each answer with a timeout, on a machine that has nothing to spare.
+//! A proxy whose connections wait for each request and each answer with a timeout, on a machine that has nothing to
+//! spare.
 //!
-//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores: the timer's threads have to get theirs
-//! from it.
+//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores: the timer's threads have to get
+//! theirs from it.
 
 use super::shots::Sorted;
 use crate::case::{Case, thousands};

@@ -224,8 +224,8 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     Ok(text + "\n")
 }
 
-/// The text with figures in places such as `{ours stock disk}`: the contestant, the case, the figure. `{fsync create}` is the
-/// median time of a write with fdatasync before the case.
+/// The text with figures in places such as `{ours stock disk}`: the contestant, the case, the figure. `{fsync create}`
+/// is the median time of a write with fdatasync before the case.
 fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
     let mut filled = String::new();
     let mut rest = text;

@@ -1,8 +1,8 @@
-//! The same load with as little work in the client as there can be: requests that were made before, on plain sockets, from
-//! one thread.
+//! The same load with as little work in the client as there can be: requests that were made before, on plain sockets,
+//! from one thread.
 //!
-//! Service and load share the processors, so a client that takes less leaves more to the service. A client that makes its
-//! requests while it is measured is part of the figure.
+//! Service and load share the processors, so a client that takes less leaves more to the service. A client that makes
+//! its requests while it is measured is part of the figure.
 
 use super::load::timer;
 use crate::ours::{Failure, Pace, check, key};

@@ -1,5 +1,5 @@
-//! The measurement of a running service: its load, its receiver, the check of the result, and the removal of all that it
-//! made.
+//! The measurement of a running service: its load, its receiver, the check of the result, and the removal of all that
+//! it made.
 
 mod load;
 mod receiver;
@@ -22,8 +22,8 @@ use std::time::Instant;
 use tourbillon_client::api::{CancelMany, NamespaceLimits, OperationState, ProblemKind};
 use tourbillon_client::{Client, Error, Namespace};
 
-/// A measurement. It makes a namespace of its own if the token permits that, and otherwise works in the given namespace,
-/// and removes all that it made.
+/// A measurement. It makes a namespace of its own if the token permits that, and otherwise works in the given
+/// namespace, and removes all that it made.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// The number of connections, each of which makes one timer after another
@@ -149,8 +149,8 @@ impl Place {
         }
     }
 
-    /// The number of timers of this measurement that the service has stored: from its counters in a namespace of its own,
-    /// by a list otherwise.
+    /// The number of timers of this measurement that the service has stored: from its counters in a namespace of its
+    /// own, by a list otherwise.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;

@@ -267,8 +267,8 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_permitted)
 }
 
-/// The id of the dead timer that is named by its id, or by the key that it had. A dead timer has given its key free, so that
-/// several may have had it.
+/// The id of the dead timer that is named by its id, or by the key that it had. A dead timer has given its key free, so
+/// that several may have had it.
 async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     if is_id(name) {
         return Ok(name.to_owned());

@@ -57,7 +57,8 @@ pub(crate) struct Set {
     /// The longest time to the due moment, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse::limit_millis)]
     max_delay: Option<Limit<u64>>,
-    /// A host that callbacks may go to, with its subdomains if it begins with `*.`. All such flags together replace the list
+    /// A host that callbacks may go to, with its subdomains if it begins with `*.`. All such flags together replace the
+    /// list
     #[arg(long, value_name = "HOST", conflicts_with = "allow_all_hosts")]
     allow_host: Vec<String>,
     /// Let callbacks go to all hosts

@@ -1,8 +1,9 @@
-//! The engine's timers for a runtime: the alarm at the next due moment, the renewal of leases, the timeouts of handlers.
+//! The engine's timers for a runtime: the alarm at the next due moment, the renewal of leases, the timeouts of
+//! handlers.
 //!
-//! The engine counts by a clock that does not step, and the store by the time of day. So the alarm is armed with the time
-//! that is left, and the store announces each step of its clock, after which the loop looks and arms the alarm anew. The
-//! alarm is a hint: the store decides what is due.
+//! The engine counts by a clock that does not step, and the store by the time of day. So the alarm is armed with the
+//! time that is left, and the store announces each step of its clock, after which the loop looks and arms the alarm
+//! anew. The alarm is a hint: the store decides what is due.
 
 use core::time::Duration;
 use std::sync::Arc;

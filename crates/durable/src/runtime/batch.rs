@@ -84,8 +84,8 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
-    /// made, unless the error's kind is [`Unknown`](StoreErrorKind::Unknown). Such a batch may be repeated if its timers
-    /// have ids of the caller's choice.
+    /// made, unless the error's kind is [`Unknown`](StoreErrorKind::Unknown). Such a batch may be repeated if its
+    /// timers have ids of the caller's choice.
     ///
     /// # Cancellation
     ///

@@ -101,16 +101,16 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The handler answered. A panic and a handler that does not answer in time count as [`Verdict::Retry`], and so does
-    /// a park for a reason that a handler may not use.
+    /// The handler answered. A panic and a handler that does not answer in time count as [`Verdict::Retry`], and so
+    /// does a park for a reason that a handler may not use.
     Answered(Verdict),
     /// The delivery was late by more than its policy permits, and the handler was not called.
     Skipped,
     /// The kind has no handler.
     NoHandler,
-    /// The timer was given back: the runtime stops, the lease ended before the handler was called, or the executor dropped
-    /// the work. No attempt was counted. A timer that is delivered at most once comes back only if its handler had not
-    /// been called.
+    /// The timer was given back: the runtime stops, the lease ended before the handler was called, or the executor
+    /// dropped the work. No attempt was counted. A timer that is delivered at most once comes back only if its handler
+    /// had not been called.
     GivenBack,
 }
 
@@ -130,8 +130,8 @@ pub enum Event {
         lateness: Duration,
     },
     /// A delivery has ended, and the store has its end, as durable as
-    /// [`end_durability`](crate::Builder::end_durability) asks for. A delivery whose handler was not called ends without
-    /// having begun.
+    /// [`end_durability`](crate::Builder::end_durability) asks for. A delivery whose handler was not called ends
+    /// without having begun.
     Ended {
         /// The delivery.
         of: Arc<Attempt>,
@@ -141,14 +141,13 @@ pub enum Event {
         ending: Ending,
         /// The time from the handler's call to its answer, or to the end of its time, by the runtime's clock.
         took: Option<Duration>,
-        /// The phase of the timer by this end: done, pending again, parked, dead, or withdrawn. A timer that is delivered
-        /// at most once is done, whatever its handler answers, unless it was snoozed, parked or given
-        /// back.
+        /// The phase of the timer by this end: done, pending again, parked, dead, or withdrawn. A timer that is
+        /// delivered at most once is done, whatever its handler answers, unless it was snoozed, parked or given back.
         phase: Phase,
         /// The next occurrence of the series.
         next: Option<TimerId>,
-        /// The moment from which the next delivery is due, the timer's or that of the next occurrence. Read from the store
-        /// after the end: `None` if the timer was cancelled in between.
+        /// The moment from which the next delivery is due, the timer's or that of the next occurrence. Read from the
+        /// store after the end: `None` if the timer was cancelled in between.
         due: Option<UtcMillis>,
     },
     /// The lease of a delivery was lost, or its answer came after its lease. The timer is delivered again, unless

@@ -163,8 +163,8 @@ impl Builder {
     }
 
     /// Sets what the end of a delivery survives before the handler's place is given to the next delivery.
-    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer again,
-    /// under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
+    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer
+    /// again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
     /// ([`TimerStore::parts`]) other timers are delivered meanwhile.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
@@ -206,8 +206,8 @@ impl Builder {
         self
     }
 
-    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not step
-    /// back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
+    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
+    /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
@@ -300,9 +300,9 @@ impl Durable {
         &self.timers
     }
 
-    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The timers
-    /// of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the next
-    /// start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
+    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The
+    /// timers of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the
+    /// next start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
     /// [`end_durability`](Builder::end_durability) is.
     ///
     /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
@@ -311,8 +311,8 @@ impl Durable {
     /// Returns the numbers up to the end.
     ///
     /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
-    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs the
-    /// handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs
+    /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
     /// [`Timers`] accept no further timers.
     #[must_use = "the numbers show what was given back"]
     pub fn shutdown(mut self, patience: Duration) -> Stats {
@@ -355,7 +355,8 @@ pub enum Placed {
         new: TimerId,
         /// The old timer.
         old: TimerId,
-        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still succeed.
+        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
+        /// succeed.
         was: Phase,
     },
 }
@@ -438,8 +439,8 @@ impl Timers {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be stored
-    /// again.
+    /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be
+    /// stored again.
     pub async fn schedule<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
         let bytes = match serde_json::to_vec(&spec.payload) {
             Ok(bytes) => bytes,
@@ -612,10 +613,10 @@ impl Timers {
     /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
     /// timers: what is late by more than 5 s comes at the [`catch_up_rate`](Builder::catch_up_rate).
     ///
-    /// Returns the number of timers that are pending again. An occurrence of a series that was paused meanwhile is paused
-    /// then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back repeats
-    /// the call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees the reason
-    /// parks its timer again. To unpark what is [`PAUSED`](crate::store::PAUSED) is to resume it.
+    /// Returns the number of timers that are pending again. An occurrence of a series that was paused meanwhile is
+    /// paused then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back
+    /// repeats the call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees
+    /// the reason parks its timer again. To unpark what is [`PAUSED`](crate::store::PAUSED) is to resume it.
     ///
     /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:
     /// see [`Verdict::Park`].
@@ -659,8 +660,8 @@ impl Timers {
         self.store().get(at.into()).await
     }
 
-    /// A page of stored timers. A timer that is stored from the first page to the last is on exactly one of them, unless
-    /// it moves in the order of the list.
+    /// A page of stored timers. A timer that is stored from the first page to the last is on exactly one of them,
+    /// unless it moves in the order of the list.
     ///
     /// # Errors
     ///
@@ -669,7 +670,8 @@ impl Timers {
         self.store().list(filter, cursor, limit).await
     }
 
-    /// The next `count` instants of a stored series, the present occurrence's first. Empty for a timer that is no series.
+    /// The next `count` instants of a stored series, the present occurrence's first. Empty for a timer that is no
+    /// series.
     ///
     /// # Errors
     ///
@@ -693,10 +695,11 @@ impl Timers {
         self.store().counts().await
     }
 
-    /// The numbers of pending timers by the time until they are due, on a logarithmic axis: what is due, what is due within
-    /// a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour, and look at the
-    /// first 50,000 timers of this hour and the next one for the spans up to an hour: a few milliseconds with ten million
-    /// timers. Of more timers in these two hours, the spans after the last one looked at say that they are not exact.
+    /// The numbers of pending timers by the time until they are due, on a logarithmic axis: what is due, what is due
+    /// within a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour, and
+    /// look at the first 50,000 timers of this hour and the next one for the spans up to an hour: a few milliseconds
+    /// with ten million timers. Of more timers in these two hours, the spans after the last one looked at say that they
+    /// are not exact.
     ///
     /// # Errors
     ///

@@ -53,12 +53,12 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims.
     pub claims: u64,
-    /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment of
-    /// its own delivery: after a snooze, a retry or a move that is the new moment. A timer that was put aside keeps its due
-    /// moment, so the time aside counts.
+    /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment
+    /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer that was put aside keeps
+    /// its due moment, so the time aside counts.
     pub lateness: Times,
-    /// The times from the calls of handlers to the ends of their deliveries, by the runtime's clock: to the answer, or to
-    /// the timeout. A delivery whose lease was lost or that a stop gave back is not in it.
+    /// The times from the calls of handlers to the ends of their deliveries, by the runtime's clock: to the answer, or
+    /// to the timeout. A delivery whose lease was lost or that a stop gave back is not in it.
     pub handler_time: Times,
     /// The number of handlers that run.
     pub running: usize,

@@ -53,8 +53,8 @@ impl Progress {
         })
     }
 
-    /// The progress after a change of the rule: the numbers stay, and instants that have passed do not come again. If the
-    /// instants are the same as before, those that were not decided on yet stay, too.
+    /// The progress after a change of the rule: the numbers stay, and instants that have passed do not come again. If
+    /// the instants are the same as before, those that were not decided on yet stay, too.
     ///
     /// # Errors
     ///

@@ -126,8 +126,8 @@ pub struct ScheduleView {
     pub template: Template,
     /// How far the schedule is.
     pub progress: Progress,
-    /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is paused
-    /// or parked, or has ended.
+    /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is
+    /// paused or parked, or has ended.
     pub due: Option<UtcMillis>,
     /// The time by which the schedule's next decision is late.
     pub overdue: Duration,
@@ -222,15 +222,15 @@ pub enum ScheduleEvent {
 
 type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 
-/// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on the
-/// calling thread.
+/// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on
+/// the calling thread.
 ///
 /// # Several processes
 ///
-/// In a store that several processes share, each may change and follow the same schedules. A change is stored only in the
-/// place of the timer that it was computed from, so none is lost, and none brings back a schedule that was removed. Once a
-/// removal, a pause or a change has returned, no process makes occurrences by what was before: the call waits for the end of a
-/// decision that is under way, for at most ten seconds.
+/// In a store that several processes share, each may change and follow the same schedules. A change is stored only in
+/// the place of the timer that it was computed from, so none is lost, and none brings back a schedule that was removed.
+/// Once a removal, a pause or a change has returned, no process makes occurrences by what was before: the call waits
+/// for the end of a decision that is under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -279,8 +279,8 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The beginning of the namespaces of the timers that are schedules; the rest is the namespace of their occurrences.
-    /// Programs keep their own timers out of them.
+    /// The beginning of the namespaces of the timers that are schedules; the rest is the namespace of their
+    /// occurrences. Programs keep their own timers out of them.
     pub const NAMESPACES: &'static str = "/schedules/";
     /// The kind of the timers that are schedules.
     pub const KIND: &'static str = "tourbillon/schedule";
@@ -371,8 +371,8 @@ impl Schedules {
         Op::Place(Box::new(timer), mode)
     }
 
-    /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller has no
-    /// lock: the delivery may be this process's own.
+    /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller
+    /// has no lock: the delivery may be this process's own.
     fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         while block_on(self.0.store.get(former.into()))?.is_some() {
@@ -385,8 +385,8 @@ impl Schedules {
         Ok(())
     }
 
-    /// Stores what `change` computes, with the moment of the next decision. Computes it again while other processes change
-    /// the schedule.
+    /// Stores what `change` computes, with the moment of the next decision. Computes it again while other processes
+    /// change the schedule.
     fn change(
         &self,
         at: &ScheduleKey,
@@ -429,8 +429,8 @@ impl Schedules {
         self.put_within(at, schedule, template, u64::MAX)
     }
 
-    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent calls
-    /// with the same `most` do not exceed it together, unless they are of several processes.
+    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent
+    /// calls with the same `most` do not exceed it together, unless they are of several processes.
     ///
     /// # Errors
     ///
@@ -497,7 +497,8 @@ impl Schedules {
         Ok(view(at.clone(), stored, due(&timer), self.0.store.now()))
     }
 
-    /// Schedules of a namespace whose keys begin so, in the order of their keys. Those that cannot be read are left out.
+    /// Schedules of a namespace whose keys begin so, in the order of their keys. Those that cannot be read are left
+    /// out.
     ///
     /// # Errors
     ///
@@ -542,8 +543,8 @@ impl Schedules {
         Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
     }
 
-    /// Pauses a schedule: its instants pass by, neither counted as missed nor as skipped. Occurrences that are stored go
-    /// on.
+    /// Pauses a schedule: its instants pass by, neither counted as missed nor as skipped. Occurrences that are stored
+    /// go on.
     ///
     /// # Errors
     ///
@@ -569,8 +570,8 @@ impl Schedules {
         })
     }
 
-    /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is under
-    /// way. Returns its id.
+    /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is
+    /// under way. Returns its id.
     ///
     /// # Errors
     ///
@@ -690,8 +691,8 @@ impl Schedules {
         }
     }
 
-    /// Decides for a schedule whose timer is being delivered. Changes nothing if another process has changed the schedule
-    /// meanwhile: the change has given it another timer.
+    /// Decides for a schedule whose timer is being delivered. Changes nothing if another process has changed the
+    /// schedule meanwhile: the change has given it another timer.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -756,11 +757,11 @@ impl Schedules {
         Ok(Verdict::Done)
     }
 
-    /// Stores the occurrences of a decision, and the schedule after it. Returns whether the schedule was stored: otherwise
-    /// another process has changed it.
+    /// Stores the occurrences of a decision, and the schedule after it. Returns whether the schedule was stored:
+    /// otherwise another process has changed it.
     ///
-    /// In a store whose batches are no transactions, a process may end between the two. Occurrences at least once come first:
-    /// a repeated decision finds them by their ids. Those at most once come last.
+    /// In a store whose batches are no transactions, a process may end between the two. Occurrences at least once come
+    /// first: a repeated decision finds them by their ids. Those at most once come last.
     fn follow(
         &self,
         occurrences: Vec<Op>,

@@ -44,8 +44,8 @@ pub struct Schedule {
     /// What becomes of an instant that comes while the occurrence before it is under way.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The width of the window in which occurrences become due after their instants: all by the same time, which follows
-    /// from the schedule's key. Zero by default.
+    /// The width of the window in which occurrences become due after their instants: all by the same time, which
+    /// follows from the schedule's key. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
     /// No instant is before this moment. Periods are counted from it.
@@ -89,8 +89,8 @@ pub enum Missed {
     All,
 }
 
-/// What becomes of an instant that comes while the occurrence before it is under way: waits, is delivered, or is between
-/// two attempts. An occurrence that is dead is not under way.
+/// What becomes of an instant that comes while the occurrence before it is under way: waits, is delivered, or is
+/// between two attempts. An occurrence that is dead is not under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overlap {
     /// It is skipped.

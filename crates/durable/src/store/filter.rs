@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 /// The timers that a list has: those for which all given conditions hold. By default all timers.
 ///
-/// One condition chooses the index by which the store finds the timers, the first of these that is given: the label, the
-/// beginning of the key (but for dead timers), the phase. The order is that of the index: by label and id, by key, by due moment (pending), by
-/// the end of the lease, or by the moment of death. Without these conditions the order is that of the ids.
+/// One condition chooses the index by which the store finds the timers, the first of these that is given: the label,
+/// the beginning of the key (but for dead timers), the phase. The order is that of the index: by label and id, by key,
+/// by due moment (pending), by the end of the lease, or by the moment of death. Without these conditions the order is
+/// that of the ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -16,8 +17,8 @@ pub struct Filter {
     pub namespace: Option<Box<str>>,
     /// A label.
     pub label: Option<Box<str>>,
-    /// The beginning of the key. A dead timer has left its key to others, and is listed by it only if dead timers are asked
-    /// for. A timer that was withdrawn while a delivery of it goes on is not listed by its key.
+    /// The beginning of the key. A dead timer has left its key to others, and is listed by it only if dead timers are
+    /// asked for. A timer that was withdrawn while a delivery of it goes on is not listed by its key.
     pub key_prefix: Option<Box<str>>,
     /// The phase.
     pub phase: Option<Phase>,
@@ -69,7 +70,8 @@ impl Cursor {
 /// A part of a list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the conditions.
+    /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the
+    /// conditions.
     pub timers: Vec<Timer>,
     /// The place after them; `None` at the end of the list.
     pub next: Option<Cursor>,

@@ -2,8 +2,8 @@
 //!
 //! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
 //! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
-//! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation, which
-//! the conformance suite checks.
+//! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation,
+//! which the conformance suite checks.
 
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
@@ -82,9 +82,9 @@ pub enum IfPresent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
-    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds for an
-    /// hour after the timer's end, if its caller chose the id
-    /// ([`has_chosen_id`](Timer::has_chosen_id)): only then may the operation be repeated whenever its answer was lost.
+    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds
+    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)): only
+    /// then may the operation be repeated whenever its answer was lost.
     Place(Box<Timer>, IfPresent),
     /// Withdraws a timer; only the timer with that id, if one is given. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
@@ -97,8 +97,8 @@ pub enum Op {
         /// The greatest number of timers for this operation.
         limit: u32,
     },
-    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps the instant for which it
-    /// is scheduled, so the occurrences after it stay where they are.
+    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps the instant for
+    /// which it is scheduled, so the occurrences after it stay where they are.
     Move(Address, UtcMillis),
     /// Puts a timer, or a series, aside until it is resumed.
     Pause(Address),
@@ -147,7 +147,8 @@ pub enum Outcome {
         new: TimerId,
         /// The old timer.
         old: TimerId,
-        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still succeed.
+        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
+        /// succeed.
         was: Phase,
     },
     /// The key is another timer's. The new timer is handed back.
@@ -231,8 +232,8 @@ pub struct Claimed {
     pub quarantined: u32,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
-    /// The end of the first lease of another holder, if this claim has taken timers over from holders that are gone perhaps: a
-    /// reap is wanted then.
+    /// The end of the first lease of another holder, if this claim has taken timers over from holders that are gone
+    /// perhaps: a reap is wanted then.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -299,27 +300,29 @@ pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// The id of a new timer with this namespace and key: one that no other call returns. A store with several places may
-    /// choose it so that it says where the timer is. [`TimerId::fresh`] unless the store has a reason for another one.
+    /// The id of a new timer with this namespace and key: one that no other call returns. A store with several places
+    /// may choose it so that it says where the timer is. [`TimerId::fresh`] unless the store has a reason for another
+    /// one.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
     }
 
-    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these changes
-    /// and all that were answered before have the durability, so a call without operations makes earlier changes durable.
+    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these
+    /// changes and all that were answered before have the durability, so a call without operations makes earlier
+    /// changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
-    /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number that
-    /// its claimant has not used before. The answer comes before the leases are durable, unless a timer among them is
-    /// delivered at most once.
+    /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number
+    /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
+    /// is delivered at most once.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// The timers that claim number `claim` has leased, for a claimant that did not get the answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases to a whole lease from now on. Returns those that are lost: another holder has the timer, or it has
-    /// ended.
+    /// Extends leases to a whole lease from now on. Returns those that are lost: another holder has the timer, or it
+    /// has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
     /// Ends at most so many leases whose end has come.
@@ -348,43 +351,44 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// The faults of the store's structure. Reads the whole store.
     ///
-    /// A record that was set aside leaves entries behind by which its timer was found. Each is a fault with that timer's id.
-    /// The operation that next uses the key or the label removes such an entry, and so does a claim.
+    /// A record that was set aside leaves entries behind by which its timer was found. Each is a fault with that
+    /// timer's id. The operation that next uses the key or the label removes such an entry, and so does a claim.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
-    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become pending,
-    /// or paused if their series is; a timer that was withdrawn while it was leased is left out. If an id or a key is
-    /// another timer's, the import fails and changes nothing.
+    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become
+    /// pending, or paused if their series is; a timer that was withdrawn while it was leased is left out. If an id or a
+    /// key is another timer's, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
     /// Calls `wake` whenever a timer may have become due earlier than the last claim's answer said, and once for each
     /// step of the clock. Called from any thread; it must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// Gives back what this process holds for itself in a store that several processes share, so that the others need not
-    /// wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters again.
+    /// Gives back what this process holds for itself in a store that several processes share, so that the others need
+    /// not wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters
+    /// again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each of them is a transaction of its
-    /// own, and after an error any of them may have had its effect.
+    /// Whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each of them is a
+    /// transaction of its own, and after an error any of them may have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts sends the
-    /// ends of each part in one batch at a time, and goes on claiming meanwhile: a part that does not answer delays no other.
-    /// On a store without parts, as most are, it claims once all ends have an answer.
+    /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts
+    /// sends the ends of each part in one batch at a time, and goes on claiming meanwhile: a part that does not answer
+    /// delays no other. On a store without parts, as most are, it claims once all ends have an answer.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// The number of the part, below [`parts`](Self::parts), that reports the end of this timer. The timer was claimed by
-    /// this process. Must not wait.
+    /// The number of the part, below [`parts`](Self::parts), that reports the end of this timer. The timer was claimed
+    /// by this process. Must not wait.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }

@@ -132,7 +132,8 @@ fn f08_callers_that_change_timers_beside_claims_are_answered_truly() {
     let (durable, store, deliveries) = runtime();
     let timers = durable.handle();
     let seed = number_of("TOURBILLON_SEED", 8);
-    // The due moment that was asked for last, and the moment of the answer: a timer whose moment had passed by then is due at once.
+    // The due moment that was asked for last, and the moment of the answer: a timer whose moment had passed by then is
+    // due at once.
     let model: Mutex<BTreeMap<TimerId, (Fate, UtcMillis, UtcMillis)>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..4 {

@@ -20,9 +20,9 @@ impl Kind for Job {
 
 /// Threads that create and cancel.
 const THREADS: u64 = 4;
-/// The point at which the process dies, and the number of times that it is reached before: "Name 3". The dues are soon then,
-/// the store is compacted again and again, for the sake of the checkpoints, and some deliveries take their time, for that of
-/// the leases.
+/// The point at which the process dies, and the number of times that it is reached before: "Name 3". The dues are soon
+/// then, the store is compacted again and again, for the sake of the checkpoints, and some deliveries take their time,
+/// for that of the leases.
 pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
 /// A job's timer has this id, plus the job's number.
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;

@@ -1,9 +1,11 @@
-//! The proof by SIGKILL (F-01): a process that creates, cancels and delivers timers is killed at random moments and started
-//! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
+//! The proof by SIGKILL (F-01): a process that creates, cancels and delivers timers is killed at random moments and
+//! started again, and a checker that knows nothing of the store decides by independent logs whether the promises were
+//! kept.
 //!
 //! With the feature `failpoints` it is killed at named points, too (F-02).
 //!
-//! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand times.
+//! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand
+//! times.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs these tests")]
 #![cfg(unix)]
 

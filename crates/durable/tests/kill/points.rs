@@ -1,5 +1,5 @@
-//! The proof at named points (F-02): the process kills itself by SIGKILL in the middle of a write, a sync, a checkpoint, an
-//! opening or a delivery. The logs and the checker are those of the kills at random moments.
+//! The proof at named points (F-02): the process kills itself by SIGKILL in the middle of a write, a sync, a
+//! checkpoint, an opening or a delivery. The logs and the checker are those of the kills at random moments.
 
 use crate::checker::History;
 use crate::child::POINT;

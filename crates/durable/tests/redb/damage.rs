@@ -185,7 +185,8 @@ fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     }
 }
 
-/// A journal with records that were written and not synced: the bytes before them, and the end and the timers after each.
+/// A journal with records that were written and not synced: the bytes before them, and the end and the timers after
+/// each.
 struct Torn {
     lived: Lived,
     synced: [Vec<u8>; 2],
@@ -243,7 +244,8 @@ fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     }
 }
 
-/// The second record of a torn tail is whole. The first one is written again, with other timers, and has the same length.
+/// The second record of a torn tail is whole. The first one is written again, with other timers, and has the same
+/// length.
 #[test]
 fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let mut torn = Torn::new(2);

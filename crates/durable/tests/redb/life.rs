@@ -129,8 +129,8 @@ impl StorageBackend for Counted {
     }
 }
 
-/// The bytes of the database that a claim of ten timers reads where nothing is kept in memory, with so many other timers
-/// that are far. The least of many claims: others read what a checkpoint needs.
+/// The bytes of the database that a claim of ten timers reads where nothing is kept in memory, with so many other
+/// timers that are far. The least of many claims: others read what a checkpoint needs.
 fn bytes_of_a_claim(far: u128) -> u64 {
     let place_of = Place::new();
     let clock = ManualClock::default();

@@ -229,8 +229,8 @@ fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
     assert_eq!(error.kind(), StoreErrorKind::Limit);
 }
 
-/// The gap of the documentation: an unpark between the handler's decision and the store's transaction finds nothing. The
-/// caller that looks again when the park is reported loses no timer.
+/// The gap of the documentation: an unpark between the handler's decision and the store's transaction finds nothing.
+/// The caller that looks again when the park is reported loses no timer.
 #[test]
 fn an_unpark_that_came_too_early_is_repeated_when_the_park_is_reported() {
     for looks_again in [false, true] {

@@ -5,8 +5,8 @@ use super::{Cause, Delivery, Fault, Id, Moment, Record};
 use core::fmt;
 use std::collections::{BTreeMap, HashMap};
 
-/// How long before a fault a delivery may have begun whose end the fault has prevented, and how long after it what it has
-/// delayed may still be under way: far more than on a machine that is not busy.
+/// How long before a fault a delivery may have begun whose end the fault has prevented, and how long after it what it
+/// has delayed may still be under way: far more than on a machine that is not busy.
 const SLACK: u64 = 30_000_000;
 
 /// What a run may do, by its settings.
@@ -93,7 +93,8 @@ pub struct Findings {
     pub dead: u64,
     /// The greatest time from a due moment to the start of its delivery, in microseconds.
     pub lateness: u64,
-    /// The greatest time from the start of a delivery to its due moment, in microseconds: what the servers' clocks differ by.
+    /// The greatest time from the start of a delivery to its due moment, in microseconds: what the servers' clocks
+    /// differ by.
     pub earliness: u64,
     /// What does not hold.
     pub broken: Vec<Broken>,

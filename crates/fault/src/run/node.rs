@@ -140,8 +140,8 @@ fn say(line: impl fmt::Display) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready`, `closed` with an
-/// error, and `stopped` with its numbers.
+/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready`, `closed`
+/// with an error, and `stopped` with its numbers.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {

@@ -1,5 +1,5 @@
-//! The receiver of deliveries: it writes each to its file before it answers. It is reached by a local socket, which no fault of
-//! a network cuts.
+//! The receiver of deliveries: it writes each to its file before it answers. It is reached by a local socket, which no
+//! fault of a network cuts.
 
 use super::moment;
 use crate::history::Record;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Accepts records at `listener`, a line each, and appends them to the file. A record is with the operating system before its
-/// sender has the answer. Goes on for ever.
+/// Accepts records at `listener`, a line each, and appends them to the file. A record is with the operating system
+/// before its sender has the answer. Goes on for ever.
 ///
 /// # Errors
 ///

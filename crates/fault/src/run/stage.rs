@@ -284,7 +284,8 @@ impl Stage {
     /// The deployment of each run.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Starts the receiver. A process of the stage is this program with these arguments, which must call [`be_part`] first.
+    /// Starts the receiver. A process of the stage is this program with these arguments, which must call [`be_part`]
+    /// first.
     ///
     /// # Panics
     ///

@@ -49,8 +49,8 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     let mut changes = [0; 3];
     given.again(Duration::from_secs(3), |given| {
         let (primary, replica) = pair(given, &cluster);
-        // A third change would be refused for two minutes: no primary is to take another for dead here, so their timeout
-        // is long.
+        // A third change would be refused for two minutes: no primary is to take another for dead here, so their
+        // timeout is long.
         let changed = &mut changes[primary.min(replica)];
         if *changed == 2 {
             return;
@@ -62,8 +62,8 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Replicas take over against the will of living primaries, and of ones that stand still and come back: without a hand-over
-/// (FORCE), and without a vote (TAKEOVER). Each change waits for the replica: nothing is lost.
+/// Replicas take over against the will of living primaries, and of ones that stand still and come back: without a
+/// hand-over (FORCE), and without a vote (TAKEOVER). Each change waits for the replica: nothing is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     // For twice this time a primary votes for no other replica of the same primary.

@@ -9,7 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The seconds of changes that `appendfsync everysec` may lose with a process: what waits for a write while the disk is slow.
+/// The seconds of changes that `appendfsync everysec` may lose with a process: what waits for a write while the disk is
+/// slow.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {

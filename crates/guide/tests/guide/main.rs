@@ -1,4 +1,5 @@
-//! The blocks of the guide's pages: each is run, compiled or read by what it is for. A block that no test checks is a fault.
+//! The blocks of the guide's pages: each is run, compiled or read by what it is for. A block that no test checks is a
+//! fault.
 //!
 //! | block | what a test does with it |
 //! |---|---|

@@ -166,8 +166,9 @@ impl Dial {
         Ok(connection)
     }
 
-    /// A new connection that has subscribed to a channel. `on_push` is called with what the server sends by itself, the messages
-    /// and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in turn.
+    /// A new connection that has subscribed to a channel. `on_push` is called with what the server sends by itself, the
+    /// messages and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in
+    /// turn.
     pub(crate) async fn subscribe(
         &self,
         channel: &[u8],

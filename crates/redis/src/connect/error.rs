@@ -96,7 +96,8 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Whether the script may have had its effect: the reply was lost, came too late, or the script ended in the middle.
+    /// Whether the script may have had its effect: the reply was lost, came too late, or the script ended in the
+    /// middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
         self.may_have_run

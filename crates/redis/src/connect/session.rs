@@ -173,8 +173,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. What has surely not run is sent again until it has, or until the patience ends; what may have run is
-    /// the caller's.
+    /// Runs a script. What has surely not run is sent again until it has, or until the patience ends; what may have run
+    /// is the caller's.
     async fn run(&self, call: &Call) -> Result<Value, LinkError> {
         let end = Instant::now() + self.patience;
         let (mut by, mut node, mut pause) = (By::Name, None::<String>, SHORTEST);

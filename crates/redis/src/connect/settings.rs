@@ -9,8 +9,8 @@ use redis::{
 
 /// How the store reaches Redis: one server, a primary that Sentinel watches, or a cluster.
 ///
-/// URLs have the form `redis://user:password@host:6379/0`; `rediss://` asks for TLS, and `unix:///path` is a local socket.
-/// A name and a password in URLs of a cluster are those of its first node, for all nodes.
+/// URLs have the form `redis://user:password@host:6379/0`; `rediss://` asks for TLS, and `unix:///path` is a local
+/// socket. A name and a password in URLs of a cluster are those of its first node, for all nodes.
 ///
 /// ```
 /// use core::time::Duration;
@@ -55,8 +55,8 @@ pub struct Tls {
 
 /// What must have happened to a change before it counts as stored.
 ///
-/// Redis copies its changes to replicas, and writes its append-only file, after it has answered, so that a failure can lose
-/// what was answered. `None` is as safe as the server's own settings; the other policies wait for more.
+/// Redis copies its changes to replicas, and writes its append-only file, after it has answered, so that a failure can
+/// lose what was answered. `None` is as safe as the server's own settings; the other policies wait for more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
@@ -110,8 +110,8 @@ impl Connect {
     }
 
     /// The primary that these Sentinels know by the name `service`. The URLs are the Sentinels', and the name and the
-    /// password of the first are those for all of them; [`user`](Self::user) and [`database`](Self::database) are the primary's. With `rediss://`, the primary is
-    /// reached by TLS as well.
+    /// password of the first are those for all of them; [`user`](Self::user) and [`database`](Self::database) are the
+    /// primary's. With `rediss://`, the primary is reached by TLS as well.
     ///
     /// # Errors
     ///
@@ -158,8 +158,8 @@ impl Connect {
         self
     }
 
-    /// How long a reply may take, 5 seconds unless set. After it the outcome of the call is not known, and the connection
-    /// is replaced.
+    /// How long a reply may take, 5 seconds unless set. After it the outcome of the call is not known, and the
+    /// connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
@@ -173,8 +173,8 @@ impl Connect {
         self
     }
 
-    /// How long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After it the
-    /// call fails, and surely has had no effect. A call takes at most this and the response timeout.
+    /// How long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After it
+    /// the call fails, and surely has had no effect. A call takes at most this and the response timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

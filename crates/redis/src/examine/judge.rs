@@ -55,8 +55,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// What makes timers on this server unsafe, whatever its settings are for: an old version, eviction, and its clock if the
-    /// deployment goes by it.
+    /// What makes timers on this server unsafe, whatever its settings are for: an old version, eviction, and its clock
+    /// if the deployment goes by it.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {
@@ -198,7 +198,8 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     }
 }
 
-/// Adds a line about the version of what is stored: the version found, if there is any, and the one that this crate writes.
+/// Adds a line about the version of what is stored: the version found, if there is any, and the one that this crate
+/// writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
         None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),

@@ -24,7 +24,8 @@ pub(crate) struct Plan {
     pub(crate) tags: Vec<Vec<u8>>,
 }
 
-/// Checks the servers, without a look at what is stored ([`RedisBuilder::check`](crate::RedisBuilder::check) looks): version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
+/// Checks the servers, without a look at what is stored ([`RedisBuilder::check`](crate::RedisBuilder::check) looks):
+/// version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
 ///
 /// A connection that fails is a refusal in the report. The future needs no runtime around it.
 ///

@@ -13,7 +13,8 @@ const GRACE: Duration = Duration::from_millis(300);
 /// What became of the calls.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups that failed, with their errors. A group that is late has none: its call is given up here, and may have its effect.
+    /// The groups that failed, with their errors. A group that is late has none: its call is given up here, and may
+    /// have its effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
@@ -36,8 +37,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Core {
-    /// Makes a call for each group at the same time. Waits for all of them if there is one group; otherwise for a moment
-    /// after the first answer.
+    /// Makes a call for each group at the same time. Waits for all of them if there is one group; otherwise for a
+    /// moment after the first answer.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,

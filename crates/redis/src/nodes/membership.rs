@@ -163,7 +163,8 @@ impl Core {
         }
     }
 
-    /// The nodes and the shards, as the servers have them. A shard whose server does not answer has only what is known here.
+    /// The nodes and the shards, as the servers have them. A shard whose server does not answer has only what is known
+    /// here.
     pub(crate) async fn nodes(&self) -> Result<tourbillon_durable::store::Nodes, StoreError> {
         let keys = vec![self.nodes.keys.signs.clone(), self.nodes.keys.texts.clone()];
         let mut answered = self.run(|scripts| &scripts.nodes, keys, []).await?;

@@ -50,9 +50,10 @@
 //!   end of one node is taken for that of the other.
 //! - *A server loses all of its data.* See `id` above.
 //! - *A claim is answered after the node has left.* The shards that it took are released again.
-//! - *The answer of the claim that took a shard is lost, a release fails, or its answer comes after a later claim's.* The
-//!   node does not take the shard for its own then, and its next look asks when the first lease there ends. A claim that
-//!   takes a shard answers the same by itself. The runtime reaps at that moment: a dead node may have leased there.
+//! - *The answer of the claim that took a shard is lost, a release fails, or its answer comes after a later claim's.*
+//!   The node does not take the shard for its own then, and its next look asks when the first lease there ends. A claim
+//!   that takes a shard answers the same by itself. The runtime reaps at that moment: a dead node may have leased
+//!   there.
 //!
 //! # The thread
 //!
@@ -72,11 +73,11 @@
 //! On one server one script looks at all shards of a node. In a cluster each shard has a script of its own. A group
 //! whose server fails, or does not answer within a moment after the others, is *sick*: the claims of the runtime leave
 //! it out, the thread goes on asking, and its first answer makes it healthy. A claim fails only if no group has
-//! answered it. Reaps leave sick groups out, too: the look that finds one healthy asks when its first lease ends. A group
-//! that fails at a reap is asked again after a second.
+//! answered it. Reaps leave sick groups out, too: the look that finds one healthy asks when its first lease ends. A
+//! group that fails at a reap is asked again after a second.
 //!
-//! A group is in *doubt* if a claim leased there perhaps, and its answer was lost. The next claim of the runtime asks for
-//! these leases once the group is healthy, and the thread wakes the runtime for it.
+//! A group is in *doubt* if a claim leased there perhaps, and its answer was lost. The next claim of the runtime asks
+//! for these leases once the group is healthy, and the thread wakes the runtime for it.
 
 mod bell;
 mod groups;
@@ -105,8 +106,8 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster costs
-/// less than a command a second.
+/// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster
+/// costs less than a command a second.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
 /// The number of pauses of the poll between two steps of the sweep.

@@ -27,7 +27,8 @@ impl Text {
         format!("{name}\0{version}\0{}\0{}", since.as_millis(), millis(*ttl)).into_bytes()
     }
 
-    /// Reads what any version may have written: parts that are missing are empty, and further ones are for later versions.
+    /// Reads what any version may have written: parts that are missing are empty, and further ones are for later
+    /// versions.
     pub(super) fn read(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let mut parts = text.split('\0');

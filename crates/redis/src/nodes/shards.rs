@@ -52,8 +52,8 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The end of the first lease is wanted. A shard may be this node's by a claim whose answer was lost, and reaps leave
-    /// a sick one out: nothing else says when the leases of a dead node end there.
+    /// The end of the first lease is wanted. A shard may be this node's by a claim whose answer was lost, and reaps
+    /// leave a sick one out: nothing else says when the leases of a dead node end there.
     pub(crate) wants_end: bool,
 }
 
@@ -151,8 +151,8 @@ impl Shards {
         }
     }
 
-    /// The shards that a claim looks at: those that may have a timer that is due, and of several groups those whose servers
-    /// have not failed. Without a thread that looks at the others, all of them.
+    /// The shards that a claim looks at: those that may have a timer that is due, and of several groups those whose
+    /// servers have not failed. Without a thread that looks at the others, all of them.
     pub(crate) fn for_claim(
         &self,
         now: UtcMillis,

@@ -112,7 +112,8 @@ impl Load {
         }
     }
 
-    /// Claims and ends timers until there are none and no others come. Returns their ids, each as often as it was ended.
+    /// Claims and ends timers until there are none and no others come. Returns their ids, each as often as it was
+    /// ended.
     fn end(&self, store: &RedisStore) -> Vec<TimerId> {
         let (mut seen, mut claim) = (Vec::new(), 0);
         loop {
@@ -151,8 +152,8 @@ fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
 
-/// Runs the load while `act` does harm. No timer is lost, none is delivered twice, and nothing is left. Returns the longest
-/// pause.
+/// Runs the load while `act` does harm. No timer is lost, none is delivered twice, and nothing is left. Returns the
+/// longest pause.
 #[track_caller]
 fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
     let load = Load {

@@ -17,8 +17,8 @@ use tourbillon_fault::{Cluster, eventually};
 
 const SHARDS: u16 = 16;
 
-/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at most a
-/// second, and none is lost.
+/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at
+/// most a second, and none is lost.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
 fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {

@@ -14,8 +14,8 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const TIMERS: u128 = 700;
 
-/// Timers of two namespaces, some with a key, some with labels, some with an id of the caller's. The ids are such that most of
-/// those with a key are in another shard than their ids say.
+/// Timers of two namespaces, some with a key, some with labels, some with an id of the caller's. The ids are such that
+/// most of those with a key are in another shard than their ids say.
 fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
     Timer {

@@ -688,8 +688,8 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
     let store = open(builder(4).ttl(ttl), &server);
     let (wake, woken) = channel();
     store.subscribe(Box::new(move || _ = wake.send(())));
-    // What a runtime does: it claims when it is woken, and reaps when a claim's answer says so. No timer is pending, and so
-    // nothing but the takeover can bring it to a reap.
+    // What a runtime does: it claims when it is woken, and reaps when a claim's answer says so. No timer is pending,
+    // and so nothing but the takeover can bring it to a reap.
     let mut claimed = block_on(store.claim(by(2, lease), 1, ALL)).unwrap();
     drop(dead);
     let begin = Instant::now();

@@ -1,5 +1,6 @@
-//! Two clients with one id and one key, where each script names the keys of one shard: whatever one of them does between
-//! any two steps of the other, and wherever one of them stops, the outcome is one that the two have one after the other.
+//! Two clients with one id and one key, where each script names the keys of one shard: whatever one of them does
+//! between any two steps of the other, and wherever one of them stops, the outcome is one that the two have one after
+//! the other.
 
 use super::plain;
 use crate::RedisStore;

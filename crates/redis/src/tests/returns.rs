@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// The first attempt has no answer, others act, and the second attempt has one. `others` is the call of the second attempt
-/// before which they act. Returns whether there are such calls.
+/// The first attempt has no answer, others act, and the second attempt has one. `others` is the call of the second
+/// attempt before which they act. Returns whether there are such calls.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });

@@ -123,8 +123,8 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Claims until so many timers are leased. Leases and shards of processes that are gone are given back meanwhile. Each claim
-/// has a number of its own, from `from` on.
+/// Claims until so many timers are leased. Leases and shards of processes that are gone are given back meanwhile. Each
+/// claim has a number of its own, from `from` on.
 #[track_caller]
 pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -> Vec<Leased> {
     let (mut leased, mut number) = (Vec::new(), from);

@@ -38,8 +38,8 @@ fn f26_after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     is_empty(&on.server);
 }
 
-/// The median time of claims of a hundred among so many timers of one slice and shard, and how many commands took more than
-/// five milliseconds.
+/// The median time of claims of a hundred among so many timers of one slice and shard, and how many commands took more
+/// than five milliseconds.
 fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let on = Manual::start()?;
     let store = on.open(1);
@@ -68,7 +68,8 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     Some((median, slow))
 }
 
-/// Without a limit in milliseconds, which a busy machine does not keep: a claim costs what it takes, and not what there is.
+/// Without a limit in milliseconds, which a busy machine does not keep: a claim costs what it takes, and not what there
+/// is.
 #[test]
 fn f27_a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
     let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };

@@ -1,5 +1,5 @@
-//! F-13, F-14, F-19, F-21, F-33, T-07 with nodes as processes of their own: short runs, whose histories are checked. The program
-//! `tourbillon-fault` runs longer ones.
+//! F-13, F-14, F-19, F-21, F-33, T-07 with nodes as processes of their own: short runs, whose histories are checked.
+//! The program `tourbillon-fault` runs longer ones.
 
 use crate::common::{size, tell};
 use std::collections::{HashMap, HashSet};

@@ -2,12 +2,12 @@
 //!
 //! The end, after SIGTERM or SIGINT:
 //!
-//! 1. No connection is accepted any more. The requests under way are answered; those that last, such as streams of events,
-//!    end.
-//! 2. After them, but at most a second later, no timer is claimed any more. The callbacks under way have until the end of
-//!    `drain`.
-//! 3. Timers whose callbacks are not done are given back, and the process ends. The next start delivers them again, with
-//!    the same ids.
+//! 1. No connection is accepted any more. The requests under way are answered; those that last, such as streams of
+//!    events, end.
+//! 2. After them, but at most a second later, no timer is claimed any more. The callbacks under way have until the end
+//!    of `drain`.
+//! 3. Timers whose callbacks are not done are given back, and the process ends. The next start delivers them again,
+//!    with the same ids.
 //!
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 

@@ -1,6 +1,6 @@
-//! The variables of the environment that OpenTelemetry names. They are for all programs of a machine, so a fault of them is a
-//! warning, and a setting of this program's own wins over them. Headers that cannot be read are an error: without them the
-//! collector would refuse each span.
+//! The variables of the environment that OpenTelemetry names. They are for all programs of a machine, so a fault of
+//! them is a warning, and a setting of this program's own wins over them. Headers that cannot be read are an error:
+//! without them the collector would refuse each span.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
@@ -55,8 +55,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// The headers for the collector, which may be secret and are thus no setting: names and percent-encoded values, with commas
-/// between. Fails with the name of a variable that cannot be read.
+/// The headers for the collector, which may be secret and are thus no setting: names and percent-encoded values, with
+/// commas between. Fails with the name of a variable that cannot be read.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
     let Some((variable, text)) = names.into_iter().find_map(|name| Some((name, of(environment, name)?)))

@@ -148,8 +148,9 @@ settings! {
     /// The memory for cached pages of the store.
     cache: Size, "store.cache" = "48MiB";
 
-    /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a store in the
-    /// data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or Sentinels (`redis.sentinel`).
+    /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a
+    /// store in the data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or
+    /// Sentinels (`redis.sentinel`).
     redis_servers: Vec<ServerUrl>, "redis.servers" = "";
     /// The name by which the Sentinels in `redis.servers` know the primary.
     redis_sentinel: Option<String>, "redis.sentinel" = "";
@@ -157,8 +158,8 @@ settings! {
     redis_cluster: bool, "redis.cluster" = "false";
     /// The name of the deployment: the nodes that name the same one share its timers.
     redis_deployment: String, "redis.deployment" = "tourbillon";
-    /// The number of shards of a deployment that is made: a power of two up to 1024. Zero takes a deployment as it is, and
-    /// makes one with 64.
+    /// The number of shards of a deployment that is made: a power of two up to 1024. Zero takes a deployment as it is,
+    /// and makes one with 64.
     redis_shards: u32, "redis.shards" = "0";
     /// The user of the servers' access control list.
     redis_username: Option<String>, "redis.username" = "";
@@ -184,13 +185,13 @@ settings! {
     /// The time for which an operation waits for a connection, or for a server that cannot answer now.
     redis_patience: Duration, "redis.patience" = "5s";
 
-    /// The URL of a collector to which spans of OpenTelemetry are sent, by OTLP over HTTP; `/v1/traces` is its path if it has
-    /// none. The program needs the feature `otel` for it.
+    /// The URL of a collector to which spans of OpenTelemetry are sent, by OTLP over HTTP; `/v1/traces` is its path if
+    /// it has none. The program needs the feature `otel` for it.
     telemetry_endpoint: Option<Endpoint>, "telemetry.endpoint" = "";
     /// The name of the service in its spans.
     telemetry_service_name: String, "telemetry.service_name" = "tourbillond";
-    /// The share of the traces that begin here which is recorded, from 0 to 1. For a trace that a caller brings, the caller's
-    /// flag decides.
+    /// The share of the traces that begin here which is recorded, from 0 to 1. For a trace that a caller brings, the
+    /// caller's flag decides.
     telemetry_share: Share, "telemetry.share" = "1";
 }
 

@@ -1,11 +1,12 @@
 //! The board: how many timers are parked for which reason, as far as is known, and which reasons are to be looked at.
 //!
 //! # No timer is forgotten
-//! A timer is parked some time after its handler has decided so, and what it waits for may have come in between. So each
-//! park that is stored is noted here ([`Board::parked`]), which makes the usher look at the reason again, after the park.
-//! Whatever makes room calls [`Board::look_at`], before the timer is parked or after it. One of the two comes last, and
-//! finds both the timer and the room. The count may be too high, after a cancel for example, and never stays too low: a
-//! number of zero is believed only after an unpark has found nothing, and parks that were noted meanwhile are added.
+//! A timer is parked some time after its handler has decided so, and what it waits for may have come in between. So
+//! each park that is stored is noted here ([`Board::parked`]), which makes the usher look at the reason again, after
+//! the park. Whatever makes room calls [`Board::look_at`], before the timer is parked or after it. One of the two comes
+//! last, and finds both the timer and the room. The count may be too high, after a cancel for example, and never stays
+//! too low: a number of zero is believed only after an unpark has found nothing, and parks that were noted meanwhile
+//! are added.
 
 use super::reason::Reason;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,8 +1,8 @@
 //! The desk at which receivers fetch timers.
 //!
 //! A timer with a queue is handed to the receiver that has waited longest, and is parked if none waits. A receiver that
-//! comes has parked timers unparked, as many as it wants. A timer that is handed over stays leased, by the future of its
-//! handler, until the receiver acknowledges or refuses it, or its time is over.
+//! comes has parked timers unparked, as many as it wants. A timer that is handed over stays leased, by the future of
+//! its handler, until the receiver acknowledges or refuses it, or its time is over.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done

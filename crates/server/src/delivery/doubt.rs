@@ -1,8 +1,8 @@
 //! Timers of which the service does not know what became of them.
 //!
-//! A delivery whose end was stored, but not answered by the store, ends for the runtime with its lease lost. The timer may be
-//! parked then, and the board does not know of it; or it may be dead. So each such timer is read from the store. A timer
-//! that has died with the lease of a process that is gone is read, too, since the event of it has but its id.
+//! A delivery whose end was stored, but not answered by the store, ends for the runtime with its lease lost. The timer
+//! may be parked then, and the board does not know of it; or it may be dead. So each such timer is read from the store.
+//! A timer that has died with the lease of a process that is gone is read, too, since the event of it has but its id.
 
 use super::board::Board;
 use super::reason::Reason;

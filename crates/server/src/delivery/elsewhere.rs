@@ -1,8 +1,8 @@
 //! Claims whose receiver speaks to another node than the one that has handed the timer over.
 //!
-//! The claim's name has the timer's id and the token of its lease, so each node can end the delivery in the store. The node
-//! that has the lease notices it at the lease's next renewal. A renewal is a note of the deployment, which that node reads
-//! before it gives the claim up.
+//! The claim's name has the timer's id and the token of its lease, so each node can end the delivery in the store. The
+//! node that has the lease notices it at the lease's next renewal. A renewal is a note of the deployment, which that
+//! node reads before it gives the claim up.
 
 use crate::convert::unavailable;
 use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
@@ -163,8 +163,8 @@ impl Elsewhere {
         }
     }
 
-    /// The time that a claim of this node has got by renewals at others. None if the store does not answer: the claim is
-    /// given up then, and the timer delivered again.
+    /// The time that a claim of this node has got by renewals at others. None if the store does not answer: the claim
+    /// is given up then, and the timer delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

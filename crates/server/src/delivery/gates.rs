@@ -121,7 +121,8 @@ impl Gates {
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
         if self.namespaces.is_shared() && !rates.contains_key(name) {
-            // What is put back may arrive at another node, and be parked there again: not more often than the rate permits.
+            // What is put back may arrive at another node, and be parked there again: not more often than the rate
+            // permits.
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }

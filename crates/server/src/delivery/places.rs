@@ -13,22 +13,23 @@
 //!                 └─────────────┴──► parked under the lane's reason, which costs no attempt
 //! ```
 //!
-//! The room to wait bridges the time from an unpark to the delivery's arrival. It follows the lane's speed: as many as the
-//! lane has ended within a twentieth of a second lately. So a fast host never runs out of work, and a host that hangs keeps
-//! no deliveries in memory. All lanes together have a bounded room.
+//! The room to wait bridges the time from an unpark to the delivery's arrival. It follows the lane's speed: as many as
+//! the lane has ended within a twentieth of a second lately. So a fast host never runs out of work, and a host that
+//! hangs keeps no deliveries in memory. All lanes together have a bounded room.
 //!
-//! A host whose breaker is open has a *shut* lane. Once it opens again it is *careful*: one delivery at a time, until one
-//! succeeds.
+//! A host whose breaker is open has a *shut* lane. Once it opens again it is *careful*: one delivery at a time, until
+//! one succeeds.
 //!
 //! # Shares
 //! A place is held for as long as a host does not answer, so hosts that hang must not get all places:
 //!
-//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for longer
-//!   since. The hosts that are not, slow or not known yet, share three quarters of the places, and each of them has a quarter
-//!   of a host's places. So the hosts that are quick always have a quarter of the places, however many others hang.
-//! - A namespace has a share ([`free_for`]) of all places, and one of those for hosts that are not quick. Namespaces that
-//!   press for long come to have as many each. The backlog of a namespace is parked under the reason of that namespace, where
-//!   no other one waits behind it.
+//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
+//!   longer since. The hosts that are not, slow or not known yet, share three quarters of the places, and each of them
+//!   has a quarter of a host's places. So the hosts that are quick always have a quarter of the places, however many
+//!   others hang.
+//! - A namespace has a share ([`free_for`]) of all places, and one of those for hosts that are not quick. Namespaces
+//!   that press for long come to have as many each. The backlog of a namespace is parked under the reason of that
+//!   namespace, where no other one waits behind it.
 
 use super::board::Board;
 use super::reason::Reason;
@@ -533,7 +534,8 @@ impl Place {
         Self { places: Arc::clone(places), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes whether the host answered as a host does that works, and whether the host answered at all, if it was dialled.
+    /// Notes whether the host answered as a host does that works, and whether the host answered at all, if it was
+    /// dialled.
     pub(crate) fn note(&mut self, works: bool, has_answered: Option<bool>) {
         let is_quick = has_answered.map(|has_answered| has_answered && self.since.elapsed() <= QUICK);
         self.noted = Noted { works: Some(works), is_quick };

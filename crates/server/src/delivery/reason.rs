@@ -27,7 +27,8 @@ pub(crate) enum Reason {
 const LONGEST_HOST: usize = 200;
 
 impl Reason {
-    /// The reason for a host and port. A host that is too long for a reason is cut, and has a number instead of its end.
+    /// The reason for a host and port. A host that is too long for a reason is cut, and has a number instead of its
+    /// end.
     pub(crate) fn host(host: &str) -> Self {
         if host.len() <= LONGEST_HOST {
             return Self::Host(host.into());

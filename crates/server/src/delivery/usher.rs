@@ -1,8 +1,8 @@
 //! The usher: puts parked timers back when what they wait for has come.
 //!
-//! It sleeps until the board has a reason to look at, asks the gates or the desk how many timers of the reason can go on,
-//! and unparks as many: one unpark for a reason at a time, in batches. Every ten seconds it looks at all reasons, so that
-//! no timer depends on a wake-up.
+//! It sleeps until the board has a reason to look at, asks the gates or the desk how many timers of the reason can go
+//! on, and unparks as many: one unpark for a reason at a time, in batches. Every ten seconds it looks at all reasons,
+//! so that no timer depends on a wake-up.
 //!
 //! At its start it reads the timers that are parked, page by page, since a reason that held when the process ended may
 //! hold no more. Beside other nodes it goes on with that: what a node has parked that is gone by now, the others find.

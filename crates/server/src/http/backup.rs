@@ -70,10 +70,10 @@ impl Pieces {
 
 /// Copies all timers, schedules and namespaces as they are at one moment, while the service goes on.
 ///
-/// The copy has lines of JSON. Its last line has the number of timers and the CRC-32 of all bytes before that line: a copy
-/// without it is not complete. `tourbillond restore` verifies a copy and stores it. The copy has the bodies of callbacks and
-/// the signing secrets of the namespaces, so it is for administrators. Tokens, operations that have not ended, and the
-/// history are not in it.
+/// The copy has lines of JSON. Its last line has the number of timers and the CRC-32 of all bytes before that line: a
+/// copy without it is not complete. `tourbillond restore` verifies a copy and stores it. The copy has the bodies of
+/// callbacks and the signing secrets of the namespaces, so it is for administrators. Tokens, operations that have not
+/// ended, and the history are not in it.
 #[utoipa::path(
     post, path = "/v1/backup", tag = "service",
     responses(

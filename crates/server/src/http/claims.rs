@@ -33,8 +33,8 @@ const SHARED_WAIT_MS: u64 = 1_000;
 /// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
-/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`. Where nodes share the timers, each
-/// hands over its own, and waits for a second at most: the next request may reach another one.
+/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`. Where nodes share the timers,
+/// each hands over its own, and waits for a second at most: the next request may reach another one.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })), params(("namespace" = String, Path, description = "The namespace."), ("queue" = String, Path, description = "The queue.")),

@@ -34,9 +34,9 @@ struct EventsQuery {
 
 /// Shows events as they happen, as server-sent events.
 ///
-/// The data of each is an `Event` in JSON. Events are not stored. A reader that is more than a thousand events behind misses
-/// some: the next event has their number, counted over all namespaces, in `missed`. A comment is sent every 15 seconds without
-/// an event. The stream ends when the service stops.
+/// The data of each is an `Event` in JSON. Events are not stored. A reader that is more than a thousand events behind
+/// misses some: the next event has their number, counted over all namespaces, in `missed`. A comment is sent every 15
+/// seconds without an event. The stream ends when the service stops.
 #[utoipa::path(
     get, path = "/v1/events", tag = "service", params(EventsQuery),
     responses(

@@ -1,7 +1,7 @@
 //! JSON from outside: what serde's types accept in silence and a sender did not mean.
 //!
-//! A key that an object has twice, and a number that is not stored as it was written, would change a callback's body. Both
-//! are refused, at any depth.
+//! A key that an object has twice, and a number that is not stored as it was written, would change a callback's body.
+//! Both are refused, at any depth.
 
 use super::slip::words;
 use core::fmt;
@@ -49,8 +49,8 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     pointer
 }
 
-/// The first number of a JSON text that would not be stored as it is: an integer beyond 64 bits, or one with more digits
-/// than a number with a fraction keeps.
+/// The first number of a JSON text that would not be stored as it is: an integer beyond 64 bits, or one with more
+/// digits than a number with a fraction keeps.
 fn changed_number(bytes: &[u8]) -> Option<String> {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {

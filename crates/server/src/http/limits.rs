@@ -1,5 +1,5 @@
-//! What is the same for all requests: limits of their heads, the parameters that they may have, and a problem in place of a
-//! panic.
+//! What is the same for all requests: limits of their heads, the parameters that they may have, and a problem in place
+//! of a panic.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};

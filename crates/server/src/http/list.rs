@@ -43,10 +43,10 @@ const MOST_OF_A_PAGE: u32 = 200;
 
 /// Lists timers, a page at a time.
 ///
-/// A page may have fewer timers than asked for, and even none, although there are further ones: the list is at its end when
-/// `next` is missing. The order is, for the first of these conditions that is given, that of the ids (a label), of the keys
-/// (the beginning of the key, unless the phase is `dead`), of the due moments (`pending`), of the ends of deliveries' leases
-/// (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
+/// A page may have fewer timers than asked for, and even none, although there are further ones: the list is at its end
+/// when `next` is missing. The order is, for the first of these conditions that is given, that of the ids (a label), of
+/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (`pending`), of the ends of
+/// deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     params(("namespace" = String, Path, description = "The namespace."), ListQuery),

@@ -1,7 +1,7 @@
 //! The HTTP interface: `/v1` and the pages for machines that look after the service.
 //!
-//! A handler reads a request, asks for the right that it needs, calls the service, and writes the answer. Every error is
-//! a [`Problem`](tourbillon_api::Problem).
+//! A handler reads a request, asks for the right that it needs, calls the service, and writes the answer. Every error
+//! is a [`Problem`](tourbillon_api::Problem).
 
 mod answer;
 mod auth;

@@ -33,8 +33,8 @@ pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
 
 /// Cancels all timers that have a label, or whose keys have a beginning, dead ones included.
 ///
-/// Timers that are made after the answer stay. The operation goes on after a restart of the service, and is shown for an hour
-/// after its end; its counts may be lower than the truth if the service was killed.
+/// Timers that are made after the answer stay. The operation goes on after a restart of the service, and is shown for
+/// an hour after its end; its counts may be lower than the truth if the service was killed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/cancellations", tag = "operations",
     request_body(content = CancelMany, example = json!({ "label": "customer 4" })),

@@ -84,8 +84,8 @@ async fn list_schedules(
 
 /// Makes a schedule, or changes it as a whole.
 ///
-/// The numbers of a schedule that is changed stay, and so does a pause. If its instants are the same as before, those that
-/// have come and were not decided on yet stay, too; otherwise it goes on with the first one from now on.
+/// The numbers of a schedule that is changed stay, and so does a pause. If its instants are the same as before, those
+/// that have come and were not decided on yet stay, too; otherwise it goes on with the first one from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -170,8 +170,8 @@ async fn patch_schedule(
 
 /// Removes a schedule.
 ///
-/// Its occurrences stay: they are cancelled by their label, `schedule:` with the key. The answer has the status 200 whether or
-/// not there is such a schedule.
+/// Its occurrences stay: they are cancelled by their label, `schedule:` with the key. The answer has the status 200
+/// whether or not there is such a schedule.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     params(
@@ -210,8 +210,8 @@ async fn pause_schedule(
 
 /// Ends the pause of a schedule, or tries a plan again that could not be followed.
 ///
-/// After a pause the schedule goes on with the first instant from now on. The instants of the time in which the plan could
-/// not be followed are missed.
+/// After a pause the schedule goes on with the first instant from now on. The instants of the time in which the plan
+/// could not be followed are missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
     params(
@@ -253,8 +253,8 @@ async fn trigger_schedule(
 
 /// Makes the occurrences of a range of instants in the past at once.
 ///
-/// Their ids follow from their instants: an instant whose occurrence is stored, or has ended within an hour, gets no second
-/// one and is counted in `refused`. The operation goes on after a restart of the service.
+/// Their ids follow from their instants: an instant whose occurrence is stored, or has ended within an hour, gets no
+/// second one and is counted in `refused`. The operation goes on after a restart of the service.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/backfill", tag = "schedules",
     request_body(content = Backfill, example = json!({ "from": "2026-11-01T00:00:00.000Z" })),

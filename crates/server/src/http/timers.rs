@@ -95,11 +95,11 @@ async fn put_timer(
 
 /// Makes a timer without a key.
 ///
-/// With an idempotency key the request may be repeated: while the timer is stored, and for an hour after its end, no second
-/// timer is made and the answer is `repeated`. The same idempotency key with another request is refused with
-/// `idempotency-mismatch`; after a restart of the service that holds for timers that are still stored only. A request that
-/// comes while another one with the key is under way gets `idempotency-in-progress`. Requests that were refused are not
-/// remembered.
+/// With an idempotency key the request may be repeated: while the timer is stored, and for an hour after its end, no
+/// second timer is made and the answer is `repeated`. The same idempotency key with another request is refused with
+/// `idempotency-mismatch`; after a restart of the service that holds for timers that are still stored only. A request
+/// that comes while another one with the key is under way gets `idempotency-in-progress`. Requests that were refused
+/// are not remembered.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     request_body(content = NewTimer, example = json!({

@@ -1,13 +1,13 @@
-//! Charts: drawings that are made on the service. Colours and sizes of text are classes, since a page may have no styles of
-//! its own. Each mark has its numbers as a title, and each chart a table or a text of the same numbers.
+//! Charts: drawings that are made on the service. Colours and sizes of text are classes, since a page may have no
+//! styles of its own. Each mark has its numbers as a title, and each chart a table or a text of the same numbers.
 
 use super::text::{number, per_hour, plain, rate, short, span};
 use askama::Template;
 use core::fmt;
 use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond, Node, Nodes, Shard};
 
-/// The width of a drawing. Places and widths are hundredths of a percent, and heights are pixels: a drawing is as wide as the
-/// window permits, and its texts keep their size.
+/// The width of a drawing. Places and widths are hundredths of a percent, and heights are pixels: a drawing is as wide
+/// as the window permits, and its texts keep their size.
 const WIDTH: u64 = 10_000;
 
 /// A part of a drawing's width.
@@ -101,8 +101,8 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     core::iter::once(zero).chain(lines).collect()
 }
 
-/// The pending timers by the time until they are due: each bucket ends later than the one before by about the same factor.
-/// The ends of the buckets are the marks of the axis.
+/// The pending timers by the time until they are due: each bucket ends later than the one before by about the same
+/// factor. The ends of the buckets are the marks of the axis.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
@@ -200,8 +200,8 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
-/// The shards of each node that has some, or lives: a row for a node, a mark for a shard, by how late its first timer is. None
-/// if there are no shards.
+/// The shards of each node that has some, or lives: a row for a node, a mark for a shard, by how late its first timer
+/// is. None if there are no shards.
 pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const ROW: u64 = 44;
     const CELL: u64 = 24;

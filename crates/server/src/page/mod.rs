@@ -1,9 +1,9 @@
 //! The page: the service in a browser, under `/ui`.
 //!
 //! Each page is made on the service and can be read without a script. The script refreshes the parts of a page that
-//! change, when the stream of `live` says so. The templates escape all values; the answers' headers forbid scripts, styles and
-//! frames of any other origin. A handler reads the visitor's right, and asks the same functions of the service as the HTTP
-//! interface does.
+//! change, when the stream of `live` says so. The templates escape all values; the answers' headers forbid scripts,
+//! styles and frames of any other origin. A handler reads the visitor's right, and asks the same functions of the
+//! service as the HTTP interface does.
 
 mod access;
 mod act;

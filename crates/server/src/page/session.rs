@@ -1,7 +1,8 @@
 //! Sessions: a browser that has signed in with a token sends a cookie instead.
 //!
-//! The cookie is random and is not the token; the service keeps only its hash, and the token's. Each request looks the token
-//! up again, so that a token which is revoked or expires ends its sessions. Sessions end with the service's process too.
+//! The cookie is random and is not the token; the service keeps only its hash, and the token's. Each request looks the
+//! token up again, so that a token which is revoked or expires ends its sessions. Sessions end with the service's
+//! process too.
 
 use crate::service::{TokenHash, hash};
 use core::time::Duration;

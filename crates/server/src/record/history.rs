@@ -1,13 +1,13 @@
 //! The numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
 //!
 //! # The file
-//! A head of 64 bytes, then 25,920 records of 48 bytes: 1.2 MB, whatever happens. A sample's record has its place by the
-//! sample's moment and carries that moment and a checksum, so there is neither an order to keep nor an end to find. A
-//! record that is torn, of another time, or not written yet is a gap, and nothing but that.
+//! A head of 64 bytes, then 25,920 records of 48 bytes: 1.2 MB, whatever happens. A sample's record has its place by
+//! the sample's moment and carries that moment and a checksum, so there is neither an order to keep nor an end to find.
+//! A record that is torn, of another time, or not written yet is a gap, and nothing but that.
 //!
-//! The file is written once a minute and at the end of the service, and is not forced to the disk: a killed process loses
-//! at most a minute of history, a loss of power what the system had not written. A file that is not one of these is set
-//! aside, and a file that cannot be written leaves the history in memory.
+//! The file is written once a minute and at the end of the service, and is not forced to the disk: a killed process
+//! loses at most a minute of history, a loss of power what the system had not written. A file that is not one of these
+//! is set aside, and a file that cannot be written leaves the history in memory.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
-//! The pasts of single timers: of the last ones that were attempted, and of the last ones that were withdrawn without an
-//! attempt. A flood of the latter does not make the service forget the former.
+//! The pasts of single timers: of the last ones that were attempted, and of the last ones that were withdrawn without
+//! an attempt. A flood of the latter does not make the service forget the former.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};

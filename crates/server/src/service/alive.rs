@@ -27,8 +27,8 @@ impl Polls {
         now.saturating_duration_since(self.grew)
     }
 
-    /// Fails with the reason if the loop does not poll although it should. `capacity` is the number of handlers beyond which
-    /// the loop claims nothing.
+    /// Fails with the reason if the loop does not poll although it should. `capacity` is the number of handlers beyond
+    /// which the loop claims nothing.
     pub(super) fn judge(
         &mut self,
         health: &Health,

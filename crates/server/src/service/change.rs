@@ -234,7 +234,8 @@ impl Service {
         }
     }
 
-    /// The answer to a change of a batch. `holders` has the timers that the changes before it have found under their keys.
+    /// The answer to a change of a batch. `holders` has the timers that the changes before it have found under their
+    /// keys.
     async fn answer<'c>(
         &self,
         namespace: &str,

@@ -15,8 +15,8 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One that is
-/// there stays as it is.
+/// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One
+/// that is there stays as it is.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);

@@ -1,10 +1,10 @@
 //! Idempotency keys: what the service remembers of the requests that carried one.
 //!
-//! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is stored
-//! and for an hour after its end. So a repeated request never makes a second timer, even after a restart. What is here serves
-//! the other promise, that a key is refused for another request: the fingerprint of the request is stored with the timer, and
-//! the fingerprints of the last hour are in memory for timers that have ended. A restart forgets those: then a key of a timer
-//! that has ended is answered with `repeated`, whatever the request.
+//! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is
+//! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. What
+//! is here serves the other promise, that a key is refused for another request: the fingerprint of the request is
+//! stored with the timer, and the fingerprints of the last hour are in memory for timers that have ended. A restart
+//! forgets those: then a key of a timer that has ended is answered with `repeated`, whatever the request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};

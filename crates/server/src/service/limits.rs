@@ -21,9 +21,9 @@ const FAR: u64 = 20_000;
 const AGAIN_MS: u64 = 1_000;
 
 impl Service {
-    /// Fails if a namespace's limits, or the service's own, do not permit this timer, which is given with its callback if it
-    /// has one. `pointer` is the place of the timer in the request, and `ahead` the number of creations in the same
-    /// transaction before this one.
+    /// Fails if a namespace's limits, or the service's own, do not permit this timer, which is given with its callback
+    /// if it has one. `pointer` is the place of the timer in the request, and `ahead` the number of creations in the
+    /// same transaction before this one.
     pub(crate) async fn admit(
         &self,
         name: &str,
@@ -74,8 +74,8 @@ impl Service {
         }
     }
 
-    /// Fails if the namespace or the service has its greatest number of timers. A timer that is stored already, or that takes
-    /// another timer's place, is admitted.
+    /// Fails if the namespace or the service has its greatest number of timers. A timer that is stored already, or that
+    /// takes another timer's place, is admitted.
     async fn check_room(
         &self,
         name: &str,

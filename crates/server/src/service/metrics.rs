@@ -1,4 +1,5 @@
-//! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and `operations/dashboard.json`.
+//! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and
+//! `operations/dashboard.json`.
 //!
 //! Each series has as many values whatever happens, so that an alarm sees a number that grows from zero, and none has a
 //! label that callers choose: a host or a namespace is in the answers of the HTTP interface.

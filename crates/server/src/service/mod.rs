@@ -105,8 +105,8 @@ struct Start {
     folder: Option<File>,
 }
 
-/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory. Each of
-/// the three has its own limit, so none takes the room of the others.
+/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory.
+/// Each of the three has its own limit, so none takes the room of the others.
 fn capacity(settings: &Settings) -> usize {
     settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING)
 }
@@ -117,8 +117,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or the
-    /// collector of spans cannot be used.
+    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or
+    /// the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -236,9 +236,9 @@ impl Service {
         self.stop().begin();
     }
 
-    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. Sends the last
-    /// spans to the collector, if there is one: for what is left of the time, but for at least half a second and at most
-    /// five. A second call returns at once. Blocks the calling thread.
+    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. Sends
+    /// the last spans to the collector, if there is one: for what is left of the time, but for at least half a second
+    /// and at most five. A second call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();

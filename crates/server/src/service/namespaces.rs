@@ -94,14 +94,14 @@ pub(super) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long for
-/// the other nodes.
+/// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long
+/// for the other nodes.
 pub(super) const VIEW: Duration = Duration::from_secs(5);
 /// Attempts of a change while other nodes change namespaces too.
 const TURNS: usize = 64;
 
-/// The namespaces of a service. They are in memory as they were read last: what another node changes is known here once it is
-/// read again.
+/// The namespaces of a service. They are in memory as they were read last: what another node changes is known here once
+/// it is read again.
 pub(crate) struct Namespaces {
     shelf: Shelf,
     /// Held by the one change that is written.
@@ -201,8 +201,8 @@ impl Namespaces {
         true
     }
 
-    /// Changes the namespaces and returns once the change is stored. `change` is called again if another node was quicker.
-    /// Blocks.
+    /// Changes the namespaces and returns once the change is stored. `change` is called again if another node was
+    /// quicker. Blocks.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {

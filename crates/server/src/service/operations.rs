@@ -1,9 +1,9 @@
-//! Operations: what they do, how far they are, and the file of those that have not ended. The walk over the timers is in
-//! `walk`.
+//! Operations: what they do, how far they are, and the file of those that have not ended. The walk over the timers is
+//! in `walk`.
 //!
-//! The file has the operations with their places in their lists. It is written at the start of an operation, at its end, and
-//! once a second in between: after a kill the work goes on from an earlier place, where the timers are gone already that were
-//! cancelled since, and are not counted.
+//! The file has the operations with their places in their lists. It is written at the start of an operation, at its
+//! end, and once a second in between: after a kill the work goes on from an earlier place, where the timers are gone
+//! already that were cancelled since, and are not counted.
 
 use super::files;
 use crate::share::free_for;

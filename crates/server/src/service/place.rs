@@ -62,8 +62,8 @@ impl Service {
         self.namespace(name)
     }
 
-    /// Looks at a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead` the
-    /// number of creations that the store is asked for in the same transaction before this one.
+    /// Looks at a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead`
+    /// the number of creations that the store is asked for in the same transaction before this one.
     pub(super) async fn ready(
         &self,
         namespace: &str,

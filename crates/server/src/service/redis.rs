@@ -1,7 +1,7 @@
 //! A service whose timers are in Redis, beside other nodes.
 //!
-//! What the nodes share is in the deployment: timers, schedules, and the namespaces with their limits and secrets. The other
-//! files are each node's own: tokens, which are configuration, operations that have not ended, and the history.
+//! What the nodes share is in the deployment: timers, schedules, and the namespaces with their limits and secrets. The
+//! other files are each node's own: tokens, which are configuration, operations that have not ended, and the history.
 
 use super::deployment::{RESTORING, checked, open_store};
 use super::namespaces::Namespaces;

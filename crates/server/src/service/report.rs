@@ -33,8 +33,8 @@ impl Service {
         self.polls().judge(&health, running, capacity(self.settings()), Instant::now())
     }
 
-    /// Whether the service does its work: [`alive`](Self::alive), and where nodes share a store, whether this one reaches it.
-    /// The service goes on by itself once the store answers again.
+    /// Whether the service does its work: [`alive`](Self::alive), and where nodes share a store, whether this one
+    /// reaches it. The service goes on by itself once the store answers again.
     ///
     /// # Errors
     ///

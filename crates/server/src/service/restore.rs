@@ -1,12 +1,12 @@
 //! Restores of backups into the folder of a service that does not run, or into a deployment in Redis without nodes.
 //!
 //! # A restore that is killed
-//! A restore notes itself in the file `restoring` before it stores the first timer, while it has the store open, and removes
-//! the file after all is on the disk. No service opens a folder with that file. So the timers beside it are those of a
-//! restore that did not end, and the next restore may drop them.
+//! A restore notes itself in the file `restoring` before it stores the first timer, while it has the store open, and
+//! removes the file after all is on the disk. No service opens a folder with that file. So the timers beside it are
+//! those of a restore that did not end, and the next restore may drop them.
 //!
-//! In Redis a note of the deployment has the place of the file. A restore writes it again every few seconds: a note that is old
-//! is that of a restore that was killed.
+//! In Redis a note of the deployment has the place of the file. A restore writes it again every few seconds: a note
+//! that is old is that of a restore that was killed.
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
@@ -180,8 +180,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into the folder of a service, which must have no timers. `how` gets the store's time. After an error
-/// the folder has no timers.
+/// Restores a backup into the folder of a service, which must have no timers. `how` gets the store's time. After an
+/// error the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -251,7 +251,8 @@ struct Hold {
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Writes the note in the place of the one with this version. Returns the new version; `None` if another process was quicker.
+/// Writes the note in the place of the one with this version. Returns the new version; `None` if another process was
+/// quicker.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_note(RESTORING, version, Some(until.as_bytes())).await? {
@@ -315,8 +316,8 @@ fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the store's time. After an error
-/// the deployment has no timers, or no node starts on it before another restore has ended.
+/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the store's time. After an
+/// error the deployment has no timers, or no node starts on it before another restore has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -374,8 +375,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before, and of
-/// those that only timers name.
+/// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before,
+/// and of those that only timers name.
 fn add_namespaces(shelf: Shelf, attached: &Attached, used: &Counts) -> io::Result<(Names, Names)> {
     let (_, there) = block_on(shelf.read::<Map>())?;
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());

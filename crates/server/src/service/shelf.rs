@@ -1,4 +1,5 @@
-//! The places of what a service stores beside its timers: files of its own, or the notes of a deployment that nodes share.
+//! The places of what a service stores beside its timers: files of its own, or the notes of a deployment that nodes
+//! share.
 
 use super::files;
 use serde::Serialize;

@@ -232,15 +232,16 @@ impl Tokens {
         self.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the file again, if it has changed or `always`. Returns whether it was read. If it cannot be read, the tokens
-    /// stay as they are.
+    /// Reads the file again, if it has changed or `always`. Returns whether it was read. If it cannot be read, the
+    /// tokens stay as they are.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut version: MutexGuard<'_, _> = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let present = version_of(&self.file.0);
         if *version == present && !always {
             return Ok(false);
         }
-        // Before the file is read: a change in between is seen the next time. A file that cannot be read is reported once.
+        // Before the file is read: a change in between is seen the next time. A file that cannot be read is reported
+        // once.
         *version = present;
         let read = self.file.read()?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

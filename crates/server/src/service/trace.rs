@@ -50,16 +50,16 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// The context of the first span of a new trace. Of all traces, this share is recorded, from 0 to 1. `None` if the system
-    /// gives no random number.
+    /// The context of the first span of a new trace. Of all traces, this share is recorded, from 0 to 1. `None` if the
+    /// system gives no random number.
     pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// The context of a new span, without a parent, of the trace with this id. Whether the trace is one of the recorded share
-    /// follows from its id. `None` if the system gives no random number.
+    /// The context of a new span, without a parent, of the trace with this id. Whether the trace is one of the recorded
+    /// share follows from its id. `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }

@@ -1,8 +1,8 @@
 //! Work on many timers, which goes on after the answer to its request and after a restart.
 //!
-//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the timers
-//! alone that were made, or have died, after its start: a timer that is made once the request was answered stays, even if it
-//! has the label.
+//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the
+//! timers alone that were made, or have died, after its start: a timer that is made once the request was answered
+//! stays, even if it has the label.
 
 use super::Service;
 use super::events::event;
@@ -17,7 +17,8 @@ use tourbillon_durable::{Cancelled, Changed, Effect};
 
 /// The number of timers in one transaction.
 const AT_ONCE: u32 = 200;
-/// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an answer.
+/// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an
+/// answer.
 const SKEW: Duration = Duration::from_millis(200);
 
 impl Service {

@@ -1,7 +1,7 @@
 //! The spans that are open, the queue of those that have ended, and the task that sends them.
 //!
-//! No work of the service waits for the collector: a span that ends is put into the queue if there is room, and is dropped
-//! and counted otherwise. A batch that cannot be sent is tried once more, then dropped and counted.
+//! No work of the service waits for the collector: a span that ends is put into the queue if there is room, and is
+//! dropped and counted otherwise. A batch that cannot be sent is tried once more, then dropped and counted.
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
@@ -26,7 +26,8 @@ use url::Url;
 
 /// The greatest number of spans that wait.
 const WAITING: usize = 2_048;
-/// The greatest length of a text in a span, in bytes: that of a callback's URL. The queue is bounded in memory therefore.
+/// The greatest length of a text in a span, in bytes: that of a callback's URL. The queue is bounded in memory
+/// therefore.
 const LONGEST: usize = 2_048;
 /// The greatest number of spans in a request.
 const BATCH: usize = 512;

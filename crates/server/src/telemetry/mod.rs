@@ -6,14 +6,14 @@
 //!                                             full: the span is dropped and counted
 //! ```
 //!
-//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace, and of those a
-//! share is recorded. The context of the creation's span is stored with the timer, and each attempt is a child of that
-//! span. A timer without a stored context, such as one that a schedule makes, has a trace whose id is the timer's, so its
-//! attempts are together.
+//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace, and of those
+//! a share is recorded. The context of the creation's span is stored with the timer, and each attempt is a child of
+//! that span. A timer without a stored context, such as one that a schedule makes, has a trace whose id is the timer's,
+//! so its attempts are together.
 //!
-//! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries all
-//! the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients; those
-//! that begin with `tourbillon.` are the service's own.
+//! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries
+//! all the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients;
+//! those that begin with `tourbillon.` are the service's own.
 
 #[cfg(feature = "otel")]
 mod collector;
@@ -48,8 +48,8 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins to send spans to the collector, if the settings name one. `certificates` are trusted besides those of the web.
-    /// Must be called on a tokio runtime.
+    /// Begins to send spans to the collector, if the settings name one. `certificates` are trusted besides those of the
+    /// web. Must be called on a tokio runtime.
     pub(crate) fn start(settings: &TelemetrySettings, certificates: &[Vec<u8>]) -> Result<Self, Box<str>> {
         let counts = Arc::<Counts>::default();
         let exporter = match &settings.endpoint {
@@ -153,8 +153,8 @@ impl Telemetry {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the spans that wait, and takes no more. Blocks the calling thread: for so long, but at least half a second and
-    /// at most five. A second call returns at once.
+    /// Sends the spans that wait, and takes no more. Blocks the calling thread: for so long, but at least half a second
+    /// and at most five. A second call returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -162,8 +162,8 @@ impl Telemetry {
     }
 }
 
-/// A span, and the context in which its work is done. The span ends when it is dropped; without a note on how the work ended
-/// it says that the work was given up.
+/// A span, and the context in which its work is done. The span ends when it is dropped; without a note on how the work
+/// ended it says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,

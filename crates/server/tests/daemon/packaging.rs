@@ -101,8 +101,8 @@ fn exclusions() -> Vec<String> {
     file.lines().map(str::to_owned).collect()
 }
 
-/// Whether the image is built without this path of the repository. A pattern is a path from the root on, or, after `**/`,
-/// a path in any folder.
+/// Whether the image is built without this path of the repository. A pattern is a path from the root on, or, after
+/// `**/`, a path in any folder.
 fn is_excluded(path: &Path) -> bool {
     exclusions().iter().any(|pattern| match pattern.strip_prefix("**/") {
         Some(anywhere) => path.ancestors().any(|folder| folder.ends_with(anywhere)),
@@ -110,8 +110,8 @@ fn is_excluded(path: &Path) -> bool {
     })
 }
 
-/// The files of the repository from which the program is built: all that git has, where there is git; the manifests of the
-/// workspace; and the first file of each target, without which cargo refuses the manifest.
+/// The files of the repository from which the program is built: all that git has, where there is git; the manifests of
+/// the workspace; and the first file of each target, without which cargo refuses the manifest.
 fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let metadata = ["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"];

@@ -187,7 +187,8 @@ async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
 }
 
-/// A client that asks for thirty megabytes and reads nothing. Its connection ends, although it sends bytes all the time.
+/// A client that asks for thirty megabytes and reads nothing. Its connection ends, although it sends bytes all the
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_nothing_of_its_answers_is_cut() {
     let folder = folder();

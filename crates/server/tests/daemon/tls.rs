@@ -129,8 +129,8 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     assert!(refused(&arguments[..2]).contains("together"));
 }
 
-/// Clients that go away in the middle of a handshake, at three places. Each gives its place back at once: the service has but
-/// two, and no timeout ends within the test.
+/// Clients that go away in the middle of a handshake, at three places. Each gives its place back at once: the service
+/// has but two, and no timeout ends within the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_is_cut_in_the_middle_costs_nothing() {
     let folder = folder();

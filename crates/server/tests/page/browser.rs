@@ -233,8 +233,8 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and each
-/// answer differs from the one before. Counts the refreshments.
+/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and
+/// each answer differs from the one before. Counts the refreshments.
 const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
     Date.now = () => begun + (now() - begun) * 100;
@@ -297,7 +297,8 @@ async fn a_connection_that_has_ended_without_a_word_is_noticed() {
     browser.until_text("No timer is stored").await;
     rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("first").await;
-    // Nothing comes through any more, neither over the connections that are open nor over new ones, and nothing is closed.
+    // Nothing comes through any more, neither over the connections that are open nor over new ones, and nothing is
+    // closed.
     between.is_open.send_replace(false);
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("The service cannot be reached").await;

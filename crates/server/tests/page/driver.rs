@@ -1,7 +1,7 @@
 //! A browser without a window, driven by the WebDriver protocol: Chromium with its `chromedriver`.
 //!
-//! The few calls that the tests need are made here by the HTTP client that the tests have anyway. The crates for WebDriver
-//! bring some twenty packages with them, old versions of what is here among them.
+//! The few calls that the tests need are made here by the HTTP client that the tests have anyway. The crates for
+//! WebDriver bring some twenty packages with them, old versions of what is here among them.
 
 use crate::rig::SOON;
 use axum::body::Bytes;

@@ -1,7 +1,7 @@
 //! A service with much of everything, and pictures of its pages.
 //!
-//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. What a test
-//! can see by itself is that nothing is wider than the window, and that the browser reports nothing.
+//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. What a
+//! test can see by itself is that nothing is wider than the window, and that the browser reports nothing.
 
 use crate::driver::Browser;
 use crate::rig::{Rig, percent};
@@ -38,7 +38,8 @@ fn odd_keys() -> Vec<String> {
     .collect()
 }
 
-/// A receiver on all addresses of this machine. It answers with the status that the path ends with; below `/slow`, late.
+/// A receiver on all addresses of this machine. It answers with the status that the path ends with; below `/slow`,
+/// late.
 async fn receiver() -> u16 {
     let answer = async |uri: Uri| {
         if uri.path().starts_with("/slow") {

@@ -192,8 +192,8 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// T-14: a host that hangs has its places and a few more, and others have theirs. What waits for the host is parked, and nothing
-/// asks again and again whether it may go on.
+/// T-14: a host that hangs has its places and a few more, and others have theirs. What waits for the host is parked,
+/// and nothing asks again and again whether it may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t14_a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;

@@ -1,8 +1,8 @@
 //! Requests that a generator makes from the service's own OpenAPI document, valid ones and spoiled ones.
 //!
-//! No answer has the status 500, no handler panics, each answer has a status that the document names for its operation, and
-//! its body conforms to the schema. At the end the store's structure has no fault. `TOURBILLON_REQUESTS` is the number of
-//! requests, `TOURBILLON_SEED` repeats a run.
+//! No answer has the status 500, no handler panics, each answer has a status that the document names for its operation,
+//! and its body conforms to the schema. At the end the store's structure has no fault. `TOURBILLON_REQUESTS` is the
+//! number of requests, `TOURBILLON_SEED` repeats a run.
 
 use crate::document::{document, operations};
 use crate::inside::Inside;

@@ -216,7 +216,8 @@ async fn a_paused_namespace_holds_timers_back_and_loses_none() {
     receiver.await_requests(29).await;
     await_none(&rig).await;
 
-    // Paused and resumed again and again, while timers become due: a park that is stored after the resumption counts, too.
+    // Paused and resumed again and again, while timers become due: a park that is stored after the resumption counts,
+    // too.
     for round in 0..10 {
         set(&rig, json!({ "paused": true })).await;
         for key in 0..5 {

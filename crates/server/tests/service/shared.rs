@@ -1,5 +1,5 @@
-//! Several services on one deployment in Redis: what is done through one node holds for the others. Without `redis-server` the
-//! tests say that they were skipped.
+//! Several services on one deployment in Redis: what is done through one node holds for the others. Without
+//! `redis-server` the tests say that they were skipped.
 
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;

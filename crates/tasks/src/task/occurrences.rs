@@ -1,5 +1,5 @@
-//! The occurrences of a repeating task: its instants, by a period, a pause or a calendar. This is arithmetic only, without
-//! a timer or a lock; the caller passes the present moment in.
+//! The occurrences of a repeating task: its instants, by a period, a pause or a calendar. This is arithmetic only,
+//! without a timer or a lock; the caller passes the present moment in.
 
 use super::wall::Wall;
 #[cfg(feature = "calendar")]

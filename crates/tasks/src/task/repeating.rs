@@ -1,7 +1,7 @@
 //! A task that repeats: an owned timer, its progress, and a closure.
 //!
-//! The timer is armed for the next run when a run has ended, under the lock of the progress. If a stop comes before, the
-//! arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
+//! The timer is armed for the next run when a run has ended, under the lock of the progress. If a stop comes before,
+//! the arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
 //! dropped, where nothing is locked.
 
 use super::error::{RepeatError, RepeatErrorKind};

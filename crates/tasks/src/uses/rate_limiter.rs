@@ -52,8 +52,8 @@ impl Rate {
 
 /// The outcome of an [`acquire`](RateLimiter::acquire).
 ///
-/// Either the caller has a permit, or it learns when to ask again: there is no third outcome, so a `match` needs no other
-/// arm.
+/// Either the caller has a permit, or it learns when to ask again: there is no third outcome, so a `match` needs no
+/// other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "there may have been no permit"]
 pub enum Acquired {

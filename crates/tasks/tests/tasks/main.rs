@@ -1,5 +1,5 @@
-//! Closures: once, again and again, by the calendar, stopped, panicking and shut down. Mostly on the threadless engine, whose
-//! time is exact; with threads where it takes threads.
+//! Closures: once, again and again, by the calendar, stopped, panicking and shut down. Mostly on the threadless engine,
+//! whose time is exact; with threads where it takes threads.
 
 #[path = "../../../../tests/support/mod.rs"]
 mod support;

@@ -116,7 +116,8 @@ impl Drop for Splinter {
     }
 }
 
-/// A panic in the drop of a closure reaches the engine's hook where the engine drops it; the task has ended all the same.
+/// A panic in the drop of a closure reaches the engine's hook where the engine drops it; the task has ended all the
+/// same.
 #[test]
 fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     let (mut tasks, log) = heard();

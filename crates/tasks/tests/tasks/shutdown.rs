@@ -145,8 +145,8 @@ fn a_task_drops_its_engine() {
     });
 }
 
-/// Threads start, stop and run tasks until a shutdown cuts them off: each closure runs, comes back or is dropped, and no task
-/// is left that could run.
+/// Threads start, stop and run tasks until a shutdown cuts them off: each closure runs, comes back or is dropped, and
+/// no task is left that could run.
 #[test]
 fn starts_and_stops_race_with_a_shutdown() {
     within_patience(|| {

@@ -225,8 +225,8 @@ fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     }
 }
 
-/// As many stops as there are moments between a task's instants. After `stop_and_wait` nothing of the task runs, and what it
-/// reports is what it did.
+/// As many stops as there are moments between a task's instants. After `stop_and_wait` nothing of the task runs, and
+/// what it reports is what it did.
 #[test]
 fn stops_race_with_firing() {
     within_patience(|| {
@@ -306,7 +306,8 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
     });
 }
 
-/// A handler on the shard's own thread lists tasks and reads them, while one is started that waits for room in its lane.
+/// A handler on the shard's own thread lists tasks and reads them, while one is started that waits for room in its
+/// lane.
 #[test]
 fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     within_patience(|| {

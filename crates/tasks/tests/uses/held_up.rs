@@ -1,7 +1,7 @@
 //! Expiries that are held up on their way to the map: keys whose hashing waits on the engine's threads.
 //!
-//! A run that has begun and has not reached the map is the narrowest moment of these races. Here it lasts until the test
-//! says so.
+//! A run that has begun and has not reached the map is the narrowest moment of these races. Here it lasts until the
+//! test says so.
 
 use crate::support::{Gate, Log, MS, wait_until};
 use crate::threads;

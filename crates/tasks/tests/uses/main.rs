@@ -1,5 +1,5 @@
-//! Idle timeouts, maps whose entries expire, delay queues, rate limiters: on a clock that the test moves, and, where names
-//! say so, in races of real threads, which account for each entry.
+//! Idle timeouts, maps whose entries expire, delay queues, rate limiters: on a clock that the test moves, and, where
+//! names say so, in races of real threads, which account for each entry.
 
 #[path = "../../../../tests/support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! The engine's futures, and a limited service, under tokio, smol and pollster. None of them has a timer of its own running.
+//! The engine's futures, and a limited service, under tokio, smol and pollster. None of them has a timer of its own
+//! running.
 //!
 //! What a runtime must offer, and the cases, which are the same for each, are in `cases`.
 

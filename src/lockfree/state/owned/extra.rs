@@ -69,8 +69,8 @@ impl Origin {
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
     }
 
-    /// The start of the unit in which the ticket that is out is due: a moment that is not after that ticket. `None` if no
-    /// ticket is out, or if its unit is unknown.
+    /// The start of the unit in which the ticket that is out is due: a moment that is not after that ticket. `None` if
+    /// no ticket is out, or if its unit is unknown.
     pub(super) fn unit_of_check(self, state: u64) -> Option<u64> {
         let check = check_of(state);
         if state & QUEUED == 0 || check == CHECK_MAX {
@@ -80,7 +80,8 @@ impl Origin {
     }
 
     /// The moment for which a ticket must be queued to be in time for `deadline`, given a state that does not cover the
-    /// deadline. `None` if the ticket that is out is in time. `extra` fetches the timer's extra word, where it is needed.
+    /// deadline. `None` if the ticket that is out is in time. `extra` fetches the timer's extra word, where it is
+    /// needed.
     ///
     /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
     /// same unit and the exact check is not known, the start of the unit is early enough for all.

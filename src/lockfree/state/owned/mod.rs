@@ -34,8 +34,8 @@
 //!         └───────────────────────────── running
 //! ```
 //! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle has gone while the timer was
-//! checking or running; the timer's holder frees it. *changed*: the deadline was changed while the timer was checking or
-//! running; at rest, the flag means that the timer came to rest because it was disarmed.
+//! checking or running; the timer's holder frees it. *changed*: the deadline was changed while the timer was checking
+//! or running; at rest, the flag means that the timer came to rest because it was disarmed.
 //!
 //! # Invariants
 //! O1. The thread that moves a timer to `checking` is its holder until it moves the timer on or hands it over. Only the
@@ -60,8 +60,8 @@
 //!   deadline again. If the timer is queued again, or at rest, the arm queues a ticket unless the new check is early
 //!   enough.
 //!
-//! Every update of the state is a read-modify-write, so a thread that reads `changed` reads the deadline that was stored
-//! before the flag.
+//! Every update of the state is a read-modify-write, so a thread that reads `changed` reads the deadline that was
+//! stored before the flag.
 //!
 //! # Races and their legal endings
 //! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm
@@ -209,8 +209,8 @@ impl Owned<'_> {
         })
     }
 
-    /// Queues a ticket for the moment that `check_for` returns for the state of a timer that nobody holds; `None` if the
-    /// ticket that is out suffices.
+    /// Queues a ticket for the moment that `check_for` returns for the state of a timer that nobody holds; `None` if
+    /// the ticket that is out suffices.
     fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -298,9 +298,9 @@ impl Owned<'_> {
         false
     }
 
-    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since it took the timer
-    /// (F3). A timer that was postponed is next checked at the moment that `next_check` returns for its deadline, which
-    /// is not after the deadline.
+    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since it took the
+    /// timer (F3). A timer that was postponed is next checked at the moment that `next_check` returns for its deadline,
+    /// which is not after the deadline.
     pub(crate) fn check(
         &self,
         stamp: u32,

@@ -15,8 +15,8 @@ const NAMES_WIDTH: u32 = 296;
 const FIGURE_WIDTH: i32 = 82;
 const ROW_HEIGHT: u32 = 36;
 
-/// A plot with a dot for each column, on a logarithmic axis. A line shows the range of the rounds; the medians are on the
-/// right.
+/// A plot with a dot for each column, on a logarithmic axis. A line shows the range of the rounds; the medians are on
+/// the right.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) case: &'a str,

@@ -1,35 +1,38 @@
 //! What the loop has at the store while it goes on: the ends of deliveries, and a renewal of leases.
 //!
-//! These calls are futures that the loop drives: it polls one whose waker was called, between its other steps and while it
-//! waits for a claim. So an end that the store does not answer delays the ends of its own part of the store, and no claim.
+//! These calls are futures that the loop drives: it polls one whose waker was called, between its other steps and while
+//! it waits for a claim. So an end that the store does not answer delays the ends of its own part of the store, and no
+//! claim.
 //!
 //! # Parts
-//! A store has parts that may be away while others answer ([`TimerStore::parts`]), or none. The ends of a part are sent in
-//! their order, in one batch at a time; what comes meanwhile makes the next batch. A part that has nothing is forgotten.
+//! A store has parts that may be away while others answer ([`TimerStore::parts`]), or none. The ends of a part are sent
+//! in their order, in one batch at a time; what comes meanwhile makes the next batch. A part that has nothing is
+//! forgotten.
 //!
 //! | state of a part | begins with | ends with |
 //! |---|---|---|
 //! | at the store | an end, or the end of a rest | the answer: the next batch is sent, or the part is forgotten; an error: resting |
 //! | resting | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
 //!
-//! An error that is not transient has no second attempt. Its batch is sent end by end after the rest, since one of them may
-//! be at fault, and an end that fails alone is *lost*: its lease ends by itself, and the timer is delivered again. During a
-//! stop a batch is lost as well once its pauses have become long, or once the stop has waited for its lease's length.
+//! An error that is not transient has no second attempt. Its batch is sent end by end after the rest, since one of them
+//! may be at fault, and an end that fails alone is *lost*: its lease ends by itself, and the timer is delivered again.
+//! During a stop a batch is lost as well once its pauses have become long, or once the stop has waited for its lease's
+//! length.
 //!
 //! # Invariants
-//! C1. An end is in one place: noted under the loop's lock, waiting here, at the store, or answered. It leaves this module
-//!     once, as stored or as lost.
-//! C2. At most one end of a timer is here that the store can accept. A delivery of a timer that is claimed while its end is here begins after the end's
-//!     answer. So the store gets the ends of a timer in their order, and an observer sees its deliveries in their order.
-//! C3. While an end is here, its lease is renewed. It is not ended as that of a holder that is gone.
-//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are here.
+//! C1. An end is in one place: noted under the loop's lock, waiting here, at the store, or answered. It leaves this
+//!     module once, as stored or as lost. C2. At most one end of a timer is here that the store can accept. A delivery
+//!     of a timer that is claimed while its end is here begins after the end's answer. So the store gets the ends of a
+//!     timer in their order, and an observer sees its deliveries in their order. C3. While an end is here, its lease is
+//!     renewed. It is not ended as that of a holder that is gone. C4. A store without parts answers as a whole: nothing
+//!     is claimed while ends of it are here.
 //!
 //! # Races
-//! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over: the
-//!   runtime counts a lost lease. Nothing is delivered a second time.
+//! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:
+//!   the runtime counts a lost lease. Nothing is delivered a second time.
 //! - *The lease ends while the end rests.* Another holder delivers the timer, and the end is refused by its token.
-//! - *A renewal and an end of the same lease are at the store.* If the end comes first, the renewal finds the lease lost.
-//!   The delivery is not under way any more, and nothing is counted.
+//! - *A renewal and an end of the same lease are at the store.* If the end comes first, the renewal finds the lease
+//!   lost. The delivery is not under way any more, and nothing is counted.
 //! - *The stop comes while an end is at the store.* The stop waits for the answer.
 
 use super::pause::Pause;
@@ -94,7 +97,8 @@ pub(super) enum Answered {
 /// A lease of a delivery that is under way: its number, the timer, the token.
 pub(super) type Held = (u64, TimerId, Token);
 
-/// A renewal that was answered: the leases of deliveries under way, the moment before it was sent, the leases that are lost.
+/// A renewal that was answered: the leases of deliveries under way, the moment before it was sent, the leases that are
+/// lost.
 pub(super) struct Renewed {
     pub(super) leases: Vec<Held>,
     pub(super) begin: UtcMillis,

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 
 impl Keeper {
-    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and leaves
-    /// the store to the processes that share it.
+    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and
+    /// leaves the store to the processes that share it.
     pub(super) fn leave(&self) {
         if self.settings.end_durability < Durability::PowerLoss
             && let Err(error) = block_on(self.store.apply(Vec::new(), Durability::PowerLoss))
@@ -43,8 +43,8 @@ impl Keeper {
         timeout
     }
 
-    /// Settles a delivery that the store has settled already. Returns false, and does nothing, if the delivery is not under
-    /// way any more.
+    /// Settles a delivery that the store has settled already. Returns false, and does nothing, if the delivery is not
+    /// under way any more.
     pub(super) fn settle_lost(&self, number: u64) -> bool {
         let at = self.store.now();
         let mut state = self.lock();
@@ -60,8 +60,8 @@ impl Keeper {
         true
     }
 
-    /// Notes the end of a delivery that the caller has settled. `now` and `at` are the same moment, by the runtime's clock
-    /// and by the store's.
+    /// Notes the end of a delivery that the caller has settled. `now` and `at` are the same moment, by the runtime's
+    /// clock and by the store's.
     fn end(&self, state: &mut State, under_way: UnderWay, verdict: Verdict, now: Timestamp, at: UtcMillis) {
         let mut under_way = under_way;
         let verdict = verdict.admitted();

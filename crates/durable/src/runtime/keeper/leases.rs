@@ -18,7 +18,8 @@ impl Keeper {
         let leases = {
             let mut state = self.lock();
             if !state.ends.is_empty() {
-                // The leases of these are renewed once they are sent, and must not be ended as those of a holder that is gone.
+                // The leases of these are renewed once they are sent, and must not be ended as those of a holder that
+                // is gone.
                 state.renew = true;
                 return;
             }

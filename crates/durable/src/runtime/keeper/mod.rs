@@ -11,7 +11,8 @@
 //! | renew  | a timer at each third of a lease, while deliveries are under way | renews |
 //! | stop   | `shutdown` | gives back what is under way, waits for the answers to ends, and ends |
 //!
-//! The loop waits for claims and reaps. Ends and renewals are at the store meanwhile ([`calls`] has their states and races).
+//! The loop waits for claims and reaps. Ends and renewals are at the store meanwhile ([`calls`] has their states and
+//! races).
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
@@ -19,18 +20,15 @@
 //! the index in the transaction that answers its caller, and there is no copy of the index that could be out of date.
 //!
 //! # Invariants
-//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
-//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
-//!     the timer's due moment or an earlier one.
-//! R3. No error of the store ends the loop. It tries again after a pause.
-//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way, and
-//!     ends those whose holder is gone.
-//! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a thread that
-//!     wants the lock, or want it itself.
-//! R6. Events are emitted by the loop's thread alone, a timer's in their order. What happens on other threads is noted
-//!     under the lock and emitted before any end that is noted later.
-//! R7. Nothing is claimed while [`MOST_ENDS`] ends have no answer: a store that answers claims and no ends costs a bounded
-//!     memory.
+//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop. R2. While a claimable timer is in
+//! the store and there is room for a delivery, the loop looks, or an alarm is set for the timer's due moment or an
+//! earlier one. R3. No error of the store ends the loop. It tries again after a pause. R4. While leases are in the
+//! store, as far as is known, a renewal is set: it renews those of deliveries under way, and ends those whose holder is
+//! gone. R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
+//! thread that wants the lock, or want it itself. R6. Events are emitted by the loop's thread alone, a timer's in their
+//! order. What happens on other threads is noted under the lock and emitted before any end that is noted later. R7.
+//! Nothing is claimed while [`MOST_ENDS`] ends have no answer: a store that answers claims and no ends costs a bounded
+//! memory.
 
 mod calls;
 mod claims;
@@ -118,8 +116,8 @@ struct State {
     busy_since: Option<Instant>,
 }
 
-/// What a sleeping loop is woken for, besides the stop and the answers of the store. A look at something that cannot be done
-/// yet would cost a turn of the thread for each delivery.
+/// What a sleeping loop is woken for, besides the stop and the answers of the store. A look at something that cannot be
+/// done yet would cost a turn of the thread for each delivery.
 #[derive(Clone, Copy, Debug)]
 struct Wants {
     ends: bool,

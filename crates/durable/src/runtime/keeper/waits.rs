@@ -12,7 +12,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
 impl State {
-    /// Whether the loop has something to do for its calls: something to poll, and something to send if it takes ends now.
+    /// Whether the loop has something to do for its calls: something to poll, and something to send if it takes ends
+    /// now.
     fn has_calls(&self, calls: &Calls, takes_ends: bool) -> bool {
         !self.called.is_empty()
             || takes_ends && !self.ends.is_empty()

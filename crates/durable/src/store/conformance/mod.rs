@@ -12,8 +12,8 @@
 //! conformance::run(&|clock| Arc::new(MemoryStore::new(clock)));
 //! ```
 //!
-//! [`Faulty`] fails a store's operations by a seed, and [`histories`] are random lives of a store that a checker follows;
-//! [`differential`] gives two stores the same life and compares all that is visible.
+//! [`Faulty`] fails a store's operations by a seed, and [`histories`] are random lives of a store that a checker
+//! follows; [`differential`] gives two stores the same life and compares all that is visible.
 
 mod backup;
 mod bench;

@@ -93,8 +93,8 @@ impl<T: Tables> Ledger<T> {
         })
     }
 
-    /// Marks a series as paused or not, and changes the timer by the event that fits its state. A timer that has neither
-    /// a series nor such a state stays as it is.
+    /// Marks a series as paused or not, and changes the timer by the event that fits its state. A timer that has
+    /// neither a series nor such a state stays as it is.
     fn set_paused(
         &mut self,
         at: &Address,

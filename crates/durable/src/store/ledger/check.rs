@@ -68,8 +68,8 @@ impl<T: Tables> Ledger<T> {
         Ok(faults)
     }
 
-    /// Calls `each` for the entries of an index that are no timer's, until it returns false. Records that were set aside leave
-    /// such entries behind.
+    /// Calls `each` for the entries of an index that are no timer's, until it returns false. Records that were set
+    /// aside leave such entries behind.
     fn scan_others(
         &self,
         table: Table,

@@ -23,8 +23,8 @@ impl<T: Tables> Ledger<T> {
         Ok(())
     }
 
-    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten, lest a later end of its next
-    /// timer be forgotten with it.
+    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten, lest a later end of its
+    /// next timer be forgotten with it.
     pub(super) fn is_remembered(&mut self, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = self.tables.get(Table::Recent, &id)? else { return Ok(false) };

@@ -233,7 +233,8 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
-    /// The timer that owns a key. An entry that is no timer's is removed: a record that was set aside has left it behind.
+    /// The timer that owns a key. An entry that is no timer's is removed: a record that was set aside has left it
+    /// behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.owner_of(namespace, key)? else { return Ok(None) };
         let owner = self.load(id)?;

@@ -72,8 +72,8 @@ impl Places {
         }
     }
 
-    /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there, which
-    /// takes no room on most file systems. `None` where the system does not say.
+    /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there,
+    /// which takes no room on most file systems. `None` where the system does not say.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Self::Files(path) = self {

@@ -39,8 +39,8 @@ const CLOSED_NAME: &[u8] = b"closed";
 const LATE: Duration = Duration::from_millis(20);
 /// The most operations of one batch, unless one request has more.
 const MOST_OPERATIONS: usize = 10_000;
-/// The time after which the database itself is made durable, and the length of the journal at which that is done sooner.
-/// A restart makes the operations of the journal again, some 40,000 a second.
+/// The time after which the database itself is made durable, and the length of the journal at which that is done
+/// sooner. A restart makes the operations of the journal again, some 40,000 a second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 /// The time after which a checkpoint that failed is tried again.
@@ -131,8 +131,8 @@ impl Opener {
         builder
     }
 
-    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file that is
-    /// none: the journal's file shows that, and the file is made again.
+    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
+    /// that is none: the journal's file shows that, and the file is made again.
     fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -274,8 +274,8 @@ pub(super) struct Committer {
     outage: Option<Outage>,
     /// The number of requests of the last batch.
     last_batch: usize,
-    /// Whether the database says that the store was closed after the last batch. The next batch is not noted then, but made
-    /// durable in the database, which does not say so any more.
+    /// Whether the database says that the store was closed after the last batch. The next batch is not noted then, but
+    /// made durable in the database, which does not say so any more.
     is_closed: bool,
 }
 
@@ -726,7 +726,8 @@ impl Committer {
         drop(database.take());
     }
 
-    /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are repeated.
+    /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are
+    /// repeated.
     fn be_open(&mut self) -> Result<(), StoreError> {
         let Some(outage) = &self.outage else { return Ok(()) };
         if Instant::now() < outage.again {

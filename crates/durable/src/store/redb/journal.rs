@@ -10,8 +10,9 @@
 //! ```
 //!
 //! All numbers are little-endian. The body is the batch's requests, after postcard. The file has the records since the
-//! database's last durable commit, from offset 0 on. A seal is behind them once they are synced, and the next record takes
-//! the place of the seal. Behind the seal is what earlier records left. A later version keeps the layout of the head.
+//! database's last durable commit, from offset 0 on. A seal is behind them once they are synced, and the next record
+//! takes the place of the seal. Behind the seal is what earlier records left. A later version keeps the layout of the
+//! head.
 //!
 //! # The states of a record
 //!
@@ -24,28 +25,27 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn one. Their heads show how
-//! far the journal was synced when they were written. Heads have a checksum of their own, so a record with a torn body
-//! shows it as well. Heads are searched at each byte behind the last whole record, because the damage may have met a length.
-//! No length is trusted before its head's checksum.
+//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn one. Their heads show
+//! how far the journal was synced when they were written. Heads have a checksum of their own, so a record with a torn
+//! body shows it as well. Heads are searched at each byte behind the last whole record, because the damage may have met
+//! a length. No length is trusted before its head's checksum.
 //!
 //! # What is not noticed
 //!
 //! Damage is noticed if a head is left that was written later than the sync of the damaged record. That is not so for
-//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the next
-//!   sync has it, or the system writes it after some time;
+//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the
+//!   next sync has it, or the system writes it after some time;
 //! - records that were not synced yet: those of the last 20 ms;
-//! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says whether
-//!   the store was closed.
+//! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says
+//!   whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or in
-//!     synced records, with all batches before it. So the statement of a head is true for ever, whatever generation it is of.
-//! J2. A record's `durable` is below its sequence number.
-//! J3. Each opening draws a generation. A sequence number is used again only in another generation: a whole record that a
-//!     torn tail left behind does not follow a record of a later opening.
-//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an earlier
-//!     one.
+//! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or
+//!     in synced records, with all batches before it. So the statement of a head is true for ever, whatever generation
+//!     it is of. J2. A record's `durable` is below its sequence number. J3. Each opening draws a generation. A sequence
+//!     number is used again only in another generation: a whole record that a torn tail left behind does not follow a
+//!     record of a later opening. J4. The first record of the file follows the batch with which the database's last
+//!     durable commit ended, or an earlier one.
 
 use super::request::Logged;
 use crate::store::error::{StoreError, StoreErrorKind};

@@ -2,10 +2,11 @@
 //!
 //! # Group commit
 //!
-//! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one transaction
-//! of redb, in which the requests are made in order, one sync at most, then the answers. Requests that come while a batch is
-//! synced are the next batch, so the number of syncs does not grow with the number of callers. A request that fails is
-//! taken back, and the others of its batch stay. Reads do not wait: they see the last batch that was committed.
+//! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
+//! transaction of redb, in which the requests are made in order, one sync at most, then the answers. Requests that come
+//! while a batch is synced are the next batch, so the number of syncs does not grow with the number of callers. A
+//! request that fails is taken back, and the others of its batch stay. Reads do not wait: they see the last batch that
+//! was committed.
 //!
 //! # The journal
 //!
@@ -19,39 +20,40 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. The journal begins again at
-//! the start of its file then.
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. The journal begins again
+//! at the start of its file then.
 //!
 //! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
-//! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a request
-//! follows from the stored timers and the time alone. So a request finds the same store as when it was first made: an
-//! acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation finds the key
-//! free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes are always the last ones.
+//! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
+//! request follows from the stored timers and the time alone. So a request finds the same store as when it was first
+//! made: an acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation
+//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes
+//! are always the last ones.
 //!
 //! # Damage to the journal
 //!
-//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is no error, and is cut off.
-//! Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ because each
-//! record notes how far the journal had been synced when it was written, and a seal behind the last record notes it for
-//! the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
+//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is no error, and is cut
+//! off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ
+//! because each record notes how far the journal had been synced when it was written, and a seal behind the last record
+//! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
 //!
-//! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in the
-//! journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is made
-//! durable in the database, which takes the note back.
+//! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in
+//! the journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is
+//! made durable in the database, which takes the note back.
 //!
 //! # Errors
 //!
-//! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with pauses
-//! of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that redb
-//! had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
-//! database shows that the batch has had no effect, and else [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with
+//! pauses of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that
+//! redb had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
+//! database shows that the batch has had no effect, and else
+//! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
-//! R1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive numbers.
-//! R2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory and before
-//!     its answers.
-//! R3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: no other
-//!     store changes the database in between.
+//! R1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
+//! numbers. R2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory
+//! and before its answers. R3. The file `<path>.ops` is locked as long as the store is open, also while the database is
+//! opened again: no other store changes the database in between.
 
 mod backend;
 mod committer;
@@ -98,8 +100,8 @@ const CACHE: usize = 128 * 1024 * 1024;
 
 /// A store in one file.
 ///
-/// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it. One
-/// value of one process has the store open at a time. Dropping the store makes all changes durable.
+/// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
+/// One value of one process has the store open at a time. Dropping the store makes all changes durable.
 ///
 /// Reads are made on the caller's thread, in the call, and may wait for the disk. Changes are made by a thread
 /// of the store, in the order of the calls, whether or not the futures are awaited.
@@ -151,9 +153,10 @@ impl RedbBuilder {
     /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
     ///
     /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
-    /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either, and the
-    /// message names the file. An empty file in its place opens the store as it was at the last checkpoint, up to 10 s
-    /// before: what was acknowledged since then is lost. A store that was closed can be opened without the file.
+    /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
+    /// and the message names the file. An empty file in its place opens the store as it was at the last checkpoint, up
+    /// to 10 s before: what was acknowledged since then is lost. A store that was closed can be opened without the
+    /// file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         self.start(Places::Files(path.as_ref().to_owned()))
     }

@@ -1,8 +1,8 @@
 //! The requests on their way to the thread that commits.
 //!
-//! The thread takes the requests that wait as a batch. While it waits for more of them it sleeps until so many are there
-//! as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes its
-//! reader for each message that it waits for.
+//! The thread takes the requests that wait as a batch. While it waits for more of them it sleeps until so many are
+//! there as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes
+//! its reader for each message that it waits for.
 
 use super::request::Request;
 use core::mem;

@@ -3,8 +3,8 @@
 use tourbillon::Timestamp;
 use tourbillon::wheel::TimerId;
 
-/// The id of an item in its [`DelayQueue`](super::DelayQueue). Ids of items that were received or taken out are refused, until the place of
-/// such an item was used 2^32 times by others.
+/// The id of an item in its [`DelayQueue`](super::DelayQueue). Ids of items that were received or taken out are
+/// refused, until the place of such an item was used 2^32 times by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(pub(super) TimerId);
 

@@ -1,14 +1,15 @@
 //! The items of a queue, the line of receivers that wait for them, and the end of the queue, behind one lock.
 //!
-//! Items wait in a timing wheel. A *look* advances the wheel to the present and moves the items whose tick has come to a list
-//! of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing of the engine.
+//! Items wait in a timing wheel. A *look* advances the wheel to the present and moves the items whose tick has come to
+//! a list of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing of the
+//! engine.
 //!
-//! Receivers that wait stand in line, and one *watch* looks for all of them when the first item is due. A thread that waits can keep
-//! the watch itself: it sleeps until then, and no other thread needs to wake it. If none does, the *alarm* keeps the watch, one timer of
-//! the engine for the whole queue.
+//! Receivers that wait stand in line, and one *watch* looks for all of them when the first item is due. A thread that
+//! waits can keep the watch itself: it sleeps until then, and no other thread needs to wake it. If none does, the
+//! *alarm* keeps the watch, one timer of the engine for the whole queue.
 //!
-//! No user code runs under the lock: wakers are cloned before, and woken and dropped after. The alarm is set after it, too,
-//! since the engine may wait then.
+//! No user code runs under the lock: wakers are cloned before, and woken and dropped after. The alarm is set after it,
+//! too, since the engine may wait then.
 //!
 //! # States
 //! ```text
@@ -21,33 +22,35 @@
 //! ```
 //!
 //! # Invariants
-//! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due items.
-//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's: a
-//!     thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so.
-//! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
-//! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one
-//!     of these happens.
+//! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due
+//! items. Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first
+//! item's: a thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so. Q3. A
+//! queue that was ended has no waiting item. It is over once no due item is left. Q4. A pushed item is received, or
+//! comes back from a removal, from the end, or with the push's error. Exactly one of these happens.
 //!
-//! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it finds and
-//! does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in line may
-//! look without being woken; it leaves the line if it takes an item.
+//! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
+//! finds and does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in
+//! line may look without being woken; it leaves the line if it takes an item.
 //!
-//! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that stands in line,
-//! a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm afterwards. Two threads may set the alarm
-//! in another order than they noted their ticks. So a thread that has set the alarm looks at the note again, and sets the alarm
-//! anew if the note has changed: the last one to set it finds its own tick there.
+//! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that
+//! stands in line, a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm
+//! afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread that has set the
+//! alarm looks at the note again, and sets the alarm anew if the note has changed: the last one to set it finds its own
+//! tick there.
 //!
 //! # Races and their legal endings
-//! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets the
-//!   alarm; (c) the push comes first, and the receiver sets the alarm.
+//! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets
+//!   the alarm; (c) the push comes first, and the receiver sets the alarm.
 //! - push x push, with a receiver in line: the alarm is set to the earlier item's tick in the end.
-//! - ring x push: (a) the ring finds the item due, or sets the alarm to its tick; (b) the push finds the alarm unset, and sets it.
+//! - ring x push: (a) the ring finds the item due, or sets the alarm to its tick; (b) the push finds the alarm unset,
+//!   and sets it.
 //! - ring x poll: (a) the poll takes the item, and the ring finds none; (b) the ring wakes the receiver.
-//! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next one; (b) the receiver was woken, and
-//!   wakes the next one.
+//! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next one; (b) the receiver was
+//!   woken, and wakes the next one.
 //! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
 //! - The thread that keeps the watch leaves x push, x ring: the alarm is set for the others in line.
-//! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has taken it.
+//! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has
+//!   taken it.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | what is handed over | model |
@@ -230,8 +233,8 @@ impl<T, A: Alarm> Items<T, A> {
         self.take_or_stand(place, waker, now, false).ok()
     }
 
-    /// As [`poll`](Self::poll), for a thread that can sleep until a moment. If it stands in line and gets a moment, it keeps
-    /// the watch, and is to look at that moment.
+    /// As [`poll`](Self::poll), for a thread that can sleep until a moment. If it stands in line and gets a moment, it
+    /// keeps the watch, and is to look at that moment.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -355,7 +358,8 @@ impl<T> State<T> {
         Some(Taken { called, ..self.take(place)? })
     }
 
-    /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is none.
+    /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is
+    /// none.
     fn look(&mut self, to: Tick) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;
@@ -370,8 +374,8 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Notes that the alarm keeps the watch at `tick`, unless nobody waits or there is a watch before. Returns the tick to set
-    /// the alarm to.
+    /// Notes that the alarm keeps the watch at `tick`, unless nobody waits or there is a watch before. Returns the tick
+    /// to set the alarm to.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -380,8 +384,8 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Notes that the thread at this place keeps the watch for the first item, unless there is another watch before. Returns
-    /// the tick of its watch.
+    /// Notes that the thread at this place keeps the watch for the first item, unless there is another watch before.
+    /// Returns the tick of its watch.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
@@ -394,7 +398,8 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Puts the alarm in the place of a thread that has left the line. As [`watch_at`](Self::watch_at), for the first item.
+    /// Puts the alarm in the place of a thread that has left the line. As [`watch_at`](Self::watch_at), for the first
+    /// item.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, its) if !line.has(*its)));

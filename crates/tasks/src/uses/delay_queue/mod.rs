@@ -1,14 +1,15 @@
 //! A queue whose items can be received when their delay has passed.
 //!
-//! An item waits in a timing wheel of the queue, and is moved to a list of due items when it is due. The first receiver that
-//! comes takes the item there. Several receivers may receive at a time: threads that block, tasks that await, or both.
+//! An item waits in a timing wheel of the queue, and is moved to a list of due items when it is due. The first receiver
+//! that comes takes the item there. Several receivers may receive at a time: threads that block, tasks that await, or
+//! both.
 //!
-//! A thread that waits sleeps until the first item is due. For tasks that wait, the queue has one timer of the engine. So an item costs
-//! no timer and no room in the engine, and a receiver that finds items due needs no thread of the engine. All that a queue has is behind one lock, which is
-//! held for some tens of nanoseconds.
+//! A thread that waits sleeps until the first item is due. For tasks that wait, the queue has one timer of the engine.
+//! So an item costs no timer and no room in the engine, and a receiver that finds items due needs no thread of the
+//! engine. All that a queue has is behind one lock, which is held for some tens of nanoseconds.
 //!
-//! If items are moved or taken back again and again, and hardly ever received, a [`Timer`](tourbillon::Timer) is better: it has
-//! no lock.
+//! If items are moved or taken back again and again, and hardly ever received, a [`Timer`](tourbillon::Timer) is
+//! better: it has no lock.
 //!
 //! # Order
 //!
@@ -17,8 +18,8 @@
 //! # The end
 //!
 //! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
-//! received; after them a receiver gets [`TryRecvError::Closed`]. `close`, which may be called after a shutdown, too, returns
-//! the items that were not due. Dropping the last handle drops all items.
+//! received; after them a receiver gets [`TryRecvError::Closed`]. `close`, which may be called after a shutdown, too,
+//! returns the items that were not due. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
 //!
@@ -137,13 +138,13 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// Fails when the queue was closed, when the engine is shut down, and when the engine is full at the first push, for which
-    /// the queue makes its timer. The error returns the item.
+    /// Fails when the queue was closed, when the engine is shut down, and when the engine is full at the first push,
+    /// for which the queue makes its timer. The error returns the item.
     ///
     /// # Time complexity
     ///
-    /// O(1), amortised over the growth of the queue's tables, under the queue's lock. A push does not wait for the engine, unless a
-    /// receiver waits and the item is due before all others.
+    /// O(1), amortised over the growth of the queue's tables, under the queue's lock. A push does not wait for the
+    /// engine, unless a receiver waits and the item is due before all others.
     pub fn push(&self, delay: Duration, item: T) -> Result<Delayed, PushError<T>> {
         self.push_at(self.shared.tasks.now() + delay, item)
     }
@@ -191,7 +192,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.take(|| self.shared.tasks.true_now())
     }
 
-    /// Takes an item back. `None` when the item was found due and can be, or was, received; and when it was taken before.
+    /// Takes an item back. `None` when the item was found due and can be, or was, received; and when it was taken
+    /// before.
     ///
     /// # Time complexity
     ///

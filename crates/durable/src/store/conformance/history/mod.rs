@@ -40,8 +40,8 @@ impl Default for Life {
 /// How often each operation had each outcome, by their names.
 pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Gives a store one random life for each seed, and follows it with a checker. Returns how often each operation had each
-/// outcome.
+/// Gives a store one random life for each seed, and follows it with a checker. Returns how often each operation had
+/// each outcome.
 ///
 /// # Panics
 ///
@@ -59,8 +59,8 @@ pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
     tally
 }
 
-/// Gives two stores the same random life for each seed, and compares all that is visible: outcomes, claims, lists, stored
-/// timers and counts.
+/// Gives two stores the same random life for each seed, and compares all that is visible: outcomes, claims, lists,
+/// stored timers and counts.
 ///
 /// # Panics
 ///

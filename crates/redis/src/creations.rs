@@ -68,7 +68,6 @@ impl Core {
             && free.iter().all(|of| timer.key_of().as_ref() == Some(of))
             && remember.is_empty()
             && forget.is_empty()
-            && timer.owns_key() == timer.key.is_some()
             && timer.labels.is_empty()
             && timer.state == State::Pending;
         is_checked.then(|| Creation {

@@ -52,6 +52,12 @@ fn creations_that_wait_together_are_few_scripts_and_each_is_decided_by_itself() 
     assert_eq!(outcomes, created);
     let calls = scripts(&server) - before;
     assert!(calls < 100, "{calls} scripts for 1,000 creations");
+    let keyless: Vec<Timer> = (0..1_000).map(|_| Timer { key: None, ..timer(&store, "") }).collect();
+    let before = scripts(&server);
+    let outcomes = create(&store, &keyless, IfPresent::Reject);
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Created(_))), "{outcomes:?}");
+    let calls = scripts(&server) - before;
+    assert!(calls < 100, "{calls} scripts for 1,000 creations without keys");
     // Ids that are stored; keys that are taken; and new ones between them.
     let again: Vec<Timer> = (0..300)
         .map(|n| match n % 3 {
@@ -70,7 +76,7 @@ fn creations_that_wait_together_are_few_scripts_and_each_is_decided_by_itself() 
     }
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
     let counts = pollster::block_on(store.counts()).unwrap();
-    assert_eq!(counts.by_namespace.values().sum::<u64>(), 1_100);
+    assert_eq!(counts.by_namespace.values().sum::<u64>(), 2_100);
 }
 
 #[test]
@@ -97,6 +103,15 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let cancel = Op::Cancel(id.into(), None);
     let _cancelled = pollster::block_on(store.apply(vec![cancel], Durability::PowerLoss)).unwrap();
     assert_eq!(create(&store, &[second], IfPresent::Reject), [Outcome::Repeated(id)], "it is remembered");
+    // Nor is an id that is stored, where no key says so.
+    let chosen = TimerId::from_u128(78);
+    let first = Timer { id: chosen, has_chosen_id: true, key: None, ..timer(&store, "") };
+    let second = Timer { payload: Payload([8; 64].into()), ..first.clone() };
+    assert_eq!(create(&store, slice::from_ref(&first), IfPresent::Reject), [Outcome::Created(chosen)]);
+    assert_eq!(
+        create(&store, &[first, second], IfPresent::Reject),
+        [(); 2].map(|()| Outcome::Repeated(chosen))
+    );
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }
 

@@ -1,9 +1,10 @@
 //! The rounds: in each, all contestants take their turns, so that noise affects all of them alike.
 
 use crate::case::Case;
+use crate::machine;
 use crate::results::{Outcome, Row};
 use crate::turn::{self, Ending};
-use crate::workload::{Entrant, Scale, Turn, Workload};
+use crate::workload::{Entrant, Family, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// One workload in one case, with its progress.
@@ -14,6 +15,8 @@ pub(crate) struct Contest {
     entrants: Vec<Entrant>,
     /// Whether all contestants of the workload take part.
     is_whole: bool,
+    /// Whether a standstill of the machine would be in the figures.
+    needs_steadiness: bool,
     pub(crate) outcome: Outcome,
 }
 
@@ -75,7 +78,8 @@ impl Contest {
             rows: rows.collect(),
             commit: None,
         };
-        Self { scale, rounds, case, entrants, is_whole, outcome }
+        let needs_steadiness = workload.family == Family::Firing && scale == Scale::Full;
+        Self { scale, rounds, case, entrants, is_whole, needs_steadiness, outcome }
     }
 
     pub(crate) fn is_whole(&self) -> bool {
@@ -89,12 +93,18 @@ impl Contest {
     /// Plays one round: one more figure for each row. Each round begins with another contestant. Returns the failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
+        // The turn before was perhaps that of a foreign program, which has gigabytes.
+        let mut follows_foreign = true;
         for turn in 0..self.entrants.len() {
             let at = (round + turn) % self.entrants.len();
             let (entrant, row) = (&self.entrants[at], &mut self.outcome.rows[at]);
             let workload = &self.outcome.workload;
             progress.set_message(format!("{workload}, {}, {}", self.case.name, entrant.name));
             if row.note.is_none() {
+                if self.needs_steadiness && follows_foreign {
+                    machine::wait_until_steady();
+                }
+                follows_foreign = matches!(entrant.turn, Turn::Foreign(_));
                 match take(entrant, workload, &self.case, self.scale) {
                     Ending::Figures(figures) => row.add(figures),
                     Ending::Cannot(why) => row.note = Some(why),

@@ -23,6 +23,7 @@ mod publish;
 mod results;
 mod roster;
 mod rounds;
+mod steady;
 mod turn;
 mod workload;
 mod workloads;

@@ -1,8 +1,8 @@
 //! The rounds: in each, all contestants take their turns, so that noise affects all of them alike.
 
 use crate::case::Case;
-use crate::machine;
 use crate::results::{Outcome, Row};
+use crate::steady;
 use crate::turn::{self, Ending};
 use crate::workload::{Entrant, Family, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -102,7 +102,7 @@ impl Contest {
             progress.set_message(format!("{workload}, {}, {}", self.case.name, entrant.name));
             if row.note.is_none() {
                 if self.needs_steadiness && follows_foreign {
-                    machine::wait_until_steady();
+                    steady::wait();
                 }
                 follows_foreign = matches!(entrant.turn, Turn::Foreign(_));
                 match take(entrant, workload, &self.case, self.scale) {

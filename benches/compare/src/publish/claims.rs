@@ -36,6 +36,11 @@ const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
 const REFRESH: Place = Place("refresh", "100,000 pending");
 const REARM: Place = Place("rearm", "10,000 connections");
 const EXPIRY: Place = Place("expiry", "1,000,000 due over 2 s");
+const BUSY_2: Place = Place("busy", "20,000 timers, 2 threads burn");
+const BUSY_4: Place = Place("busy", "20,000 timers, 4 threads burn");
+const PROXY: Place = Place("proxy", "1,000 connections");
+const RETRIES_1: Place = Place("retries", "100,000 items, 1 consumer");
+const RETRIES_2: Place = Place("retries", "100,000 items, 2 consumers");
 const MEMORY: Place = Place("memory", "1,000,000 pending");
 const GROWTH: Place = Place("growth", "growth");
 const STEADY: Place = Place("expiry", "100,000 due over 1 s");
@@ -53,6 +58,11 @@ const TIMER: &str = "engine, Timer";
 const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
 const INLINE: &str = "engine, inline";
 const OWN_WORKERS: &str = "engine, own workers";
+const TURNED: &str = "engine, turned by a task";
+const ITEMS_THREADS: &str = "DelayQueue, threads";
+const TOKIO_TASKS: &str = "tokio, tasks";
+const NETTY: &str = "Netty, HashedWheelTimer";
+const GO: &str = "Go, runtime timers";
 const HEAP: &str = "Mutex<BinaryHeap>";
 const TREE: &str = "Mutex<BTreeMap>";
 const SLEEP: &str = "tokio, Sleep";
@@ -87,8 +97,22 @@ const CLAIMS: &[Claim] = &[
     claim(EXPIRY, "p999", INLINE, BestTimes(1.0)),
     claim(EXPIRY, "cpu", OWN_WORKERS, BestTimes(1.0)),
     claim(EXPIRY, "p999", OWN_WORKERS, BestTimes(1.0)),
-    claim(EXPIRY, "cpu", OWN_WORKERS, Below(0.3)),
-    claim(EXPIRY, "p999", OWN_WORKERS, Below(1.5)),
+    claim(EXPIRY, "cpu", OWN_WORKERS, AtMost(0.25)),
+    claim(EXPIRY, "p999", OWN_WORKERS, AtMost(1.1)),
+    claim(BUSY_2, "p999", OWN_WORKERS, Times(TOKIO_TASKS, 1.0)),
+    claim(BUSY_2, "p999", OWN_WORKERS, Times(NETTY, 1.0)),
+    claim(BUSY_2, "p999", OWN_WORKERS, Times(GO, 1.0)),
+    claim(BUSY_4, "p999", OWN_WORKERS, Times(TOKIO_TASKS, 1.0)),
+    claim(BUSY_4, "p999", OWN_WORKERS, Times(NETTY, 1.0)),
+    claim(BUSY_4, "p999", OWN_WORKERS, Times(GO, 1.0)),
+    claim(PROXY, "late_p99", OWN_WORKERS, Times("tokio", 1.0)),
+    claim(PROXY, "late_p99", TURNED, Times("tokio", 1.0)),
+    claim(RETRIES_1, "push", ITEMS_THREADS, BestTimes(1.0)),
+    claim(RETRIES_1, "cpu", ITEMS_THREADS, BestTimes(1.0)),
+    claim(RETRIES_1, "p99", ITEMS_THREADS, BestTimes(1.0)),
+    claim(RETRIES_2, "push", ITEMS_THREADS, BestTimes(1.0)),
+    claim(RETRIES_2, "cpu", ITEMS_THREADS, BestTimes(1.0)),
+    claim(RETRIES_2, "p99", ITEMS_THREADS, BestTimes(1.0)),
     claim(STEADY, "p99", OWN_WORKERS, Below(1.2)),
     claim(STEADY, "p99", FINE, Below(0.3)),
     claim(MEMORY, "bytes", HANDLE, AtMost(50.0)),

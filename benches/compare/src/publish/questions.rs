@@ -76,17 +76,29 @@ const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap
     timers at once. How much of the difference this explains has not been measured.";
 const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up its scheduler \
     slice.";
-const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
-    workers run. Only one thread schedules here, so that a mutex is always free. At 100,000 operations a second the \
-    thread had no core for {mixed; 100,000 operations a second; engine, own workers; waited} by the scheduler's \
-    account, and its longest gap was {mixed; 100,000 operations a second; engine, own workers; gap}. With handlers that run \
-    inline it had none for {mixed; 100,000 operations a second; engine, inline; waited}, the longest gap was \
-    {mixed; 100,000 operations a second; engine, inline; gap}, and an operation takes \
-    {mixed; 100,000 operations a second; engine, inline; op_p999}: the threads of the engine take the core often and for \
-    short, and the tail is made of the long gaps. Where a gap is longer than the wait, the hypervisor took the core.";
-const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all workers share. With \
-    a shard's own thread the lateness is {proxy; 1,000 connections; engine, own workers; late_p99}; a task of the runtime that \
-    turns a loop's shard (`LoopShard::wake_task_by`) wakes the others on its worker.";
+const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are at the shard of the core on which the \
+    thread first used the engine, and in each tick in which something is due the shard's thread takes that core for a \
+    moment. At a million operations a second the thread that plays the load had no core for \
+    {mixed; 1,000,000 operations a second; engine, own workers; waited} by the scheduler's account, in short \
+    pieces: its longest gap was {mixed; 1,000,000 operations a second; engine, own workers; gap}. Beside \
+    `Mutex<cascading wheel>`, whose threads are not pinned, it had no core for \
+    {mixed; 1,000,000 operations a second; Mutex<cascading wheel>, a shard a core; waited}. No row of this workload \
+    has shards that may move. The length of a scheduler slice makes no difference that the rounds show: with the \
+    system's slice in place of the short one the thread had no core for \
+    {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; waited}, and an operation takes \
+    {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; op_p999}. Not explained is the \
+    tail of handlers that run inline at 100,000 operations a second: an operation takes \
+    {mixed; 100,000 operations a second; engine, inline; op_p999}, with a longest gap of \
+    {mixed; 100,000 operations a second; engine, inline; gap}, and the thread had no core for \
+    {mixed; 100,000 operations a second; engine, inline; waited} in all. Only one thread schedules here, so that a \
+    mutex is always free.";
+const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all workers \
+    share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the tasks into \
+    its own queue. A task of the runtime that turns a loop's shard (`LoopShard::wake_task_by`) does so, too, and the \
+    lateness is then {proxy; 1,000 connections; engine, turned by a task; late_p99}.";
+const ALSO_A_TASK: &str = "The task that turns the shard is one of the runtime's: it waits for its turn among the \
+    tasks that are ready. It sleeps by tokio's timer, so that each moment is rounded up to tokio's millisecond as \
+    well as to the engine's tick. How much each of the two adds has not been measured.";
 const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our timers has a \
     word on which threads race, and a ticket in a shard's wheel.";
 const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is pending, and the \
@@ -103,6 +115,8 @@ const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mut
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \
     queue, which has a lock.";
+const LOCKED_PUSH: &str = "tokio-util's queue has one owner, who needs no lock to push. Any thread may push to ours: each \
+    push takes and releases a lock, with a locked instruction each.";
 const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one \
     level to another. A cascading wheel is precise and takes \
     {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
@@ -168,16 +182,30 @@ const QUESTIONS: &[Question] = &[
     ask(
         "A proxy on tokio that fills the cores: lateness of its timeouts, p99",
         ("proxy", "1,000 connections", "late_p99"),
-        TURNED,
+        OWN_WORKERS,
         Best,
         QUEUE_OF_ALL,
     ),
     ask(
+        "The proxy with the engine turned by a task: lateness of its timeouts, p99",
+        ("proxy", "1,000 connections", "late_p99"),
+        TURNED,
+        Best,
+        ALSO_A_TASK,
+    ),
+    ask(
         "A proxy on tokio that fills the cores: an answer, p99",
+        ("proxy", "1,000 connections", "answer_p99"),
+        OWN_WORKERS,
+        Best,
+        "",
+    ),
+    ask(
+        "The proxy with the engine turned by a task: an answer, p99",
         ("proxy", "1,000 connections", "answer_p99"),
         TURNED,
         Best,
-        QUEUE_OF_ALL,
+        "",
     ),
     ask(
         "Mixed load, 100,000 a second: an operation, p99.9",
@@ -273,6 +301,7 @@ const QUESTIONS: &[Question] = &[
         Best,
         SHARED,
     ),
+    ask("100,000 jobs for the queue: a push", ("retries", ONE, "push"), THREADS, Best, LOCKED_PUSH),
     ask("100,000 jobs in the queue, 1 consumer: CPU an item", ("retries", ONE, "cpu"), THREADS, Best, ""),
     ask("100,000 jobs in the queue, 1 consumer: p99", ("retries", ONE, "p99"), THREADS, Best, ""),
     ask("100,000 jobs in the queue, 2 consumers: CPU an item", ("retries", TWO, "cpu"), THREADS, Best, ""),

@@ -33,11 +33,13 @@ pub(super) const WORKLOAD: Workload = Workload {
         pingora-timeout does not take part, as it fires early by its arithmetic. *Without a core* is the time \
         for which the playing thread could run and other threads had its core, by the scheduler's account. \
         *Longest gap* is the longest time between two of its readings of the clock.",
-    reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
-        run. A gap that is longer than all the time without a core is not the scheduler's: the hypervisor \
-        took the core. The row with the system's slice shows what remains on a kernel that has no slices for \
-        single threads. Only one thread schedules, so a mutex is always free for it, and the price of the \
-        mutex does not show here.",
+    reading: "Each of our shards is pinned to a core, and a thread's timers are at the shard of the core on \
+        which the thread first used the engine. In each tick in which something is due, the shard's thread \
+        takes that core for a moment, and the playing thread waits if it is still there. A gap that is \
+        longer than all the time without a core is not the scheduler's: the hypervisor took the core. A \
+        shorter gap may be the scheduler's or the hypervisor's. The row with the system's slice shows what \
+        remains on a kernel that has no slices for single threads. Only one thread schedules, so a mutex is \
+        always free for it, and the price of the mutex does not show here.",
     cases,
     columns: |_| {
         vec![

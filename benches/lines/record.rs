@@ -31,10 +31,15 @@ thread_local! {
 /// For each line the cores that have it, and the transfers so far.
 static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
 
+/// The read-modify-writes of all cores, since the last call of [`take_updates`].
+static UPDATES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
+    /// A read-modify-write: a locked instruction, on x86.
+    Update,
 }
 
 /// Puts the calling thread on a core.
@@ -49,10 +54,18 @@ pub(crate) fn take_transfers() -> Transfers {
     record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
 }
 
+/// The read-modify-writes since the last call.
+pub(crate) fn take_updates() -> u64 {
+    UPDATES.swap(0, Ordering::Relaxed)
+}
+
 /// Records an access to `size` bytes.
 #[track_caller]
 pub(crate) fn record(address: usize, size: usize, access: Access) {
     let Some(core) = CORE.try_with(Cell::get).ok().flatten() else { return };
+    if access == Access::Update {
+        UPDATES.fetch_add(1, Ordering::Relaxed);
+    }
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     let (lines, transfers) = record.get_or_insert_default();
     for line in address / LINE..=(address + size.max(1) - 1) / LINE {
@@ -60,7 +73,7 @@ pub(crate) fn record(address: usize, size: usize, access: Access) {
         let this = 1 << core;
         let is_at_hand = match access {
             Access::Read => *holders & this != 0,
-            Access::Write => *holders == this,
+            Access::Write | Access::Update => *holders == this,
         };
         // The first access of all finds the line in memory.
         if !is_at_hand && *holders != 0 {
@@ -103,7 +116,7 @@ macro_rules! recorded {
 
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.note(Access::Write);
+                self.note(Access::Update);
                 self.0.swap(value, order)
             }
 
@@ -115,7 +128,7 @@ macro_rules! recorded {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.note(Access::Write);
+                self.note(Access::Update);
                 self.0.compare_exchange(old, new, success, failure)
             }
 
@@ -137,7 +150,7 @@ macro_rules! recorded {
                 failure: Ordering,
                 change: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                self.note(Access::Write);
+                self.note(Access::Update);
                 self.0.fetch_update(success, failure, change)
             }
 
@@ -155,7 +168,7 @@ macro_rules! counted {
         impl $name {$(
             #[track_caller]
             pub(crate) fn $change(&self, by: $value, order: Ordering) -> $value {
-                self.note(Access::Write);
+                self.note(Access::Update);
                 self.0.$change(by, order)
             }
         )*}

@@ -416,14 +416,20 @@ impl Stage {
         result
     }
 
+    /// Does something to the network of one node, and notes it as a fault.
+    pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
+        let (from, name) = (moment(), self.nodes[node].name.clone());
+        let result = act();
+        self.note(cause, Some(&name), from, moment());
+        result
+    }
+
     /// Kills a node with SIGKILL.
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
-        // Before the signal: what the node does until then counts as before the kill.
-        let from = moment();
         node.part.kill();
+        // All that the node has done was before.
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
-        self.note(Cause::Pause, Some(&node.name), from, moment());
     }
 
     /// Stops a node for a time, as SIGSTOP does.
@@ -507,8 +513,22 @@ impl Stage {
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
         let stalls = stalls(&records, &faults);
         records.extend(faults.into_iter().map(Record::Fault));
-        let terms = Terms { wall: wall(), tolerance: terms.tolerance.max(5), ..terms };
+        let micros = |time: Duration| Moment::try_from(time.as_micros()).unwrap_or(Moment::MAX);
+        let terms = Terms {
+            wall: wall(),
+            // Due moments are whole milliseconds.
+            tolerance: terms.tolerance.max(1),
+            lease: micros(self.lease),
+            ttl: micros(self.ttl),
+            response: micros(self.target.response()),
+            workers: self.workers,
+            ..terms
+        };
         let findings = check(records, &terms, end);
+        if terms.lossy.iter().any(|(_, until)| *until < Moment::MAX) {
+            let sum = terms.lossy.iter().map(|(from, until)| until - from).sum();
+            self.notes.push(format!("calls of {:?} may be lost", Duration::from_micros(sum)));
+        }
         let (took, problems, notes) = (self.begun.elapsed(), self.problems, self.notes);
         let mut row = Row { findings, problems, took, stalls, notes, kept: None };
         if !row.is_clean() {

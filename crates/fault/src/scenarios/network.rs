@@ -153,6 +153,7 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
     stage.start_nodes(2);
     stage.target = Target::single(format!("redis://{}:{}", namespace.server, server.port()));
     let node = stage.node(&["ip", "netns", "exec", &namespace.name].map(str::to_owned));
+    let apart = stage.nodes.len();
     stage.nodes.push(node);
     stage.await_ready();
     stage.target = Target::single(server.url());
@@ -163,7 +164,7 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
         turn += 1;
         // Shorter and longer than a lease.
         let time = given.up_to(stage.lease * 2).min(given.time / 2);
-        stage.harm(Cause::Network, |_| {
+        stage.harm_node(apart, Cause::Network, || {
             namespace.cut(cut);
             thread::sleep(time);
             namespace.heal(cut);

@@ -9,7 +9,7 @@ use crate::history::{Cause, End, Fault, Findings, Moment, Record, Stored, Terms,
 use rustix::process::{Pid, Signal, kill_process};
 use std::env;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
@@ -143,6 +143,13 @@ impl Node {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.part.said("ready").is_some()
+    }
+
+    /// The seconds by which the node's time of day is off, once it is ready.
+    #[must_use]
+    pub fn shift(&self) -> Option<f64> {
+        let its: i128 = self.part.said("ready")?.parse().ok()?;
+        Some((its - i128::from(wall())) as f64 / 1e6)
     }
 
     /// The error with which the store has stopped for good.
@@ -356,6 +363,33 @@ impl Stage {
         self.await_ready();
     }
 
+    /// Starts nodes whose times of day are off by so many seconds, and waits until they run. Notes a problem if one of
+    /// them has another time. Returns `false` without `faketime`, which a line on standard error says then.
+    pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
+        let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
+        if !works.is_ok_and(|status| status.success()) {
+            drop(writeln!(io::stderr(), "skipped a run: there is no faketime (apt-get install faketime)"));
+            return false;
+        }
+        let first = self.nodes.len();
+        for shift in shifts {
+            // The monotonic clock stays: the history counts by it.
+            let words = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f"];
+            let shift = format!("{shift:+}s");
+            let before: Vec<String> = words.iter().map(|&word| word.to_owned()).chain([shift]).collect();
+            let node = self.node(&before);
+            self.nodes.push(node);
+        }
+        self.await_ready();
+        for (node, meant) in self.nodes[first..].iter().zip(shifts) {
+            let shift = node.shift();
+            if shift.is_none_or(|shift| (shift - f64::from(*meant)).abs() > 1.0) {
+                self.problems.push(format!("the time of {} is off by {shift:?} s, not {meant} s", node.name));
+            }
+        }
+        true
+    }
+
     /// Waits until all nodes run.
     pub fn await_ready(&mut self) {
         let start = Instant::now();
@@ -442,12 +476,16 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order: it gives back what it has not begun.
-    pub fn end_node(&mut self, node: usize) {
+    /// Ends a node in order: it gives back what it has not begun. Returns the number of timers that it was about to
+    /// deliver, begun or not.
+    pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
-        if !node.part.end() || node.part.said("stopped").is_none() {
+        let has_ended = node.part.end();
+        let delivered = node.part.said("stopped").filter(|_| has_ended).and_then(|count| count.parse().ok());
+        if delivered.is_none() {
             self.problems.push(format!("node {} did not stop in order: {:?}", node.name, node.part.lines()));
         }
+        delivered
     }
 
     /// Ends the load. Returns what the clients have written.

@@ -52,7 +52,10 @@ pub(crate) fn line(name: &str, row: &Row) {
     ));
     row.notes.iter().for_each(|note| say(&format!("  {note}")));
     if row.stalls > 0 {
-        say(&format!("  the machine was busy: {} times a process did not run for a second", row.stalls));
+        let times = row.stalls;
+        say(&format!(
+            "  the machine was busy: {times} times a process did not run, or a server did not answer"
+        ));
     }
     if !row.is_clean() {
         say(row.to_string().trim_end());

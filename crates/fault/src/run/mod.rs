@@ -1,5 +1,6 @@
 //! The parts of a run under faults: clients, nodes as processes of their own, and a receiver, which keep a history.
 
+mod busy;
 mod load;
 mod node;
 mod receiver;

@@ -1,5 +1,6 @@
 //! A stage: servers' clients, nodes and the receiver of one run, from its start to the check of its history.
 
+use super::busy::{stalls, unexplained, waits};
 use super::load::{Clients, Load, ask, open};
 use super::node::{NodeSettings, serve};
 use super::receiver::receive;
@@ -208,7 +209,8 @@ pub struct Row {
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
-    /// How often a process of the run did not run for a second or longer, though the run did not stop it.
+    /// How often a process of the run did not run for a second or longer, though the run did not stop it, or a server
+    /// did not answer in time, though the run did it no harm.
     pub stalls: usize,
     /// What the run measured, a line each.
     pub notes: Vec<String>,
@@ -252,20 +254,6 @@ impl fmt::Display for Row {
             None => Ok(()),
         }
     }
-}
-
-/// The number of times at which a process did not run, though the run did not stop it.
-fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
-    let by_nodes = noticed.iter().filter_map(|record| match record {
-        Record::Fault(fault) => Some(fault),
-        _ => None,
-    });
-    let was_done = |fault: &Fault| {
-        let meets = |other: &Fault| other.from <= fault.until && fault.from <= other.until;
-        done.iter().any(|other| other.cause == Cause::Pause && other.node == fault.node && meets(other))
-    };
-    let of_runner = done.iter().filter(|fault| fault.cause == Cause::Pause && fault.node.is_none());
-    by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
 /// The timers of a store, their number as it counts them, and the faults of its structure.
@@ -549,8 +537,9 @@ impl Stage {
             self.problems.push("the receiver did not end".to_owned());
         }
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
-        let stalls = stalls(&records, &faults);
-        records.extend(faults.into_iter().map(Record::Fault));
+        let waits = waits(&records, self.target.response());
+        let stalls = stalls(&records, &faults) + unexplained(&waits, &faults);
+        records.extend(faults.into_iter().chain(waits).map(Record::Fault));
         let micros = |time: Duration| Moment::try_from(time.as_micros()).unwrap_or(Moment::MAX);
         let terms = Terms {
             wall: wall(),

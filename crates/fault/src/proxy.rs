@@ -119,6 +119,13 @@ impl Proxy {
         }
     }
 
+    /// Ends those of the connections of now that `is_meant` picks.
+    pub fn cut_some(&self, mut is_meant: impl FnMut() -> bool) {
+        for link in self.shared.state().links.extract_if(.., |_| is_meant()) {
+            link.close();
+        }
+    }
+
     /// Gives the connections of now this fate. It is not taken back: bytes that are lost stay lost.
     pub fn doom(&self, fate: Fate) {
         for link in &self.shared.state().links {

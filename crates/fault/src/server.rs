@@ -252,7 +252,19 @@ impl Server {
         }
     }
 
-    /// Starts the process again, on its port and in its folder, after [`kill`](Self::kill).
+    /// Ends the process in order, as `SHUTDOWN` does, and waits until it is gone.
+    pub fn shut_down(&mut self) {
+        // The answer is the end of the connection.
+        drop(self.try_query::<redis::Value>(&["SHUTDOWN"]));
+        eventually("the server has ended in order", || {
+            let child = self.child.as_mut().expect("the server runs");
+            child.try_wait().expect("the state of a child").is_some()
+        });
+        self.child = None;
+    }
+
+    /// Starts the process again, on its port and in its folder, after [`kill`](Self::kill) or
+    /// [`shut_down`](Self::shut_down).
     pub fn restart(&mut self) {
         self.kill();
         // What is left of the port's connections may hold it for a moment.

@@ -1,24 +1,11 @@
 //! The check of a history: the invariants I1 to I7 and I10 of the store's design.
 
-use super::lives::{Life, Lives, Withdrawn};
-use super::{Cause, Delivery, Fault, Id, Moment, Record};
+use super::excuses::Excuses;
+use super::lives::{Answered, Life, Lives, Withdrawn};
+use super::terms::Terms;
+use super::{Cause, Delivery, Id, Moment, Record};
 use core::fmt;
 use std::collections::{BTreeMap, HashMap};
-
-/// How long before a fault a delivery may have begun whose end the fault has prevented, and how long after it what it
-/// has delayed may still be under way: far more than on a machine that is not busy.
-const SLACK: u64 = 30_000_000;
-
-/// What a run may do, by its settings.
-#[derive(Clone, Debug, Default)]
-pub struct Terms {
-    /// Times within which what was acknowledged may be lost: the servers' settings, or the policy, permit it.
-    pub lossy: Vec<(Moment, Moment)>,
-    /// The microseconds from the start of 1970 to that of the monotonic clock.
-    pub wall: u64,
-    /// The milliseconds by which a delivery may seem early, since the server's clock is not the machine's.
-    pub tolerance: u64,
-}
 
 /// What a store has of a timer at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +74,41 @@ pub struct Findings {
     pub lost_by_terms: u64,
     /// Withdrawals that are lost as the terms permit: a delivery began after them, or the timer is stored.
     pub revived_by_terms: u64,
-    /// Timers to be delivered at most once that were not delivered, in a run with faults.
+    /// Timers to be delivered at most once that were not delivered, since a fault met their deliveries.
     pub never: u64,
     /// Dead timers.
     pub dead: u64,
-    /// The greatest time from a due moment to the start of its delivery, in microseconds.
-    pub lateness: u64,
+    /// The times from due moments to the starts of their deliveries.
+    pub lateness: Lateness,
     /// The greatest time from the start of a delivery to its due moment, in microseconds: what the servers' clocks
     /// differ by.
     pub earliness: u64,
     /// What does not hold.
     pub broken: Vec<Broken>,
+}
+
+/// How late deliveries began, in microseconds: of a thousand, 500, 990, 999 and all were not later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// The median.
+    pub p50: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The 99.9th percentile.
+    pub p999: u64,
+    /// The maximum.
+    pub most: u64,
+}
+
+impl Lateness {
+    fn of(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let at = |share: usize| {
+            let rank = (times.len() * share).div_ceil(1_000).max(1);
+            times.get(rank - 1).copied().unwrap_or_default()
+        };
+        Self { p50: at(500), p99: at(990), p999: at(999), most: at(1_000) }
+    }
 }
 
 impl Findings {
@@ -131,11 +142,12 @@ impl fmt::Display for Broken {
 #[must_use]
 pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End) -> Findings {
     let lives = Lives::of(records);
-    let mut findings = Findings { calls: lives.calls, deliveries: lives.deliveries, ..Findings::default() };
-    let judge = Judge { terms, end, faults: &lives.faults };
+    let findings = Findings { calls: lives.calls, deliveries: lives.deliveries, ..Findings::default() };
+    let excuses = Excuses::new(terms, &lives.faults);
+    let mut judge = Judge { terms, end, excuses, findings, late: Vec::new(), lost_once: Vec::new() };
     let mut series: BTreeMap<Id, BTreeMap<u64, Vec<&Delivery>>> = BTreeMap::new();
     for (id, life) in &lives.timers {
-        judge.timer(*id, life, &mut findings);
+        judge.timer(*id, life);
         for delivery in &life.deliveries {
             if let Some(its) = delivery.series {
                 series.entry(its).or_default().entry(delivery.scheduled).or_default().push(delivery);
@@ -146,8 +158,9 @@ pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End
         }
     }
     for (id, instants) in series {
-        judge.series(id, lives.timers.get(&id), &instants, &mut findings);
+        judge.series(id, lives.timers.get(&id), &instants);
     }
+    let mut findings = judge.end();
     let stored = end.stored.len() as u64;
     if end.counted != stored {
         findings.broken.push(Broken::Counts(end.counted, stored));
@@ -165,36 +178,54 @@ pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End
 struct Judge<'a> {
     terms: &'a Terms,
     end: &'a End,
-    faults: &'a [Fault],
+    excuses: Excuses<'a>,
+    findings: Findings,
+    /// The lateness of each delivery.
+    late: Vec<u64>,
+    /// Timers to be delivered at most once that were not delivered, and the moments between which they were due.
+    lost_once: Vec<((Moment, Moment), Id)>,
 }
 
 impl Judge<'_> {
-    fn is_lossy(&self, at: Moment) -> bool {
-        self.terms.lossy.iter().any(|(from, until)| (*from..=*until).contains(&at))
+    /// Whether what the call has done may be lost.
+    fn is_lossy(&self, call: Answered) -> bool {
+        self.terms.lossy.iter().any(|(from, until)| *from <= call.at && call.asked <= *until)
     }
 
-    fn timer(&self, id: Id, life: &Life, findings: &mut Findings) {
+    fn is_broken(&mut self, broken: Broken) {
+        self.findings.broken.push(broken);
+    }
+
+    fn end(mut self) -> Findings {
+        let (excused, lost) = self.excuses.of_losses(self.lost_once);
+        self.findings.never = excused as u64;
+        self.findings.broken.extend(lost.into_iter().map(Broken::Lost));
+        self.findings.lateness = Lateness::of(self.late);
+        self.findings
+    }
+
+    fn timer(&mut self, id: Id, life: &Life) {
         let stored = self.end.stored.get(&id);
-        self.moments(id, life, findings);
+        self.moments(id, life);
         // What was created before a loss is created again after it.
-        let repeated = life.created.iter().skip(1).zip(&life.created);
-        if repeated.into_iter().any(|(_, before)| !self.is_lossy(*before)) {
-            findings.broken.push(Broken::CreatedTwice(id));
+        let mut repeated = life.created.iter().skip(1).zip(&life.created);
+        if repeated.any(|(_, before)| !self.is_lossy(*before)) {
+            self.is_broken(Broken::CreatedTwice(id));
         }
         // The occurrences of a series have ids of their own, which no call has named.
         let is_occurrence = life.deliveries.iter().any(|delivery| delivery.series.is_some_and(|of| of != id));
         let exists = stored.is_some() || !life.deliveries.is_empty();
         if exists && life.acknowledged.is_none() && !life.has_doubt && !is_occurrence {
-            findings.broken.push(Broken::Phantom(id));
+            self.is_broken(Broken::Phantom(id));
         }
         let is_once = life.place.as_ref().is_some_and(|place| place.is_once);
-        self.duplicates(id, life, is_once, findings);
-        self.withdrawals(id, life, stored.is_some(), findings);
+        self.duplicates(id, life, is_once);
+        self.withdrawals(id, life, is_once, stored.is_some());
         if stored == Some(&Stored::Alive) {
-            findings.broken.push(Broken::Stuck(id));
+            self.is_broken(Broken::Stuck(id));
         }
         let Some(acknowledged) = life.acknowledged else { return };
-        findings.acknowledged += 1;
+        self.findings.acknowledged += 1;
         let is_over = stored.is_some()
             || life.may_be_withdrawn()
             || life.deliveries.iter().any(|delivery| delivery.is_done || is_once);
@@ -202,74 +233,55 @@ impl Judge<'_> {
             return;
         }
         if self.is_lossy(acknowledged) {
-            findings.lost_by_terms += 1;
-        } else if is_once && !self.faults.is_empty() {
-            findings.never += 1;
+            self.findings.lost_by_terms += 1;
+        } else if is_once {
+            let due = life.place.as_ref().map_or(0, |place| place.due * 1_000);
+            let due = due.saturating_sub(self.terms.wall);
+            self.lost_once.push(((due.max(life.asked), due.max(acknowledged.at)), id));
         } else {
-            findings.broken.push(Broken::Lost(id));
+            self.is_broken(Broken::Lost(id));
         }
     }
 
     /// I2.
-    fn moments(&self, id: Id, life: &Life, findings: &mut Findings) {
+    fn moments(&mut self, id: Id, life: &Life) {
         let placed = life.place.as_ref().map_or(0, |place| place.due);
         for delivery in &life.deliveries {
             let (due, begun) = (delivery.due.max(placed) * 1_000, delivery.begun + self.terms.wall);
-            findings.lateness = findings.lateness.max(begun.saturating_sub(due));
-            findings.earliness = findings.earliness.max(due.saturating_sub(begun));
+            self.late.push(begun.saturating_sub(due));
+            self.findings.earliness = self.findings.earliness.max(due.saturating_sub(begun));
             if begun + self.terms.tolerance * 1_000 < due {
-                findings.broken.push(Broken::Early(id, due - begun));
+                self.is_broken(Broken::Early(id, due - begun));
             }
         }
     }
 
     /// I4.
-    fn duplicates(&self, id: Id, life: &Life, is_once: bool, findings: &mut Findings) {
+    fn duplicates(&mut self, id: Id, life: &Life, is_once: bool) {
         for (nth, delivery) in life.deliveries.iter().enumerate() {
             let before = life.deliveries[..nth].iter();
             let first = before.rev().find(|before| before.is_done || before.attempt == delivery.attempt);
             let Some(first) = first else { continue };
-            let cause = self.cause(first, delivery);
+            let cause = self.excuses.of_duplicate(first, delivery);
             if let Some(cause) = cause {
-                *findings.duplicates.entry(cause).or_default() += 1;
+                *self.findings.duplicates.entry(cause).or_default() += 1;
             }
-            // A server that has lost a change has perhaps lost that it forgot the timer.
-            let is_lost =
-                self.terms.lossy.iter().any(|(from, until)| {
-                    *from <= delivery.begun && first.begun <= until.saturating_add(SLACK)
-                });
-            if is_once && !is_lost {
-                findings.broken.push(Broken::Twice(id));
+            if is_once && !self.excuses.is_claim_forgotten(first) {
+                self.is_broken(Broken::Twice(id));
             } else if cause.is_none() {
-                findings.broken.push(Broken::Doubled(id));
+                self.is_broken(Broken::Doubled(id));
             }
         }
     }
 
-    /// The fault that explains why a delivery was repeated: the first one in the order of causes.
-    fn cause(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
-        let explains = |fault: &&Fault| match (&fault.node, fault.cause) {
-            (Some(node), Cause::Kill) => {
-                *node == first.node
-                    && (first.begun..=again.begun).contains(&fault.from)
-                    && fault.from - first.begun <= SLACK
-            }
-            (node, _) => {
-                let is_its = node.as_ref().is_none_or(|node| [&first.node, &again.node].contains(&node));
-                is_its
-                    && fault.from <= again.begun
-                    && fault.from <= first.begun.saturating_add(SLACK)
-                    && first.begun <= fault.until.saturating_add(SLACK)
-            }
-        };
-        self.faults.iter().filter(explains).map(|fault| fault.cause).min()
-    }
-
     /// I3 and I5.
-    fn withdrawals(&self, id: Id, life: &Life, is_stored: bool, findings: &mut Findings) {
-        for (at, how) in &life.withdrawn {
-            let after = life.deliveries.iter().filter(|delivery| delivery.begun > *at).count();
+    fn withdrawals(&mut self, id: Id, life: &Life, is_once: bool, is_stored: bool) {
+        for (call, how) in &life.withdrawn {
+            let begun_after = |at: Moment| life.deliveries.iter().filter(|its| its.begun > at).count();
+            let after = begun_after(call.at);
             let is_revived = match how {
+                // A claim has taken the timer out of the store, and its answer is on the way for a lease at most.
+                Withdrawn::Absent if is_once => begun_after(call.at.saturating_add(self.terms.lease)) > 0,
                 Withdrawn::Surely | Withdrawn::Absent => after > 0,
                 Withdrawn::InFlight => after > 1,
                 Withdrawn::Perhaps => false,
@@ -278,40 +290,37 @@ impl Judge<'_> {
             if !is_revived && !is_kept {
                 continue;
             }
-            if self.is_lossy(*at) {
-                findings.revived_by_terms += 1;
+            if self.is_lossy(*call) {
+                self.findings.revived_by_terms += 1;
             } else if is_revived {
-                findings.broken.push(Broken::Revived(id));
+                self.is_broken(Broken::Revived(id));
             } else {
-                findings.broken.push(Broken::Kept(id));
+                self.is_broken(Broken::Kept(id));
             }
         }
     }
 
     /// I6.
-    fn series(
-        &self,
-        id: Id,
-        first: Option<&Life>,
-        instants: &BTreeMap<u64, Vec<&Delivery>>,
-        findings: &mut Findings,
-    ) {
+    fn series(&mut self, id: Id, first: Option<&Life>, instants: &BTreeMap<u64, Vec<&Delivery>>) {
         for (at, deliveries) in instants {
             if deliveries.iter().any(|delivery| delivery.id != deliveries[0].id) {
-                findings.broken.push(Broken::InstantTwice(id, *at));
+                self.is_broken(Broken::InstantTwice(id, *at));
             }
         }
         let Some(place) = first.and_then(|life| life.place.as_ref()) else { return };
         let Some((every, last)) = place.series else { return };
-        let may_end = first.is_some_and(|life| life.may_be_withdrawn() || life.acknowledged.is_none());
-        if may_end || !self.terms.lossy.is_empty() {
+        // What a server has kept of a series leads to all of its later instants.
+        let may_end = first.is_some_and(|life| {
+            life.may_be_withdrawn() || life.acknowledged.is_none_or(|call| self.is_lossy(call))
+        });
+        if may_end {
             return;
         }
         let mut at = place.due;
         while at <= last {
             let is_done = instants.get(&at).is_some_and(|its| its.iter().any(|delivery| delivery.is_done));
             if !is_done {
-                findings.broken.push(Broken::InstantMissing(id, at));
+                self.is_broken(Broken::InstantMissing(id, at));
             }
             at += every.max(1);
         }

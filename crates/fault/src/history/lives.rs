@@ -16,18 +16,27 @@ pub(super) enum Withdrawn {
     Perhaps,
 }
 
+/// A call that has its answer: what it did happened between these moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    pub(super) asked: Moment,
+    pub(super) at: Moment,
+}
+
 /// All that concerns one timer.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub(super) place: Option<Place>,
-    /// The moment of each answer that says that the call has stored it.
-    pub(super) created: Vec<Moment>,
-    /// The first answer that says that it is stored.
-    pub(super) acknowledged: Option<Moment>,
+    /// The start of the first call that stores it.
+    pub(super) asked: Moment,
+    /// Each call whose answer says that it has stored it.
+    pub(super) created: Vec<Answered>,
+    /// The first call whose answer says that it is stored.
+    pub(super) acknowledged: Option<Answered>,
     /// Whether an answer was lost, or did not come.
     pub(super) has_doubt: bool,
-    /// Withdrawals, with the moments of their answers.
-    pub(super) withdrawn: Vec<(Moment, Withdrawn)>,
+    /// Withdrawals.
+    pub(super) withdrawn: Vec<(Answered, Withdrawn)>,
     /// Deliveries in the order of their begins.
     pub(super) deliveries: Vec<Delivery>,
 }
@@ -58,22 +67,26 @@ impl Lives {
             Record::Fault(fault) => fault.from,
         });
         let mut lives = Self::default();
-        let mut open: BTreeMap<u64, Call> = BTreeMap::new();
+        let mut open: BTreeMap<u64, (Moment, Call)> = BTreeMap::new();
         let mut owners: HashMap<Box<str>, Id> = HashMap::new();
         for record in records {
             match record {
-                Record::Invoked(_, number, call) => {
+                Record::Invoked(asked, number, call) => {
                     lives.calls += 1;
                     if let Call::Place(place) = &call {
-                        lives.life(place.id).place = Some(place.clone());
+                        let life = lives.life(place.id);
+                        if life.place.is_none() {
+                            life.asked = asked;
+                        }
+                        life.place = Some(place.clone());
                     }
-                    open.insert(number, call);
+                    open.insert(number, (asked, call));
                 }
-                Record::Answered(at, number, answer) => match open.remove(&number) {
-                    Some(Call::Place(place)) => lives.placed(at, &place, answer, &mut owners),
-                    Some(Call::Cancel(id)) => lives.cancelled(at, id, answer),
-                    None => {}
-                },
+                Record::Answered(at, number, answer) => {
+                    if let Some((asked, call)) = open.remove(&number) {
+                        lives.answered(Answered { asked, at }, call, answer, &mut owners);
+                    }
+                }
                 Record::Delivered(delivery) => {
                     lives.deliveries += 1;
                     lives.life(delivery.id).deliveries.push(delivery);
@@ -82,52 +95,56 @@ impl Lives {
             }
         }
         // Calls without an answer: their client was killed, or the run has ended.
-        for call in open.into_values() {
-            match call {
-                Call::Place(place) => lives.placed(Moment::MAX, &place, Answer::Unknown, &mut owners),
-                Call::Cancel(id) => lives.cancelled(Moment::MAX, id, Answer::Unknown),
-            }
+        for (asked, call) in open.into_values() {
+            lives.answered(Answered { asked, at: Moment::MAX }, call, Answer::Unknown, &mut owners);
         }
         lives
+    }
+
+    fn answered(&mut self, its: Answered, call: Call, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
+        match call {
+            Call::Place(place) => self.placed(its, &place, answer, owners),
+            Call::Cancel(id) => self.cancelled(its, id, answer),
+        }
     }
 
     fn life(&mut self, id: Id) -> &mut Life {
         self.timers.entry(id).or_default()
     }
 
-    fn placed(&mut self, at: Moment, place: &Place, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
+    fn placed(&mut self, its: Answered, place: &Place, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
         let owner = place.key.as_ref().and_then(|key| owners.get(key).copied());
         let other = owner.filter(|owner| *owner != place.id && place.replaces);
         let life = self.life(place.id);
         match answer {
-            Answer::Created => life.created.push(at),
+            Answer::Created => life.created.push(its),
             Answer::Repeated => {
                 // An earlier call has displaced the owner, if there still was one.
                 if let Some(other) = other {
-                    self.life(other).withdrawn.push((at, Withdrawn::InFlight));
+                    self.life(other).withdrawn.push((its, Withdrawn::InFlight));
                 }
             }
             Answer::Replaced(old, was_leased) => {
-                life.created.push(at);
+                life.created.push(its);
                 let how = if was_leased { Withdrawn::InFlight } else { Withdrawn::Surely };
-                self.life(old).withdrawn.push((at, how));
+                self.life(old).withdrawn.push((its, how));
             }
             Answer::Unknown => {
                 life.has_doubt = true;
                 if let Some(other) = other {
-                    self.life(other).withdrawn.push((at, Withdrawn::Perhaps));
+                    self.life(other).withdrawn.push((its, Withdrawn::Perhaps));
                 }
                 return;
             }
             _ => return,
         }
-        self.life(place.id).acknowledged.get_or_insert(at);
+        self.life(place.id).acknowledged.get_or_insert(its);
         if let Some(key) = &place.key {
             owners.insert(key.clone(), place.id);
         }
     }
 
-    fn cancelled(&mut self, at: Moment, id: Id, answer: Answer) {
+    fn cancelled(&mut self, its: Answered, id: Id, answer: Answer) {
         let how = match answer {
             Answer::Cancelled => Withdrawn::Surely,
             Answer::InFlight => Withdrawn::InFlight,
@@ -135,6 +152,6 @@ impl Lives {
             Answer::Unknown => Withdrawn::Perhaps,
             _ => return,
         };
-        self.life(id).withdrawn.push((at, how));
+        self.life(id).withdrawn.push((its, how));
     }
 }

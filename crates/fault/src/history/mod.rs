@@ -5,10 +5,13 @@
 //! sets; due moments are milliseconds of UTC by the store's clock.
 
 mod check;
+mod excuses;
 mod lives;
 mod record;
+mod terms;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Broken, End, Findings, Stored, Terms, check};
+pub use check::{Broken, End, Findings, Lateness, Stored, check};
 pub use record::{Answer, Call, Cause, Delivery, Fault, Id, Moment, NoRecord, Place, Record, read};
+pub use terms::Terms;

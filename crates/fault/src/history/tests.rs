@@ -31,7 +31,11 @@ fn keyed(id: Id, second: u64) -> Place {
 
 impl Story {
     fn new() -> Self {
-        Self { terms: Terms { wall: WALL, ..Terms::default() }, ..Self::default() }
+        let (lease, ttl, response) = (6 * SECOND, 10 * SECOND, 2 * SECOND);
+        Self {
+            terms: Terms { wall: WALL, lease, ttl, response, workers: 2, ..Terms::default() },
+            ..Self::default()
+        }
     }
 
     fn call(mut self, second: u64, call: Call, answer: Option<Answer>) -> Self {
@@ -39,6 +43,14 @@ impl Story {
         self.records.push(Record::Invoked(second * SECOND, self.calls, call));
         let answer = answer.map(|answer| Record::Answered(second * SECOND + 500, self.calls, answer));
         self.records.extend(answer);
+        self
+    }
+
+    /// A call that takes several seconds.
+    fn long_call(mut self, asked: u64, answered: u64, call: Call, answer: Answer) -> Self {
+        self.calls += 1;
+        self.records.push(Record::Invoked(asked * SECOND, self.calls, call));
+        self.records.push(Record::Answered(answered * SECOND, self.calls, answer));
         self
     }
 
@@ -121,7 +133,7 @@ fn a_history_without_faults_is_clean() {
         .delivered(5, 9)
         .breaks(&[]);
     assert_eq!((findings.calls, findings.acknowledged, findings.deliveries), (10, 6, 5));
-    assert_eq!(findings.lateness, SECOND + 1_000, "of the timer that failed once");
+    assert_eq!(findings.lateness.most, SECOND + 1_000, "of the timer that failed once");
 }
 
 #[test]
@@ -143,6 +155,10 @@ fn what_the_policy_permits_to_be_lost_is_counted() {
     let findings = story.lossy(9, 11).breaks(&[]);
     assert_eq!(findings.lost_by_terms, 1);
     Story::new().place(8, timer(1, 20), Answer::Created).lossy(9, 11).breaks(&[Broken::Lost(1)]);
+    // The call met the span, though the answer came after it.
+    let long = |asked| Story::new().long_call(asked, 13, Call::Place(timer(1, 20)), Answer::Created);
+    assert_eq!(long(10).lossy(9, 11).breaks(&[]).lost_by_terms, 1);
+    long(12).lossy(9, 11).breaks(&[Broken::Lost(1)]);
 }
 
 #[test]
@@ -165,6 +181,19 @@ fn a_delivery_before_its_due_moment_is_early() {
 }
 
 #[test]
+fn lateness_has_quantiles() {
+    let mut story = Story::new();
+    for number in 1..=1_000 {
+        let late = |delivery: &mut Delivery| delivery.begun = 5 * SECOND + number * 1_000;
+        let id = Id::from(number);
+        story = story.place(1, timer(id, 5), Answer::Created).delivery(late, id, 5);
+    }
+    let found = story.breaks(&[]).lateness;
+    assert_eq!(found, Lateness { p50: 500_000, p99: 990_000, p999: 999_000, most: SECOND });
+    assert_eq!(Story::new().breaks(&[]).lateness, Lateness::default());
+}
+
+#[test]
 fn a_duplicate_needs_a_cause() {
     let story = || Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 5).delivered(1, 9);
     story().breaks(&[Broken::Doubled(1)]);
@@ -177,6 +206,65 @@ fn a_duplicate_needs_a_cause() {
     assert_eq!(findings.duplicates, [(Cause::Server, 1)].into());
     story().fault(Cause::Server, None, 10, 12).breaks(&[Broken::Doubled(1)]);
     story().fault(Cause::Pause, Some("b"), 4, 8).breaks(&[Broken::Doubled(1)]);
+}
+
+#[test]
+fn a_fault_is_the_cause_of_a_duplicate_only_if_it_can_end_the_lease() {
+    let twice = |first, again| {
+        Story::new().place(1, timer(1, first), Answer::Created).delivered(1, first).delivered(1, again)
+    };
+    let doubled = &[Broken::Doubled(1)];
+    // The end of a delivery is stored long before its node is killed.
+    twice(5, 40).fault(Cause::Kill, Some("a"), 25, 25).breaks(doubled);
+    // A lease lasts for six seconds: another node has stolen it.
+    twice(5, 7).fault(Cause::Kill, Some("a"), 6, 6).breaks(doubled);
+    // A stall of a second ends no lease, nor do two that are far from each other; four seconds in a row do.
+    twice(5, 12).fault(Cause::Pause, None, 6, 7).breaks(doubled);
+    twice(5, 30).fault(Cause::Pause, Some("a"), 6, 8).fault(Cause::Pause, Some("a"), 18, 20).breaks(doubled);
+    let stalls = twice(5, 14).fault(Cause::Pause, Some("a"), 5, 7).fault(Cause::Pause, None, 8, 10);
+    assert_eq!(stalls.breaks(&[]).duplicates, [(Cause::Pause, 1)].into());
+    // The same time, noticed twice, counts once.
+    twice(5, 14).fault(Cause::Pause, Some("a"), 5, 7).fault(Cause::Pause, None, 5, 7).breaks(doubled);
+    // Servers and networks: long before, long after, and for the network of another node.
+    for cause in [Cause::Server, Cause::Failover, Cause::Network] {
+        twice(5, 26).fault(cause, None, 20, 24).breaks(doubled);
+        twice(40, 46).fault(cause, None, 20, 24).breaks(doubled);
+        twice(5, 12).fault(cause, Some("b"), 5, 9).breaks(doubled);
+        assert_eq!(twice(5, 12).fault(cause, None, 5, 9).breaks(&[]).duplicates, [(cause, 1)].into());
+        assert_eq!(twice(5, 12).fault(cause, Some("a"), 5, 9).breaks(&[]).duplicates, [(cause, 1)].into());
+    }
+}
+
+#[test]
+fn what_a_server_lost_as_it_may_is_delivered_again() {
+    let story = |first| Story::new().place(1, timer(1, first), Answer::Created).delivered(1, first);
+    // The end was answered within the span. The timer is pending again at once.
+    let lost = |first, again| story(first).delivered(1, again).lossy(6, 7).fault(Cause::Failover, None, 6, 9);
+    assert_eq!(lost(6, 8).breaks(&[]).duplicates, [(Cause::Failover, 1)].into());
+    lost(20, 21).breaks(&[Broken::Doubled(1)]);
+    let once = |first, again| {
+        let once = Place { is_once: true, ..timer(1, first) };
+        let story = Story::new().place(1, once, Answer::Created).delivered(1, first).delivered(1, again);
+        story.lossy(6, 7).fault(Cause::Failover, None, 6, 9)
+    };
+    once(6, 9).breaks(&[]);
+    // What was answered before the span is not lost.
+    once(5, 9).breaks(&[Broken::Twice(1)]);
+}
+
+#[test]
+fn a_node_that_stood_still_begins_one_delivery_of_another_at_most() {
+    let by = |node: &'static str| move |delivery: &mut Delivery| delivery.node = node.into();
+    let story = || {
+        let story =
+            Story::new().place(1, timer(1, 5), Answer::Created).place(1, timer(2, 5), Answer::Created);
+        let story = story.delivery(by("b"), 1, 9).delivery(by("b"), 2, 9);
+        story.fault(Cause::Pause, Some("a"), 3, 15)
+    };
+    // The node was stopped between its last look at the lease and the handler's first line.
+    assert_eq!(story().delivered(1, 15).breaks(&[]).duplicates, [(Cause::Pause, 1)].into());
+    story().delivered(1, 15).delivered(2, 15).breaks(&[Broken::Doubled(2)]);
+    story().delivered(1, 17).breaks(&[Broken::Doubled(1)]);
 }
 
 #[test]
@@ -195,6 +283,30 @@ fn a_timer_that_is_delivered_at_most_once_has_no_excuse_for_twice() {
 }
 
 #[test]
+fn a_timer_that_is_delivered_at_most_once_is_lost_only_by_a_fault_that_meets_its_delivery() {
+    let once = |id| Place { is_once: true, ..timer(id, 20) };
+    let story = || Story::new().place(1, once(1), Answer::Created);
+    let lost = &[Broken::Lost(1)];
+    for cause in [Cause::Kill, Cause::Pause, Cause::Server, Cause::Failover, Cause::Network] {
+        let node = matches!(cause, Cause::Kill | Cause::Pause).then_some("a");
+        assert_eq!(story().fault(cause, node, 21, 25).breaks(&[]).never, 1, "{cause}");
+        // Long before its due moment, and long after its delivery.
+        story().fault(cause, node, 5, 6).breaks(lost);
+        story().fault(cause, node, 40, 44).breaks(lost);
+    }
+    // A lease outlasts a second: the node goes on.
+    story().fault(Cause::Pause, Some("a"), 20, 21).breaks(lost);
+    // A node that is dead claims nothing.
+    story().fault(Cause::Kill, Some("a"), 19, 19).breaks(lost);
+    // A timer waits for the time of a node that has died, and meets the end of the next one.
+    let next = story().fault(Cause::Kill, Some("a"), 19, 19).fault(Cause::Kill, Some("b"), 28, 28);
+    assert_eq!(next.breaks(&[]).never, 1);
+    // A node of two workers has claimed two timers at most.
+    let three = story().place(1, once(2), Answer::Created).place(1, once(3), Answer::Created);
+    assert_eq!(three.fault(Cause::Kill, Some("a"), 20, 20).breaks(&[Broken::Lost(3)]).never, 2);
+}
+
+#[test]
 fn nothing_is_delivered_after_a_cancel() {
     let story = || Story::new().place(1, timer(1, 5), Answer::Created);
     story().cancel(4, 1, Answer::Cancelled).delivered(1, 5).breaks(&[Broken::Revived(1)]);
@@ -204,9 +316,15 @@ fn nothing_is_delivered_after_a_cancel() {
     story().delivered(1, 5).cancel(6, 1, Answer::NotFound).breaks(&[]);
     // A delivery that has begun is the last one.
     story().cancel(4, 1, Answer::InFlight).delivered(1, 5).breaks(&[]);
-    let twice = story().cancel(4, 1, Answer::InFlight).delivered(1, 5).delivered(1, 6);
-    twice.fault(Cause::Network, None, 5, 5).breaks(&[Broken::Revived(1)]);
+    let twice = story().cancel(4, 1, Answer::InFlight).delivered(1, 5).delivered(1, 12);
+    twice.fault(Cause::Network, None, 5, 9).breaks(&[Broken::Revived(1)]);
     story().cancel(4, 1, Answer::Unknown).delivered(1, 5).breaks(&[]);
+    story().cancel(4, 1, Answer::NotFound).delivered(1, 5).breaks(&[Broken::Revived(1)]);
+    // A claim forgets what is delivered at most once, and is answered then.
+    let once = || Story::new().place(1, Place { is_once: true, ..timer(1, 5) }, Answer::Created);
+    once().cancel(5, 1, Answer::NotFound).delivered(1, 6).breaks(&[]);
+    once().cancel(5, 1, Answer::Cancelled).delivered(1, 6).breaks(&[Broken::Revived(1)]);
+    once().cancel(5, 1, Answer::NotFound).delivered(1, 12).breaks(&[Broken::Revived(1)]);
 }
 
 #[test]
@@ -254,6 +372,10 @@ fn a_series_has_each_instant_once() {
     all().delivery(of, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
     let missing = [Broken::Lost(1), Broken::InstantMissing(1, due(5))];
     story().delivery(of, 21, 7).delivery(of, 22, 9).breaks(&missing);
+    // A loss that meets the creation excuses the series, and no other loss does.
+    let left_out = || story().delivery(of, 1, 5).delivery(of, 22, 9);
+    left_out().lossy(0, 2).breaks(&[]);
+    left_out().lossy(3, 9).breaks(&[Broken::InstantMissing(1, due(7))]);
 }
 
 #[test]

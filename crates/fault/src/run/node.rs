@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::{Durable, Incident, Verdict};
 use tourbillon_redis::RedisStore;
@@ -140,8 +140,14 @@ fn say(line: impl fmt::Display) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready`, `closed`
-/// with an error, and `stopped` with its numbers.
+/// The microseconds from the start of 1970 to that of the monotonic clock, by the time of day that programs get.
+fn wall_of_programs() -> u128 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_micros().saturating_sub(moment().into())
+}
+
+/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready` with its
+/// time of day, `closed` with an error, and `stopped` with the number of its deliveries, begun or not.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {
@@ -167,12 +173,11 @@ pub fn serve(settings: &NodeSettings) {
             }
         }
     };
-    say("ready");
+    say(format_args!("ready {}", wall_of_programs()));
     let mut rest = Vec::new();
     drop(io::stdin().lock().read_to_end(&mut rest));
     let stats = durable.shutdown(Duration::from_secs(10));
-    let numbers = (stats.delivered, stats.leases_lost, stats.ends_lost, stats.store_errors);
-    say(format_args!("stopped {numbers:?}"));
+    say(format_args!("stopped {}", stats.delivered));
 }
 
 /// The settings as words of a command line.

@@ -1,5 +1,6 @@
 //! A stage: servers' clients, nodes and the receiver of one run, from its start to the check of its history.
 
+use super::busy::{stalls, unexplained, waits};
 use super::load::{Clients, Load, ask, open};
 use super::node::{NodeSettings, serve};
 use super::receiver::receive;
@@ -9,7 +10,7 @@ use crate::history::{Cause, End, Fault, Findings, Moment, Record, Stored, Terms,
 use rustix::process::{Pid, Signal, kill_process};
 use std::env;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
@@ -145,6 +146,13 @@ impl Node {
         self.part.said("ready").is_some()
     }
 
+    /// The seconds by which the node's time of day is off, once it is ready.
+    #[must_use]
+    pub fn shift(&self) -> Option<f64> {
+        let its: i128 = self.part.said("ready")?.parse().ok()?;
+        Some((its - i128::from(wall())) as f64 / 1e6)
+    }
+
     /// The error with which the store has stopped for good.
     #[must_use]
     pub fn closed(&self) -> Option<String> {
@@ -201,7 +209,8 @@ pub struct Row {
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
-    /// How often a process of the run did not run for a second or longer, though the run did not stop it.
+    /// How often a process of the run did not run for a second or longer, though the run did not stop it, or a server
+    /// did not answer in time, though the run did it no harm.
     pub stalls: usize,
     /// What the run measured, a line each.
     pub notes: Vec<String>,
@@ -245,20 +254,6 @@ impl fmt::Display for Row {
             None => Ok(()),
         }
     }
-}
-
-/// The number of times at which a process did not run, though the run did not stop it.
-fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
-    let by_nodes = noticed.iter().filter_map(|record| match record {
-        Record::Fault(fault) => Some(fault),
-        _ => None,
-    });
-    let was_done = |fault: &Fault| {
-        let meets = |other: &Fault| other.from <= fault.until && fault.from <= other.until;
-        done.iter().any(|other| other.cause == Cause::Pause && other.node == fault.node && meets(other))
-    };
-    let of_runner = done.iter().filter(|fault| fault.cause == Cause::Pause && fault.node.is_none());
-    by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
 /// The timers of a store, their number as it counts them, and the faults of its structure.
@@ -356,6 +351,33 @@ impl Stage {
         self.await_ready();
     }
 
+    /// Starts nodes whose times of day are off by so many seconds, and waits until they run. Notes a problem if one of
+    /// them has another time. Returns `false` without `faketime`, which a line on standard error says then.
+    pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
+        let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
+        if !works.is_ok_and(|status| status.success()) {
+            drop(writeln!(io::stderr(), "skipped a run: there is no faketime (apt-get install faketime)"));
+            return false;
+        }
+        let first = self.nodes.len();
+        for shift in shifts {
+            // The monotonic clock stays: the history counts by it.
+            let words = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f"];
+            let shift = format!("{shift:+}s");
+            let before: Vec<String> = words.iter().map(|&word| word.to_owned()).chain([shift]).collect();
+            let node = self.node(&before);
+            self.nodes.push(node);
+        }
+        self.await_ready();
+        for (node, meant) in self.nodes[first..].iter().zip(shifts) {
+            let shift = node.shift();
+            if shift.is_none_or(|shift| (shift - f64::from(*meant)).abs() > 1.0) {
+                self.problems.push(format!("the time of {} is off by {shift:?} s, not {meant} s", node.name));
+            }
+        }
+        true
+    }
+
     /// Waits until all nodes run.
     pub fn await_ready(&mut self) {
         let start = Instant::now();
@@ -416,14 +438,20 @@ impl Stage {
         result
     }
 
+    /// Does something to the network of one node, and notes it as a fault.
+    pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
+        let (from, name) = (moment(), self.nodes[node].name.clone());
+        let result = act();
+        self.note(cause, Some(&name), from, moment());
+        result
+    }
+
     /// Kills a node with SIGKILL.
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
-        // Before the signal: what the node does until then counts as before the kill.
-        let from = moment();
         node.part.kill();
+        // All that the node has done was before.
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
-        self.note(Cause::Pause, Some(&node.name), from, moment());
     }
 
     /// Stops a node for a time, as SIGSTOP does.
@@ -436,12 +464,16 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order: it gives back what it has not begun.
-    pub fn end_node(&mut self, node: usize) {
+    /// Ends a node in order: it gives back what it has not begun. Returns the number of timers that it was about to
+    /// deliver, begun or not.
+    pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
-        if !node.part.end() || node.part.said("stopped").is_none() {
+        let has_ended = node.part.end();
+        let delivered = node.part.said("stopped").filter(|_| has_ended).and_then(|count| count.parse().ok());
+        if delivered.is_none() {
             self.problems.push(format!("node {} did not stop in order: {:?}", node.name, node.part.lines()));
         }
+        delivered
     }
 
     /// Ends the load. Returns what the clients have written.
@@ -505,10 +537,25 @@ impl Stage {
             self.problems.push("the receiver did not end".to_owned());
         }
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
-        let stalls = stalls(&records, &faults);
-        records.extend(faults.into_iter().map(Record::Fault));
-        let terms = Terms { wall: wall(), tolerance: terms.tolerance.max(5), ..terms };
+        let waits = waits(&records, self.target.response());
+        let stalls = stalls(&records, &faults) + unexplained(&waits, &faults);
+        records.extend(faults.into_iter().chain(waits).map(Record::Fault));
+        let micros = |time: Duration| Moment::try_from(time.as_micros()).unwrap_or(Moment::MAX);
+        let terms = Terms {
+            wall: wall(),
+            // Due moments are whole milliseconds.
+            tolerance: terms.tolerance.max(1),
+            lease: micros(self.lease),
+            ttl: micros(self.ttl),
+            response: micros(self.target.response()),
+            workers: self.workers,
+            ..terms
+        };
         let findings = check(records, &terms, end);
+        if terms.lossy.iter().any(|(_, until)| *until < Moment::MAX) {
+            let sum = terms.lossy.iter().map(|(from, until)| until - from).sum();
+            self.notes.push(format!("calls of {:?} may be lost", Duration::from_micros(sum)));
+        }
         let (took, problems, notes) = (self.begun.elapsed(), self.problems, self.notes);
         let mut row = Row { findings, problems, took, stalls, notes, kept: None };
         if !row.is_clean() {

@@ -24,31 +24,44 @@ pub struct Target {
     kind: Kind,
     urls: Vec<String>,
     replicas: u32,
+    response: Duration,
 }
 
 impl Target {
     /// One server.
     #[must_use]
     pub fn single(url: impl Into<String>) -> Self {
-        Self { kind: Kind::Single, urls: vec![url.into()], replicas: 0 }
+        Self { kind: Kind::Single, urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
     /// The primary that this Sentinel knows by the name.
     #[must_use]
     pub fn sentinel(url: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { kind: Kind::Sentinel(name.into()), urls: vec![url.into()], replicas: 0 }
+        Self { kind: Kind::Sentinel(name.into()), urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
     /// A cluster.
     #[must_use]
     pub fn cluster(urls: Vec<String>) -> Self {
-        Self { kind: Kind::Cluster, urls, replicas: 0 }
+        Self { kind: Kind::Cluster, urls, replicas: 0, response: RESPONSE }
     }
 
     /// Makes each change wait for so many replicas.
     #[must_use]
     pub fn wait_for(self, replicas: u32) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Gives each reply so much time; 2 s otherwise.
+    #[must_use]
+    pub fn response_timeout(self, response: Duration) -> Self {
+        Self { response, ..self }
+    }
+
+    /// How long a reply may take.
+    #[must_use]
+    pub fn response(&self) -> Duration {
+        self.response
     }
 
     /// The settings of a connection.
@@ -63,7 +76,7 @@ impl Target {
             0 => SyncPolicy::None,
             replicas => SyncPolicy::Wait { replicas, timeout: WAIT },
         };
-        connect.expect("addresses of servers").response_timeout(RESPONSE).sync(sync)
+        connect.expect("addresses of servers").response_timeout(self.response).sync(sync)
     }
 }
 
@@ -74,7 +87,7 @@ impl fmt::Display for Target {
             Kind::Sentinel(name) => ("sentinel", name.as_str()),
             Kind::Cluster => ("cluster", ""),
         };
-        write!(f, "{kind},{name},{},{}", self.replicas, self.urls.join(","))
+        write!(f, "{kind},{name},{},{},{}", self.replicas, self.response.as_millis(), self.urls.join(","))
     }
 }
 
@@ -83,9 +96,8 @@ impl FromStr for Target {
 
     fn from_str(line: &str) -> Result<Self, ()> {
         let mut parts = line.split(',');
-        let (Some(kind), Some(name), Some(replicas)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(());
-        };
+        let mut part = || parts.next().ok_or(());
+        let (kind, name, replicas, response) = (part()?, part()?, part()?, part()?);
         let kind = match kind {
             "single" => Kind::Single,
             "sentinel" => Kind::Sentinel(name.to_owned()),
@@ -93,8 +105,9 @@ impl FromStr for Target {
             _ => return Err(()),
         };
         let replicas = replicas.parse().map_err(drop)?;
+        let response = Duration::from_millis(response.parse().map_err(drop)?);
         let urls: Vec<_> = parts.map(str::to_owned).collect();
-        if urls.is_empty() { Err(()) } else { Ok(Self { kind, urls, replicas }) }
+        if urls.is_empty() { Err(()) } else { Ok(Self { kind, urls, replicas, response }) }
     }
 }
 
@@ -106,12 +119,12 @@ mod tests {
     fn a_target_is_read_as_it_was_written() {
         let url = || "redis://127.0.0.1:1".to_owned();
         for target in [
-            Target::single(url()),
+            Target::single(url()).response_timeout(Duration::from_secs(60)),
             Target::sentinel(url(), "timers").wait_for(2),
             Target::cluster(vec![url(), url()]),
         ] {
             assert_eq!(target.to_string().parse(), Ok(target));
         }
-        assert_eq!("single,,0".parse::<Target>(), Err(()));
+        assert_eq!("single,,0,2000".parse::<Target>(), Err(()));
     }
 }

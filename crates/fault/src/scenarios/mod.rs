@@ -28,6 +28,7 @@ const SCENARIOS: &[(&str, u32, Run)] = &[
     ("clocks of nodes", ONE, nodes::clocks),
     ("server killed, always", ONE, servers::killed_always),
     ("server killed, everysec", ONE, servers::killed_everysec),
+    ("server restarted", ONE, servers::restarted),
     ("server stopped", ONE, servers::stopped),
     ("scripts flushed, busy", ONE, servers::scripts),
     ("memory full", ONE, servers::memory),

@@ -18,7 +18,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     let mut stage = given.stage(Target::single(proxy.url()));
     given.begin(&mut stage, Load::default());
     given.again(Duration::from_secs(3), |given| {
-        let (kind, time) = (given.rng.u8(..6), given.up_to(Duration::from_secs(2)));
+        let (kind, time) = (given.rng.u8(..7), given.up_to(Duration::from_secs(2)));
         stage.harm(Cause::Network, |_| match kind {
             0 => {
                 proxy.delay(Duration::from_millis(100));
@@ -29,18 +29,27 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
                 proxy.cut();
                 thread::sleep(time / 5);
             }),
-            // Replies of the connections of now are lost: of each operation that is under way.
+            // Half a second there and back, and now and then one of twenty connections is cut.
             2 => {
+                proxy.delay(Duration::from_millis(250));
+                (0..5).for_each(|_| {
+                    thread::sleep(time / 5);
+                    proxy.cut_some(|| given.rng.u8(..20) == 0);
+                });
+                proxy.delay(Duration::ZERO);
+            }
+            // Replies of the connections of now are lost: of each operation that is under way.
+            3 => {
                 proxy.doom(Fate::LoseReplies);
                 thread::sleep(time);
             }
             // The connections are half open.
-            3 => {
+            4 => {
                 proxy.doom(Fate::Silence);
                 thread::sleep(time);
             }
             // Nothing arrives at the server any more, and what it has said does.
-            4 => {
+            5 => {
                 proxy.doom(Fate::LoseRequests);
                 thread::sleep(time);
             }
@@ -153,6 +162,7 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
     stage.start_nodes(2);
     stage.target = Target::single(format!("redis://{}:{}", namespace.server, server.port()));
     let node = stage.node(&["ip", "netns", "exec", &namespace.name].map(str::to_owned));
+    let apart = stage.nodes.len();
     stage.nodes.push(node);
     stage.await_ready();
     stage.target = Target::single(server.url());
@@ -163,7 +173,7 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
         turn += 1;
         // Shorter and longer than a lease.
         let time = given.up_to(stage.lease * 2).min(given.time / 2);
-        stage.harm(Cause::Network, |_| {
+        stage.harm_node(apart, Cause::Network, || {
             namespace.cut(cut);
             thread::sleep(time);
             namespace.heal(cut);

@@ -1,6 +1,6 @@
 //! Faults of nodes, on one server.
 
-use super::given::{Given, Outcome, works};
+use super::given::{Given, Outcome};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::Server;
@@ -73,19 +73,11 @@ pub(super) fn rolling(given: &mut Given) -> Outcome {
 
 /// The nodes' time of day is a minute off, in both directions: no timer is early, and no lease is taken early.
 pub(super) fn clocks(given: &mut Given) -> Outcome {
-    if !works(&["faketime", "-f", "+1s", "true"]) {
-        return Outcome::Skipped("no faketime (apt-get install faketime)");
-    }
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let mut stage = given.stage(Target::single(server.url()));
-    for offset in ["+60s", "-60s", "+0s"] {
-        // The monotonic clock stays: the history counts by it.
-        let before =
-            ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset];
-        let node = stage.node(&before.map(str::to_owned));
-        stage.nodes.push(node);
+    if !stage.start_shifted_nodes(&[60, -60, 0]) {
+        return Outcome::Skipped("no faketime (apt-get install faketime)");
     }
-    stage.await_ready();
     stage.start_clients(Load::default(), given.seed);
     thread::sleep(given.time);
     stage.finish(Terms::default()).into()

@@ -4,13 +4,12 @@ use super::given::{Given, Outcome};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::Server;
-use tourbillon_fault::history::{Cause, Terms};
+use tourbillon_fault::history::{Cause, Moment, Terms};
 use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The seconds of changes that `appendfsync everysec` may lose with a process: what waits for a write while the disk is
-/// slow.
+/// How old changes can be that `appendfsync everysec` loses with a process: a write waits for the disk for two seconds.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
@@ -20,19 +19,50 @@ fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
     Some((server, stage))
 }
 
-fn kill_again_and_again(given: &mut Given, fsync: &str, loss: Option<u64>) -> Outcome {
+/// How a server ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// By SIGKILL, and loses nothing.
+    Sudden,
+    /// By SIGKILL, and may lose what it has not written.
+    Lossy,
+    /// By `SHUTDOWN`.
+    InOrder,
+}
+
+/// The last moment up to which all that was answered is surely with the operating system, which outlives the process:
+/// the file's buffer was empty then.
+fn written(server: &Server) -> Moment {
+    let begun = moment();
+    loop {
+        let asked = moment();
+        if server.info("aof_buffer_length").as_deref() == Some("0") {
+            return asked;
+        }
+        if asked - begun > 1_000_000 {
+            return begun.saturating_sub(EVERYSEC);
+        }
+    }
+}
+
+fn end_again_and_again(given: &mut Given, fsync: &str, death: Death) -> Outcome {
     let arguments = ["--appendonly", "yes", "--appendfsync", fsync];
     let Some((mut server, mut stage)) = begin(given, &arguments) else { return NO_SERVER };
     let mut terms = Terms::default();
     given.again(Duration::from_secs(4), |given| {
-        let from = moment();
         stage.harm(Cause::Server, |_| {
-            server.kill();
+            if death == Death::InOrder {
+                server.shut_down();
+            } else {
+                let from = written(&server);
+                server.kill();
+                if death == Death::Lossy {
+                    terms.lossy.push((from, moment()));
+                }
+            }
             thread::sleep(given.up_to(Duration::from_secs(2)));
             server.restart();
         });
-        // What was answered before the kill may be lost, and nothing that was answered after it.
-        terms.lossy.extend(loss.map(|loss| (from.saturating_sub(loss), moment())));
         stage.await_progress(10);
     });
     stage.finish(terms).into()
@@ -40,12 +70,17 @@ fn kill_again_and_again(given: &mut Given, fsync: &str, loss: Option<u64>) -> Ou
 
 /// An append-only file that is synchronised always loses nothing.
 pub(super) fn killed_always(given: &mut Given) -> Outcome {
-    kill_again_and_again(given, "always", None)
+    end_again_and_again(given, "always", Death::Sudden)
 }
 
-/// One that is synchronised every second may lose the last ones.
+/// One that is synchronised every second may lose what was not written yet.
 pub(super) fn killed_everysec(given: &mut Given) -> Outcome {
-    kill_again_and_again(given, "everysec", Some(EVERYSEC))
+    end_again_and_again(given, "everysec", Death::Lossy)
+}
+
+/// A server that is restarted in order loses nothing, though it synchronises only every second.
+pub(super) fn restarted(given: &mut Given) -> Outcome {
+    end_again_and_again(given, "everysec", Death::InOrder)
 }
 
 /// The server stands still: connections stay, and nothing is answered.

@@ -3,19 +3,36 @@
 use super::given::{Given, Outcome};
 use std::thread;
 use std::time::Duration;
-use tourbillon_fault::history::{Cause, Terms};
+use tourbillon_fault::history::{Cause, Moment, Terms};
 use tourbillon_fault::run::{Load, Row, Target, moment};
-use tourbillon_fault::{Server, Watched};
+use tourbillon_fault::{Server, Watched, eventually_some};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
-
-/// How long after its change a replica surely has it, while both run.
-const REPLICATION: u64 = 5_000_000;
 
 /// The primary of now, and its replica.
 fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     let Watched { first, second, .. } = watched;
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
+}
+
+/// Waits until the replica has all that the primary has answered so far. Returns the moment before which that was.
+fn replicated(primary: &Server) -> Moment {
+    eventually_some("the replica has all changes", || {
+        let asked = moment();
+        // `WAIT` is about the changes of its own connection, so it follows one: of a key that is not the deployment's.
+        let mut both = redis::pipe();
+        both.cmd("SET")
+            .arg("tourbillon-fault")
+            .arg(1)
+            .arg("PX")
+            .arg(1)
+            .ignore()
+            .cmd("WAIT")
+            .arg(1)
+            .arg(5_000);
+        let (replicas,): (u32,) = both.query(&mut primary.connect().ok()?).ok()?;
+        (replicas > 0).then_some(asked)
+    })
 }
 
 fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: u32, terms: Terms) -> Row {
@@ -25,22 +42,21 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
     let mut terms = terms;
     given.again(Duration::from_secs(5), |given| {
         let lag = given.up_to(Duration::from_secs(1));
-        let from = moment();
         stage.harm(Cause::Failover, |_| {
             let (primary, replica) = roles(&mut watched);
-            if replicas == 0 {
-                // The replica lags behind, so that the failover loses something.
+            // The replica lags behind, so that the failover loses something.
+            let from = (replicas == 0).then(|| {
+                let from = replicated(primary);
                 replica.stop();
                 primary.command(&["CLIENT", "KILL", "TYPE", "replica"]);
                 thread::sleep(lag);
-            }
+                from
+            });
             primary.kill();
+            terms.lossy.extend(from.map(|from| (from, moment())));
             replica.go_on();
             watched.fail_over();
         });
-        if replicas == 0 {
-            terms.lossy.push((from.saturating_sub(REPLICATION), moment()));
-        }
         stage.await_progress(10);
     });
     stage.finish(terms)

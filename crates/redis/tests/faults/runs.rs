@@ -3,16 +3,16 @@
 
 use crate::common::{size, tell};
 use std::collections::{HashMap, HashSet};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, Op, TimerStore};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
-use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, payload, wall};
-use tourbillon_fault::{Server, eventually};
+use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
+use tourbillon_fault::{Proxy, Server, eventually};
 
 /// What a process of a run calls: this program, started again, runs this test only.
 #[test]
@@ -26,15 +26,19 @@ fn stage(server: &Server) -> Stage {
     Stage::new(Target::single(server.url()), 8, &PROGRAM)
 }
 
-/// Stores timers that are due now.
-fn place(stage: &Stage, count: u128) {
+/// Stores timers that are due now, with the ids from `first` on.
+fn place_from(stage: &Stage, first: u128, count: u128) {
     let store = stage.store().unwrap();
-    let timers = (1..=count).map(|number| Timer {
+    let timers = (first..first + count).map(|number| Timer {
         payload: Payload(payload(0, None).into()),
         ..Timer::new(TimerId::from_u128(number), KIND, store.now())
     });
     let ops = timers.map(|timer| Op::Place(Box::new(timer), Default::default())).collect();
     drop(pollster::block_on(store.apply(ops, Durability::PowerLoss)).unwrap());
+}
+
+fn place(stage: &Stage, count: u128) {
+    place_from(stage, 1, count);
 }
 
 fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
@@ -47,28 +51,43 @@ fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
     deliveries
 }
 
+/// How often what has a limit of time is tried: a machine that is busy may be slower once, so the fastest try counts.
+const TRIES: usize = 5;
+
 #[test]
 fn f13_what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_the_same_id() {
-    let Some(server) = Server::start(&[]) else { return };
-    let mut stage = stage(&server);
-    (stage.lease, stage.ttl) = (Duration::from_secs(2), Duration::from_secs(2));
-    (stage.workers, stage.hangs) = (4, true);
-    stage.start_nodes(1);
-    place(&stage, 4);
-    eventually("each timer is delivered", || deliveries(&stage).len() == 4);
-    stage.kill(0);
-    stage.hangs = false;
-    stage.start_nodes(1);
-    eventually("each timer is delivered again", || deliveries(&stage).values().all(|its| its.len() == 2));
-    for its in deliveries(&stage).values() {
-        let numbers: Vec<_> = its.iter().map(|delivery| (delivery.attempt, delivery.delivery)).collect();
-        assert_eq!(numbers, [(1, 1), (1, 2)], "the failure of a process is none of the timer's");
-        assert_ne!(its[0].node, its[1].node);
+    let mut fastest = Duration::MAX;
+    for _ in 0..TRIES {
+        let Some(server) = Server::start(&[]) else { return };
+        let mut stage = stage(&server);
+        (stage.lease, stage.ttl) = (Duration::from_secs(2), Duration::from_secs(2));
+        (stage.workers, stage.hangs) = (4, true);
+        let limit = stage.lease + stage.ttl + Duration::from_secs(2);
+        stage.start_nodes(1);
+        place(&stage, 4);
+        eventually("each timer is delivered", || deliveries(&stage).len() == 4);
+        let killed = Instant::now();
+        stage.kill(0);
+        stage.hangs = false;
+        stage.start_nodes(1);
+        eventually("all are delivered again", || deliveries(&stage).values().all(|its| its.len() == 2));
+        let took = killed.elapsed();
+        for its in deliveries(&stage).values() {
+            let numbers: Vec<_> = its.iter().map(|delivery| (delivery.attempt, delivery.delivery)).collect();
+            assert_eq!(numbers, [(1, 1), (1, 2)], "the failure of a process is none of the timer's");
+            assert_ne!(its[0].node, its[1].node);
+        }
+        let store = stage.store().unwrap();
+        eventually("no timer is left", || {
+            pollster::block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.is_empty())
+        });
+        tell(&format!("f13: what a killed node had is delivered again after {took:?}"));
+        fastest = fastest.min(took);
+        if fastest < limit {
+            return;
+        }
     }
-    let store = stage.store().unwrap();
-    eventually("no timer is left", || {
-        pollster::block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.is_empty())
-    });
+    panic!("{fastest:?} for a lease and a node of two seconds each");
 }
 
 #[test]
@@ -91,33 +110,68 @@ fn f14_a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothe
     assert!(findings.duplicates.keys().all(|cause| *cause == Cause::Pause), "{findings:?}");
 }
 
-/// The name by which `faketime` shifts a process's time of day; `None` if there is none, which a line says then.
-fn shifted(offset: &str) -> Option<Vec<String>> {
-    let faketime = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
-    if !faketime.is_ok_and(|status| status.success()) {
-        tell("skipped a test: there is no faketime (apt-get install faketime)");
-        return None;
+/// A node is stopped while the answer to its claim is on its way. Its timers are another's when it reads the answer.
+/// Returns how many timers the node learned of too late. It has called the handler for none of them.
+fn learned_too_late() -> Option<u64> {
+    const TIMERS: u128 = 16;
+    let server = Server::start(&[])?;
+    let proxy = Proxy::start(server.address());
+    // The answer is read, however late.
+    let slow = Target::single(proxy.url()).response_timeout(Duration::from_secs(60));
+    let mut stage = Stage::new(slow, 8, &PROGRAM);
+    (stage.lease, stage.ttl) = (Duration::from_secs(1), Duration::from_secs(2));
+    stage.start_nodes(1);
+    stage.target = Target::single(server.url());
+    let store = stage.store().unwrap();
+    eventually("the node has all shards", || {
+        let nodes = pollster::block_on(store.nodes()).unwrap().unwrap();
+        nodes.shards.iter().all(|shard| shard.owner.is_some())
+    });
+    proxy.delay(Duration::from_millis(500));
+    place(&stage, TIMERS);
+    eventually("timers are claimed", || {
+        pollster::block_on(store.counts()).is_ok_and(|counts| counts.of(Phase::Leased) > 0)
+    });
+    stage.nodes[0].stop();
+    let before = deliveries(&stage);
+    stage.start_nodes(1);
+    eventually("another node delivers", || deliveries(&stage).len() == TIMERS as usize);
+    let resumed = moment();
+    proxy.delay(Duration::ZERO);
+    stage.nodes[0].go_on();
+    // It delivers a timer of later: then it has read all answers of earlier.
+    let _number = stage.end_node(1);
+    place_from(&stage, TIMERS + 1, 1);
+    eventually("the node goes on", || deliveries(&stage).len() == TIMERS as usize + 1);
+    let learned = stage.end_node(0).expect("the number of its deliveries");
+    let all = deliveries(&stage);
+    for (id, its) in &all {
+        let elsewhere = its.iter().any(|delivery| delivery.begun < resumed);
+        let late = its.iter().filter(|delivery| delivery.begun >= resumed).count();
+        assert!(!elsewhere || late == 0, "timer {id:x} was another's: {its:?}");
     }
-    let words = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset];
-    Some(words.map(str::to_owned).to_vec())
+    assert_eq!(stage.problems, [""; 0]);
+    // The last one, and what it began before the stop.
+    Some(learned.saturating_sub(1 + before.len() as u64))
 }
 
-/// Starts nodes whose times of day are off; `false` without `faketime`.
-fn start_shifted(stage: &mut Stage, offsets: &[&str]) -> bool {
-    for offset in offsets {
-        let Some(before) = shifted(offset) else { return false };
-        let node = stage.node(&before);
-        stage.nodes.push(node);
+#[test]
+fn f14_a_node_that_learns_of_timers_after_their_leases_calls_no_handler() {
+    for _ in 0..TRIES {
+        let Some(learned) = learned_too_late() else { return };
+        tell(&format!("f14: a node has learned of {learned} timers after their leases, and begun none"));
+        if learned > 0 {
+            return;
+        }
     }
-    stage.await_ready();
-    true
+    panic!("no stop has met a lease");
 }
 
 #[test]
 fn f21_nodes_whose_time_of_day_is_a_minute_off_are_neither_early_nor_take_leases() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
-    if !start_shifted(&mut stage, &["+60s", "-60s"]) {
+    if !stage.start_shifted_nodes(&[60, -60]) {
         return;
     }
     stage.start_clients(Load { delay: Duration::from_secs(1), ..Load::default() }, 21);
@@ -136,6 +190,7 @@ fn f33_a_run_without_faults_has_no_duplicates_and_nothing_early() {
     thread::sleep(Duration::from_millis(100));
     let row = stage.finish(Terms::default());
     let findings = row.expect_clean();
+    tell(&format!("f33: {} deliveries, late by (µs) {:?}", findings.deliveries, findings.lateness));
     assert!(findings.deliveries > 150 && findings.duplicates.is_empty(), "{findings:?}");
 }
 
@@ -144,9 +199,10 @@ fn f33_a_run_without_faults_has_no_duplicates_and_nothing_early() {
 fn t07_a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
-    if !start_shifted(&mut stage, &["+60s", "-60s", "+0s"]) {
+    if !stage.start_shifted_nodes(&[60, -60, 0]) {
         return;
     }
+    assert_eq!(stage.problems, [""; 0]);
     let seconds = size("TOURBILLON_CRON_SECONDS", 5);
     let store = stage.store().unwrap();
     let first = UtcMillis::from_millis((store.now().as_millis() / 1_000 + 2) * 1_000);
@@ -165,7 +221,7 @@ fn t07_a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks()
     });
     let mut instants: HashMap<u128, Vec<u64>> = HashMap::new();
     for delivery in deliveries(&stage).into_values().flatten() {
-        assert!(delivery.begun + wall() + 5_000 >= delivery.scheduled * 1_000, "early: {delivery:?}");
+        assert!(delivery.begun + wall() + 1_000 >= delivery.scheduled * 1_000, "early: {delivery:?}");
         instants.entry(delivery.series.unwrap()).or_default().push(delivery.scheduled);
     }
     let all: Vec<u64> = (0..seconds).map(|second| first.as_millis() + second * 1_000).collect();
@@ -176,8 +232,11 @@ fn t07_a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks()
     }
 }
 
-/// The limit. A machine that is busy may be slower once, so the fastest of some stops counts.
+/// The limit.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How long the nodes may take to divide the shards anew.
+const DIVIDED: Duration = Duration::from_secs(15);
 
 /// A node that is asked to stop has no shards any more, and others may take them.
 #[test]
@@ -191,9 +250,11 @@ fn f19_a_node_that_stops_releases_its_shards_within_a_second() {
         nodes.shards.iter().map(|shard| shard.owner).collect::<Vec<_>>()
     };
     let distinct = || owners().into_iter().collect::<HashSet<_>>();
-    let mut fastest = Duration::MAX;
-    for _ in 0..5 {
+    let (mut fastest, mut divided) = (Duration::MAX, Duration::MAX);
+    for _ in 0..TRIES {
+        let begun = Instant::now();
         eventually("the shards are divided", || distinct().len() == 2 && !distinct().contains(&None));
+        divided = divided.min(begun.elapsed());
         let before = owners();
         let begun = Instant::now();
         let ended = thread::scope(|scope| {
@@ -210,11 +271,12 @@ fn f19_a_node_that_stops_releases_its_shards_within_a_second() {
         });
         tell(&format!("f19: a node that stops has released its shards after {ended:?}"));
         fastest = fastest.min(ended);
-        if fastest < AT_ONCE {
+        if fastest < AT_ONCE && divided < DIVIDED {
             break;
         }
         stage.start_nodes(1);
     }
     assert!(fastest < AT_ONCE, "{fastest:?}");
+    assert!(divided < DIVIDED, "{divided:?}");
     assert_eq!(stage.problems, [""; 0]);
 }

@@ -38,6 +38,11 @@ fn f17_calls_wait_while_another_clients_script_holds_the_server_up() {
             answer.is_err_and(|error| error.code() == Some("BUSY"))
         });
         let placing = scope.spawn(|| place(&store, timer(2, store.now())));
+        // One without patience has no answer meanwhile, and one with patience waits.
+        let impatient = single(&server.url()).patience(Duration::from_millis(200));
+        let error = pollster::block_on(builder().shards(2).open(&impatient)).map(drop).unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
+        assert!(!placing.is_finished(), "a busy server has answered");
         until("the script ends", || {
             drop(server.try_query::<redis::Value>(&["SCRIPT", "KILL"]));
             busy.is_finished()
@@ -88,9 +93,9 @@ fn f17_a_server_without_memory_refuses_changes_and_loses_nothing() {
     server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
     let refused = try_apply(&store, placing(timer(11, store.now()))).unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Full);
-    // A claim removes before it adds, and may go on.
-    let during =
-        pollster::block_on(store.claim(ONE, 50, ALL)).map(|claimed| claimed.leased).unwrap_or_default();
+    // A claim removes before it adds, and goes on.
+    let during = now(store.claim(ONE, 50, ALL)).leased;
+    assert!(!during.is_empty(), "a claim of a full server");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     end(&store, &leased);
     end(&store, &during);

@@ -153,6 +153,8 @@ pub(crate) struct State {
     /// The others have changed: a sign is due.
     is_stirred: bool,
     pub(crate) shards: Shards,
+    /// The shards as they were last shown.
+    told: Vec<tourbillon_durable::store::Shard>,
     /// Ends the subscription when it is dropped.
     listening: Option<Box<dyn Any + Send>>,
 }
@@ -196,6 +198,7 @@ impl Nodes {
             sign: None,
             is_stirred: false,
             shards: Shards::new(shards),
+            told: Vec::new(),
             listening: None,
         };
         Self {

@@ -62,7 +62,7 @@
 //! thread wakes it. No error ends the thread, and no panic. It waits for no server longer than for its next duty: what
 //! is at a server stays there, and the other groups of shards are looked at meanwhile.
 //!
-//! In a cluster the thread also takes a step of the [`sweep`](crate::sweep) in 20 pauses of the poll.
+//! The thread also takes a step of the [`sweep`](crate::sweep) in 20 pauses of the poll.
 //!
 //! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
 //! due before the next poll and another node owns the shard ([`hints`]). While such messages reach a node, it polls

@@ -1,6 +1,7 @@
 //! F-28, F-35, T-10, T-18: damage, versions, keys that are taken, and servers that would evict.
 
 use crate::common::*;
+use std::time::Duration;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind, TimerStore};
 use tourbillon_fault::Server;
@@ -33,6 +34,30 @@ fn f28_members_that_are_gone_are_reported_and_hold_nothing_up() {
         let claimed: Vec<_> = (10..14).flat_map(|claim| now(store.claim(OTHER, claim, ALL)).leased).collect();
         assert!(ids(&claimed).contains(&id(9)), "{part}: {:?}", ids(&claimed));
     }
+}
+
+/// The owner of a shard gives a lease whose end is gone an end again, and its timer comes back.
+#[test]
+fn f28_a_timer_whose_lease_entry_is_gone_comes_back() {
+    let Some(on) = Manual::start() else { return };
+    let holder = on.open(2);
+    // More than a page of tokens in a shard.
+    now(holder.import((1..=4_000).map(|number| timer(number, holder.now())).collect()));
+    assert_eq!(claim(&holder, ONE, 1, 4_000).len(), 4_000);
+    for part in keys(&on.server, "*:leases") {
+        on.server.command(&["ZPOPMIN", &part, "3"]);
+    }
+    assert_eq!(now(holder.check()).len(), 6, "of each shard three");
+    now(holder.leave());
+    let polling = builder().poll(Some(Duration::from_millis(1))).test_clock(on.clock.clone());
+    let store = open(polling, &on.server.url());
+    nothing(&store, OTHER, 1);
+    until("the leases have ends again", || now(store.check()).is_empty());
+    // They have not ended yet, and a holder that lives can end them.
+    assert_eq!(now(store.reap(u32::MAX)).returned, []);
+    on.clock.advance(GONE);
+    assert_eq!(now(store.reap(u32::MAX)).returned.len(), 4_000);
+    is_whole(&store);
 }
 
 #[test]

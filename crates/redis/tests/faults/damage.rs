@@ -123,6 +123,25 @@ fn t10_a_key_that_is_taken_names_its_holder_in_each_mode() {
     assert_eq!(keeping, Outcome::Replaced { new: id(2), old: id(1), was: Phase::Pending });
     assert_eq!(now(store.get(key("k"))).map(|timer| (timer.id, timer.due)), Some((id(2), due)));
     assert_eq!(apply(&store, placing(keyed(2, "k", due))), Outcome::Repeated(id(2)));
+    let replaced = replace(&store, keyed(3, "k", store.now()));
+    assert_eq!(replaced, Outcome::Replaced { new: id(3), old: id(2), was: Phase::Pending });
+
+    // A holder that is being delivered keeps the key no longer, and its end has no effect; one that is parked goes.
+    let claimed = claim(&store, ONE, 1, 1);
+    let outcome = apply(&store, placing(keyed(4, "k", due)));
+    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(3)), "{outcome:?}");
+    let replaced = replace(&store, keyed(4, "k", store.now()));
+    assert_eq!(replaced, Outcome::Replaced { new: id(4), old: id(3), was: Phase::Leased });
+    end(&store, &claimed);
+    let claimed = claim(&store, ONE, 100, 1);
+    let park = Op::Park(id(4), claimed[0].token, "why".into());
+    assert!(matches!(apply(&store, park), Outcome::Ended { .. }));
+    let outcome = apply(&store, placing(keyed(5, "k", due)));
+    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(4)), "{outcome:?}");
+    let replaced = replace(&store, keyed(5, "k", due));
+    assert_eq!(replaced, Outcome::Replaced { new: id(5), old: id(4), was: Phase::Parked });
+    assert_eq!(now(store.get(key("k"))).map(|timer| timer.id), Some(id(5)));
+    assert_eq!(count(&store), 1);
     is_whole(&store);
 }
 

@@ -52,7 +52,7 @@ pub struct Shard {
     /// The time since its owner last looked for due timers, as far as the node that answers knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub polled_ms_ago: Option<u64>,
-    /// The time for which its first pending timer is due.
+    /// The time for which its first pending timer is due, as far as it is known.
     pub overdue_ms: u64,
     /// The due moment of that timer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,4 +64,8 @@ pub struct Shard {
     /// The last such takeover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<Moment>,
+    /// Whether the server of the shard does not answer. All else is what was known before, then, and how late its first
+    /// timer is, is not known.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub silent: bool,
 }

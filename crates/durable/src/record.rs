@@ -8,7 +8,8 @@
 //! their distances from the due moment, which are short numbers. A timer that waits for its first delivery and has
 //! neither labels nor anything else out of the ordinary has one byte for all of that.
 //!
-//! A later version reads the earlier ones; records of a version that is not known are set aside with their bytes.
+//! A record of another version is not read: it is set aside with its bytes. So processes that share a store must write
+//! the same version, which the layout of such a store says.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -19,8 +20,9 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// A store that several processes share refuses a later layout as a whole: raise its version together with this one.
-const VERSION: u8 = 2;
+/// Any change of the bytes asks for another version, and that for another layout of each store: a test of a store that
+/// several processes share fails otherwise.
+pub(crate) const VERSION: u8 = 2;
 
 /// The fields after the namespace.
 #[derive(Serialize, Deserialize)]
@@ -197,6 +199,26 @@ mod tests {
         let Timer { namespace, key, kind, payload, .. } = &timer;
         let texts = namespace.len() + key.as_ref().unwrap().len() + kind.len() + payload.0.len();
         assert_eq!(encode(&timer).len(), texts + 19);
+    }
+
+    /// Other bytes are another version.
+    #[test]
+    fn the_bytes_of_a_version_stay() {
+        let timer = Timer {
+            labels: vec!["a".into(), "b".into()],
+            deliveries: 3,
+            failures: 2,
+            last_error: Some("why".into()),
+            state: State::Parked("later".into()),
+            trace: Some("t".into()),
+            has_chosen_id: true,
+            payload: Payload(vec![1, 2].into()),
+            ..plain()
+        };
+        let text: String = encode(&timer).iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = "0200011030313233343536373839616263646566047465737402010280a0f1c2b13480e497d01200\
+                     01020161016200000302010377687902056c6174657201017401";
+        assert_eq!((VERSION, &*text), (2, bytes));
     }
 
     #[test]

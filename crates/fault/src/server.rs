@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -53,15 +53,22 @@ fn shifting_library(folder: &Path) -> Option<String> {
     is_built.then(|| library.to_string_lossy().into_owned())
 }
 
-/// Whether there is a `redis-server`. A line on standard error says so if there is none, past the test's captured
-/// output.
+/// Whether there is a `redis-server`. If there is none, one line of this process on standard error says which tests are
+/// skipped, past the captured output of the tests.
 pub(crate) fn is_installed() -> bool {
+    static TOLD: Once = Once::new();
     let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        drop(writeln!(
-            io::stderr(),
-            "skipped a test: there is no redis-server (apt-get install redis-server)"
-        ));
+        TOLD.call_once(|| {
+            let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+            let program = std::env::current_exe().unwrap_or_default();
+            let program = program.file_stem().unwrap_or_default().to_string_lossy();
+            drop(writeln!(
+                io::stderr(),
+                "skipped all tests of {package} ({program}) that start a Redis server: there is no redis-server \
+                 (apt-get install redis-server)"
+            ));
+        });
     }
     found
 }

@@ -125,7 +125,7 @@ impl Core {
     }
 
     async fn take_due(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
-        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some(moment());
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some((moment(), by.lease));
         self.enter().await?;
         let token = Token { incarnation: by.incarnation, claim };
         let mut has_leased = false;
@@ -398,7 +398,7 @@ impl Core {
         let claimed = *self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.nodes.state();
         state.is_member
-            && claimed.is_some_and(|claimed| moment() - claimed >= ttl)
+            && claimed.is_some_and(|(claimed, _)| moment() - claimed >= ttl)
             && state.shards.next_due(self.is_split).is_some_and(|due| due + ttl <= now)
     }
 

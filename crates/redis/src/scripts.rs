@@ -51,6 +51,7 @@ scripts!(
     homes,
     known,
     members,
+    mend,
     nodes,
     note,
     open,

@@ -12,6 +12,7 @@ use crate::stored::Found;
 use crate::time::{Time, moment};
 use crate::values::{Values, number};
 use crate::words::{Arguments, Words};
+use core::time::Duration;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -49,8 +50,8 @@ pub(crate) struct Core {
     pub(crate) queue: Queue,
     /// Answers of claims that were lost: the token, and the shards that may have leased under it.
     pub(crate) doubts: Mutex<Vec<(Token, Shard)>>,
-    /// The last claim, by this process.
-    pub(crate) claimed: Mutex<Option<Timestamp>>,
+    /// The last claim, by this process, and the length of its leases.
+    pub(crate) claimed: Mutex<Option<(Timestamp, Duration)>>,
     /// The first two slices of each shard, as the last claim's answer had them.
     pub(crate) slices: Mutex<Vec<Vec<u8>>>,
     first_due: Mutex<FirstDue>,

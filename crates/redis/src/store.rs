@@ -15,15 +15,32 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Refusal, Token};
-use tourbillon_durable::store::draft::admit;
+use tourbillon_durable::store::draft::{RECORD_VERSION, admit};
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
     Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
-/// The version of the layout. Another one is refused.
+/// The version of the layout. Another one is refused, an earlier one too.
 const VERSION: u64 = 2;
+
+/// The layouts that programs have written, each with the version of its records. Programs of two versions share a
+/// deployment if both know its layout, so a row never changes: other records are a new layout.
+const LAYOUTS: [(u64, u8); 1] = [(2, 2)];
+
+const _: () = {
+    let mut row = 1;
+    while row < LAYOUTS.len() {
+        assert!(LAYOUTS[row - 1].0 < LAYOUTS[row].0, "each layout has one row");
+        row += 1;
+    }
+    let (layout, records) = LAYOUTS[LAYOUTS.len() - 1];
+    assert!(
+        layout == VERSION && records == RECORD_VERSION,
+        "other records, or another layout, are a new row"
+    );
+};
 
 /// The shards of a deployment that is created without a number of them.
 pub const SHARDS: u16 = 64;
@@ -196,8 +213,9 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is none, if the
-    /// deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a
-    /// later version has created the deployment; and if the server cannot be reached.
+    /// deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] or
+    /// [`StoreErrorKind::OlderSchema`] if a version with another layout has created the deployment; and if the server
+    /// cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
@@ -245,9 +263,16 @@ impl RedisBuilder {
             let message = format!("the layout has version {version}, and {VERSION} is known here");
             return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
         }
+        if version < VERSION {
+            let message = format!(
+                "the layout has version {version}, and {VERSION} is needed here: make a backup with the program of \
+                 before, and restore it into another deployment"
+            );
+            return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
+        }
         let stored = number(&rest.next()?)?;
-        if version != VERSION || stored == 0 || stored > u64::from(MOST_SHARDS) || !stored.is_power_of_two() {
-            let message = format!("the deployment has {stored} shards in version {version}");
+        if stored == 0 || stored > u64::from(MOST_SHARDS) || !stored.is_power_of_two() {
+            let message = format!("the deployment has {stored} shards");
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
         if self.shards.is_some() && stored != u64::from(shards) {

@@ -1,7 +1,7 @@
-//! The removal of notes that lead nowhere, in a cluster. [`outside`](crate::outside) has what notes are, and why some
-//! lead nowhere.
+//! What the thread of a node mends: notes that lead nowhere, in a cluster, and leases whose ends are gone.
 //!
-//! The thread of a node takes a *step* each so often. A step reads a page of the notes of one of the node's shards, and
+//! The thread takes a *step* each so often. [`outside`](crate::outside) has what notes are, and why some lead nowhere.
+//! A step reads a page of the notes of one of the node's shards, and
 //! asks the shards to which they lead for the timers. A note without a timer is *doubted*. A creation that is under way
 //! looks the same, so the note is looked at again after [`AFTER`], twice the time of a reservation. If it is still the
 //! same one and leads nowhere, it is removed as by a creation that meets it: made void in the shard to which it leads,
@@ -20,12 +20,20 @@
 //! - *A timer moves to another shard between the two looks at shards.* None does: it ends, and another one is created
 //!   with a note of its own. A note has a mark, so one that is the same is of the same creation.
 //!
+//! # Leases
+//! A lease is a token and an end. A reap looks at the ends only, so a timer whose token has no end would be leased for
+//! ever. No script leaves that behind; a server that lost a key, or a hand, can. Each step reads a page of the tokens
+//! of one shard, and gives those without an end the end that a claim would give them now. A holder that lives renews
+//! its lease before, or ends it. Otherwise the timer comes back then.
+//!
 //! # Cost
-//! A step is one script in the shard of the notes, which reads [`PAGE`] notes or little more, and one in each shard to
-//! which they lead. The doubted notes are at most [`MOST`]; what is beyond waits for the next round.
+//! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster it is also one script in the shard of
+//! the notes, which reads [`PAGE`] notes or little more, and one in each shard to which they lead. The doubted notes
+//! are at most [`MOST`]; what is beyond waits for the next round.
 
 use crate::commit::text;
 use crate::layout::{HOMES, Part, Shard};
+use crate::nodes::time_text;
 use crate::outside::RESERVED;
 use crate::reservation::Note;
 use crate::shared::Core;
@@ -42,6 +50,8 @@ use tourbillon_durable::timer::TimerId;
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 /// The number of notes after which a step reads no further hash.
 const PAGE: u64 = 500;
+/// The number of tokens after which a step reads no further ones.
+const TOKENS: u64 = 500;
 /// The most notes that are doubted at the same time.
 const MOST: usize = 1_024;
 /// The most notes that one step removes.
@@ -55,6 +65,13 @@ pub(crate) struct Sweep {
     bucket: u16,
     /// With the moments of the first looks.
     doubted: HashMap<TimerId, (Note, UtcMillis)>,
+    /// The shard whose tokens are read, and the place among them at which to go on.
+    tokens: (Shard, Vec<u8>),
+}
+
+/// The first of these shards from one on.
+fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
+    owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }
 
 impl Sweep {
@@ -69,10 +86,23 @@ impl Sweep {
     /// The place at which to read, in one of these shards.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
-            let next = owned.iter().find(|shard| **shard > self.shard).or(owned.first());
-            (self.shard, self.bucket) = (*next?, 0);
+            (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
         }
         Some((self.shard, self.bucket))
+    }
+
+    /// The place at which to read tokens, in one of these shards.
+    fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
+        if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
+            self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
+        }
+        Some(self.tokens.clone())
+    }
+
+    /// Goes on with the tokens at a place, or in the next shard.
+    fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
+        let is_last = place == b"0" || place.is_empty();
+        self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
     /// Goes on behind what was read.
@@ -96,6 +126,28 @@ fn lock(sweep: &Mutex<Sweep>) -> MutexGuard<'_, Sweep> {
 }
 
 impl Core {
+    /// Gives the leases of a page of tokens an end, if they have none.
+    pub(crate) async fn mend_leases(&self, sweep: &Mutex<Sweep>) -> Result<(), StoreError> {
+        let owned = self.nodes.state().shards.owned();
+        let claimed = *self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some((shard, place)), Some((_, lease))) = (lock(sweep).place_of_tokens(&owned), claimed) else {
+            return Ok(());
+        };
+        let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
+        let arguments = [time_text(lease), place, text(TOKENS)];
+        let result = self.run(|scripts| &scripts.mend, keys, arguments).await;
+        // A shard whose server fails holds the others up no longer than a step.
+        let mut answered = result.inspect_err(|_| lock(sweep).go_on_with_tokens(shard, Vec::new()))?;
+        let next = bytes(answered.rest.next()?)?.unwrap_or_default();
+        lock(sweep).go_on_with_tokens(shard, next);
+        if number(&answered.rest.next()?)? > 0 {
+            // The runtime reaps by the end of the lease that is next, as far as it knows.
+            self.nodes.state().shards.keep_first_end(Some(answered.now + lease));
+            self.wake();
+        }
+        Ok(())
+    }
+
     /// One step: removes notes that have led nowhere for long, and reads a page of others.
     pub(crate) async fn sweep(&self, sweep: &Mutex<Sweep>) -> Result<(), StoreError> {
         let old = lock(sweep).take_old(self.time.now());
@@ -159,6 +211,22 @@ mod tests {
         }
         assert!(seen.keys().copied().eq([2, 3, 9]) && seen.values().all(|read| *read >= HOMES), "{seen:?}");
         assert_eq!(Sweep::default().place(&[]), None);
+    }
+
+    #[test]
+    fn a_round_reads_the_tokens_of_every_shard_of_the_node() {
+        let (mut sweep, mut seen) = (Sweep::default(), Vec::new());
+        for place in ["17", "0", "0", "0", "8", "0"] {
+            let (shard, from) = sweep.place_of_tokens(&[2, 3, 9]).unwrap();
+            seen.push((shard, String::from_utf8(from).unwrap()));
+            sweep.go_on_with_tokens(shard, place.into());
+        }
+        let of = |(shard, from): (Shard, &str)| (shard, from.to_owned());
+        assert_eq!(seen, [(2, "0"), (2, "17"), (3, "0"), (9, "0"), (2, "0"), (2, "8")].map(of));
+        assert_eq!(sweep.place_of_tokens(&[]), None);
+        // Another node has the shard by now.
+        sweep.go_on_with_tokens(3, b"5".to_vec());
+        assert_eq!(sweep.place_of_tokens(&[2, 9]), Some((9, b"0".to_vec())));
     }
 
     #[test]

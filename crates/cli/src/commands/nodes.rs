@@ -52,7 +52,10 @@ fn node_row(node: &Node, all: &Nodes) -> [String; 8] {
         node.version.clone(),
         state.to_owned(),
         node.shards.to_string(),
-        parse::short(own.map(|shard| shard.overdue_ms).max().unwrap_or(0)),
+        match own.clone().any(|shard| shard.silent) {
+            true => "unknown".to_owned(),
+            false => parse::short(own.map(|shard| shard.overdue_ms).max().unwrap_or(0)),
+        },
         node.since.to_string(),
         ago(node.seen, all.now),
     ]
@@ -64,7 +67,7 @@ fn shard_row(shard: &Shard, names: &HashMap<&str, &str>) -> [String; 8] {
         shard.number.to_string(),
         owner.map_or("none", |owner| names.get(owner).copied().unwrap_or("unknown")).to_owned(),
         owner.unwrap_or_default().to_owned(),
-        parse::short(shard.overdue_ms),
+        if shard.silent { "unknown".to_owned() } else { parse::short(shard.overdue_ms) },
         or_none(shard.polled_ms_ago.map(|age| format!("{} ago", parse::short(age)))),
         shard.epoch.to_string(),
         shard.takeovers.to_string(),

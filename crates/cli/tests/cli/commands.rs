@@ -136,7 +136,7 @@ async fn each_command_sends_its_request() {
         "shards": [
             { "number": 0, "owner": "00000000000000a1", "polled_ms_ago": 250, "overdue_ms": 1_500, "epoch": 3,
               "takeovers": 1, "taken_over": "2026-11-22T15:59:30.000Z" },
-            { "number": 1, "overdue_ms": 0, "epoch": 0, "takeovers": 0 }
+            { "number": 1, "owner": "00000000000000b2", "overdue_ms": 0, "epoch": 0, "takeovers": 0, "silent": true }
         ]
     });
     let alone = json!({ "now": "2026-11-22T16:00:10.000Z", "shared": false, "nodes": [], "shards": [] });
@@ -289,6 +289,14 @@ async fn each_command_sends_its_request() {
             vec!["GET /v1/nodes".to_owned()],
             json!(null),
             "0      one   00000000000000a1  1s500ms  250ms ago  3       1          2026-11-22T15:59:30.000Z",
+        ),
+        // How late the timers of a server are that does not answer, nobody knows.
+        (
+            &["nodes", "--shards"],
+            &nodes,
+            vec!["GET /v1/nodes".to_owned()],
+            json!(null),
+            "1      two   00000000000000b2  unknown",
         ),
         (&["nodes", "--json"], &nodes, vec!["GET /v1/nodes".to_owned()], json!(null), r#""overdue_ms":1500"#),
         (

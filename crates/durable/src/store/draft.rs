@@ -36,6 +36,10 @@ use core::cell::RefCell;
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The version of the records that [`encode`] writes. [`decode`] reads no other one, so a store that processes of
+/// several versions share has another layout where this number is another one.
+pub const RECORD_VERSION: u8 = record::VERSION;
+
 /// The bytes of a timer's record. The id is not in it.
 #[must_use]
 pub fn encode(timer: &Timer) -> Vec<u8> {

@@ -21,6 +21,8 @@ pub enum StoreErrorKind {
     Locked,
     /// The store was written by a later version of this crate.
     NewerSchema,
+    /// The store was written by an earlier version of this crate, and is not read any more.
+    OlderSchema,
     /// The store cannot be written.
     ReadOnly,
     /// The disk is full. The store takes changes again once there is room.
@@ -77,6 +79,7 @@ impl fmt::Display for StoreError {
         let kind = match self.kind {
             StoreErrorKind::Locked => "the store is open elsewhere",
             StoreErrorKind::NewerSchema => "the store was written by a later version",
+            StoreErrorKind::OlderSchema => "the store was written by an earlier version",
             StoreErrorKind::ReadOnly => "the store cannot be written",
             StoreErrorKind::Full => "the disk is full",
             StoreErrorKind::Corrupt => "the store is damaged",

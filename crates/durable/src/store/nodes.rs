@@ -53,10 +53,13 @@ pub struct Shard {
     pub takeovers: u64,
     /// The last such takeover.
     pub taken_over: Option<UtcMillis>,
+    /// Whether the shard's server did not answer. All of the above is what this process knew before, then: the owner
+    /// has not looked since [`polled`](Self::polled), and the first timer may be another one.
+    pub is_silent: bool,
 }
 
 impl Nodes {
-    /// The time by which the shard's first timer is late.
+    /// The time by which the shard's first timer is late, as far as it is known: see [`Shard::is_silent`].
     #[must_use]
     pub fn lateness(&self, shard: &Shard) -> core::time::Duration {
         shard.first_due.map_or(core::time::Duration::ZERO, |due| self.now - due)

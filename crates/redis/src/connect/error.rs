@@ -129,3 +129,53 @@ impl fmt::Display for LinkError {
 }
 
 impl core::error::Error for LinkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The row of the page's table of failures that names a code.
+    fn row(code: &str) -> &'static str {
+        let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
+        rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))
+    }
+
+    fn meaning(answer: &str) -> Meaning {
+        let value = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes());
+        Meaning::of(&value.and_then(redis::Value::extract_error).unwrap_err())
+    }
+
+    #[test]
+    fn each_error_of_a_server_means_what_the_page_says() {
+        let later = [
+            "LOADING",
+            "BUSY",
+            "READONLY",
+            "MASTERDOWN",
+            "NOREPLICAS",
+            "MOVED",
+            "ASK",
+            "TRYAGAIN",
+            "CLUSTERDOWN",
+        ];
+        for code in later {
+            let what = meaning(&format!("{code} 7 127.0.0.1:1"));
+            assert!(matches!(what, Meaning::Later | Meaning::Elsewhere | Meaning::Ask), "{code}: {what:?}");
+            assert!(
+                row(code).ends_with("The connection repeats the call until `patience` ends. |"),
+                "{code}"
+            );
+        }
+        assert_eq!(meaning("NOSCRIPT no such script"), Meaning::NotLoaded);
+        assert!(row("NOSCRIPT").contains("repeated at once"));
+        for code in ["OOM", "MISCONF", "NOPERM"] {
+            assert_eq!(meaning(&format!("{code} why")), Meaning::Refused, "{code}");
+            assert!(row(code).ends_with("surely has had no effect. The call fails. |"), "{code}");
+        }
+        // A command within a script was refused, behind others that had their effects.
+        for code in ["ERR", "NOPERM", "WRONGTYPE"] {
+            let what = meaning(&format!("{code} why script: 1, on @user_script:7."));
+            assert_eq!(what, Meaning::Broken, "{code}");
+        }
+    }
+}

@@ -453,7 +453,7 @@ fn tls_is_checked_on_both_sides() {
     let own_signed = |name: &str| {
         rcgen::generate_simple_self_signed([name.to_owned(), "localhost".to_owned()]).expect("a certificate")
     };
-    let (ours, client, other) = (own_signed("127.0.0.1"), own_signed("client"), own_signed("127.0.0.1"));
+    let (ours, client, other) = (own_signed("ours"), own_signed("client"), own_signed("ours"));
     let port = free_port();
     let server = Server::start_in(|folder| {
         let file = |name: &str, text: String| {
@@ -480,10 +480,15 @@ fn tls_is_checked_on_both_sides() {
     let session = open(&single(&url).tls(tls.clone()));
     assert_eq!(count(&session, "a").expect("a reply"), 1);
     assert_eq!(counted(&server, "a"), 1);
-    let brief = |tls: Tls| single(&url).tls(tls).patience(Duration::from_secs(1));
-    for tls in [Tls::new().authority(ours.cert.pem()), tls.authority(other.cert.pem())] {
-        let error = count(&open(&brief(tls)), "a").expect_err("a certificate that is not trusted");
-        assert!(!error.may_have_run(), "{error}");
+    let address = format!("rediss://127.0.0.1:{port}");
+    for (url, tls, what) in [
+        (&url, Tls::new().authority(ours.cert.pem()), "a client without a certificate"),
+        (&url, tls.clone().authority(other.cert.pem()), "a certificate that is not trusted"),
+        (&address, tls, "a certificate of another name"),
+    ] {
+        let brief = single(url).tls(tls).patience(Duration::from_secs(1));
+        let error = count(&open(&brief), "a").expect_err(what);
+        assert!(!error.may_have_run(), "{what}: {error}");
     }
     assert_eq!(counted(&server, "a"), 1);
 }

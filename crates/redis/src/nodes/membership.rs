@@ -8,6 +8,7 @@ use crate::shared::{Answered, Core};
 use crate::time::millis;
 use crate::values::{Values, bytes, filled, maybe_number, number};
 use core::time::Duration;
+use futures_util::future::try_join_all;
 use std::collections::HashMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{Node, Shard as ShardOfNodes, StoreError, StoreErrorKind};
@@ -31,6 +32,19 @@ impl State {
     pub(super) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // Before the last sign: the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
+    }
+
+    /// A shard whose server does not answer: its last answer, and what this node knows.
+    fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
+        let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
+        let mut shard = ShardOfNodes { number, is_silent: true, ..told };
+        shard.owner = shard.owner.filter(|owner| *owner != this);
+        if self.shards.is_owned(number) {
+            shard.owner = Some(this);
+            shard.first_due = self.shards.due(number);
+        }
+        shard.polled = self.shards.polled(number);
+        shard
     }
 
     /// The time until a sign of life is due.
@@ -163,44 +177,76 @@ impl Core {
         }
     }
 
-    /// The nodes and the shards, as the servers have them. A shard whose server does not answer has only what is known
-    /// here.
+    /// The nodes and the shards, as the servers have them. Of a cluster's servers some may not answer: then the nodes,
+    /// and the shards there, are as they were known here before.
     pub(crate) async fn nodes(&self) -> Result<tourbillon_durable::store::Nodes, StoreError> {
-        let keys = vec![self.nodes.keys.signs.clone(), self.nodes.keys.texts.clone()];
-        let mut answered = self.run(|scripts| &scripts.nodes, keys, []).await?;
-        let now = answered.now;
+        let groups = self.groups_of(self.layout.shards()).into_iter().map(Some);
+        let calls = [None].into_iter().chain(groups).map(|group| ((), self.tell(group)));
+        let calls: Vec<_> = calls.collect();
+        let told: Vec<Told> = match self.is_split {
+            true => self.gather(calls).await.any()?.answers.into_iter().map(|((), told)| told).collect(),
+            false => try_join_all(calls.into_iter().map(|(_, call)| call)).await?,
+        };
+        let this = self.nodes.incarnation;
+        let mut state = self.nodes.state();
+        let (mut now, mut registered) = (None, None);
+        let mut shards: Vec<_> = self.layout.shards().map(|shard| state.as_known(shard, this)).collect();
+        for told in told {
+            let (then, answered) = match told {
+                Told::Registry(then, peers) => {
+                    registered = Some(peers);
+                    (then, Vec::new())
+                }
+                Told::Shards(then, shards) => (then, shards),
+            };
+            now = now.max(Some(then));
+            for shard in answered {
+                let polled = state.shards.polled(shard.number);
+                if let Some(of) = shards.get_mut(usize::from(shard.number)) {
+                    *of = ShardOfNodes { polled, ..shard };
+                }
+            }
+        }
+        state.told.clone_from(&shards);
+        let (now, is_silent) = (now.unwrap_or_else(|| self.time.now()), registered.is_none());
         let of = |peer: Peer| Node {
             incarnation: peer.incarnation,
             seen: peer.seen,
-            is_live: peer.is_live(now),
-            is_this: peer.incarnation == self.nodes.incarnation,
+            // This node lives, if no sign of it can be stored.
+            is_live: peer.is_live(now) || is_silent && state.is_member && peer.incarnation == this,
+            is_this: peer.incarnation == this,
             name: peer.text.name,
             version: peer.text.version,
             since: peer.text.since,
         };
-        let mut nodes: Vec<Node> = peers(&mut answered)?.into_iter().map(of).collect();
+        let peers = registered.unwrap_or_else(|| state.peers.clone());
+        let mut nodes: Vec<Node> = peers.into_iter().map(of).collect();
         nodes.sort_by_key(|node| (node.since, node.incarnation));
-        let groups = self.groups_of(self.layout.shards());
-        let calls = groups.into_iter().map(|group| (group.clone(), self.owners(group)));
-        let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
-        let late = gathered.failed.into_iter().flat_map(|(group, _)| group);
-        let late = late.map(|number| ShardOfNodes { number, ..ShardOfNodes::default() });
-        let mut shards: Vec<_> =
-            gathered.answers.into_iter().flat_map(|(_, shards)| shards).chain(late).collect();
-        shards.sort_by_key(|shard| shard.number);
-        let state = self.nodes.state();
-        shards.iter_mut().for_each(|shard| shard.polled = state.shards.polled(shard.number));
         Ok(tourbillon_durable::store::Nodes { now, nodes, shards })
     }
-}
 
-impl Core {
-    async fn owners(&self, group: Vec<Shard>) -> Result<Vec<ShardOfNodes>, StoreError> {
+    /// Asks for the shards of a group, or for the nodes.
+    async fn tell(&self, group: Option<Vec<Shard>>) -> Result<Told, StoreError> {
+        let Some(group) = group else {
+            let keys = vec![self.nodes.keys.signs.clone(), self.nodes.keys.texts.clone()];
+            let mut answered = self.run(|scripts| &scripts.nodes, keys, []).await?;
+            return Ok(Told::Registry(answered.now, peers(&mut answered)?));
+        };
         let keys = self.parts(&group, [Part::Meta, Part::Slices]);
         let mut answered = self.run(|scripts| &scripts.owners, keys, []).await?;
         let mut values = Values::of(answered.rest.next()?)?;
-        group.into_iter().map(|number| shard_of(number, &mut values)).collect()
+        let shards: Result<_, StoreError> =
+            group.into_iter().map(|number| shard_of(number, &mut values)).collect();
+        Ok(Told::Shards(answered.now, shards?))
     }
+}
+
+/// The answer of a server about the nodes or the shards.
+enum Told {
+    /// The moment, and the nodes.
+    Registry(UtcMillis, Vec<Peer>),
+    /// The moment, and the shards of a group.
+    Shards(UtcMillis, Vec<ShardOfNodes>),
 }
 
 fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreError> {
@@ -214,6 +260,7 @@ fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreErr
         takeovers: next()?.unwrap_or_default(),
         taken_over: next()?.map(UtcMillis::from_millis),
         first_due: next()?.map(UtcMillis::from_millis),
+        is_silent: false,
     })
 }
 

@@ -62,7 +62,7 @@
 //! thread wakes it. No error ends the thread, and no panic. It waits for no server longer than for its next duty: what
 //! is at a server stays there, and the other groups of shards are looked at meanwhile.
 //!
-//! In a cluster the thread also takes a step of the [`sweep`](crate::sweep) in 20 pauses of the poll.
+//! The thread also takes a step of the [`sweep`](crate::sweep) in 20 pauses of the poll.
 //!
 //! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is
 //! due before the next poll and another node owns the shard ([`hints`]). While such messages reach a node, it polls
@@ -153,6 +153,8 @@ pub(crate) struct State {
     /// The others have changed: a sign is due.
     is_stirred: bool,
     pub(crate) shards: Shards,
+    /// The shards as they were last shown.
+    told: Vec<tourbillon_durable::store::Shard>,
     /// Ends the subscription when it is dropped.
     listening: Option<Box<dyn Any + Send>>,
 }
@@ -196,6 +198,7 @@ impl Nodes {
             sign: None,
             is_stirred: false,
             shards: Shards::new(shards),
+            told: Vec::new(),
             listening: None,
         };
         Self {

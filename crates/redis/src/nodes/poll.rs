@@ -120,12 +120,15 @@ impl Rounds {
             self.send(async move { asked.core.look_at(asked.shards.clone()).await });
         }
         let has_rested = self.swept.is_none_or(|swept| moment() - swept >= nodes.pause_of_sweep());
-        if is_split && has_rested && self.step.strong_count() == 0 {
+        if has_rested && self.step.strong_count() == 0 {
             let (this, sweep, mark) = (Arc::clone(core), Arc::clone(&self.sweep), Arc::new(()));
             (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
                 // What is left is found again.
-                let _failed = this.sweep(&sweep).await;
+                let _failed = this.mend_leases(&sweep).await;
+                if is_split {
+                    let _failed = this.sweep(&sweep).await;
+                }
                 drop(mark);
             });
         }

@@ -282,6 +282,11 @@ impl Shards {
         self.first_end.take()
     }
 
+    /// The due moment of the first timer, as far as it is known.
+    pub(super) fn due(&self, shard: Shard) -> Option<UtcMillis> {
+        self.each.get(usize::from(shard))?.due()
+    }
+
     pub(super) fn polled(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard)).filter(|known| known.is_wanted)?.polled
     }

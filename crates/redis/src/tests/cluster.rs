@@ -1,6 +1,7 @@
 //! The store on a cluster whose slots move and whose primaries change.
 
 use super::PAST;
+use super::conformance::Restricted;
 use crate::connect::{Connect, SyncPolicy};
 use crate::layout::{Layout, Part, Shard};
 use crate::store::{RedisStore, SHARDS};
@@ -237,14 +238,17 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24.
+/// F-24, by a user with the rights alone that the page of the crate lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn f24_nothing_is_lost_while_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
+    let user = Restricted::on(&cluster);
+    let connect = user.connect(PATIENCE);
+    let store = Arc::new(now(RedisStore::builder(NAME).poll(None).open(&connect)));
     let layout = Layout::new(NAME, SHARDS);
     let key = |shard: Shard| String::from_utf8(layout.key(shard, Part::Records)).unwrap();
-    let longest = under_load(&store(&cluster, SyncPolicy::None), |load| {
+    let longest = under_load(&store, |load| {
         for shard in (0..SHARDS).step_by(8) {
             let slot = cluster.slot(&key(shard));
             let from = cluster.owner(0, slot).unwrap();
@@ -266,6 +270,7 @@ fn f24_nothing_is_lost_while_slots_move() {
         // A slot that moves is no fault: a client asks where it is.
         assert_eq!(load.failed.load(Ordering::Relaxed), 0, "an operation failed");
     });
+    user.verify();
     tell(longest);
 }
 

@@ -3,12 +3,12 @@
 use super::plain;
 use crate::RedisStore;
 use crate::connect::{Connect, Link, Session};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::store::conformance::{self, Faults, Life};
-use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
 /// Makes stores on deployments of their own. On one server, scripts may be bound to one shard each as in a cluster.
@@ -34,8 +34,8 @@ fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
     cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
 }
 
-/// A connection as a user with the rights that the page of the crate lists.
-fn with_listed_rights(server: &Server) -> Arc<dyn Link> {
+/// Makes the user with the rights that the page of the crate lists, and forgets what was refused before.
+fn make_user(server: &Server) {
     let page = include_str!("../../README.md");
     let lines =
         page.lines().skip_while(|line| !line.starts_with("ACL SETUSER")).take_while(|line| *line != "```");
@@ -43,16 +43,59 @@ fn with_listed_rights(server: &Server) -> Arc<dyn Link> {
     let words: Vec<&str> = words.map(|word| if word.starts_with('>') { ">secret" } else { word }).collect();
     server.command(&words);
     server.command(&["ACL", "LOG", "RESET"]);
-    let connect = Connect::single(&server.url()).unwrap();
-    Arc::new(Session::open(&connect.user("tourbillon", "secret")).unwrap())
+}
+
+/// Nothing that the client wants was refused. The name of the client's library is no matter.
+#[track_caller]
+fn nothing_was_refused(server: &Server) {
+    let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
+    assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
+}
+
+/// A node of this user does what its thread does beside the suite: it gives a sign of life, listens, and takes a step
+/// of the sweep in each of its shards.
+fn works_as_a_node(connect: &Connect, shards: u16) {
+    let builder = RedisStore::builder("a-node").shards(shards).poll(None);
+    let store = pollster::block_on(builder.open(connect)).unwrap();
+    let (by, some) =
+        (Claimant { incarnation: 1, lease: Duration::from_secs(60) }, Limit { timers: 1, bytes: 1 });
+    drop(pollster::block_on(store.claim(by, 1, some)).unwrap());
+    let sweep = Mutex::default();
+    for _ in 0..shards {
+        pollster::block_on(store.core.mend_leases(&sweep)).unwrap();
+        pollster::block_on(store.core.sweep(&sweep)).unwrap();
+    }
+    drop(pollster::block_on(store.nodes()).unwrap());
+    pollster::block_on(store.leave()).unwrap();
+}
+
+/// A cluster with this user, its settings for the user, and what becomes of them.
+pub(super) struct Restricted<'a>(&'a Cluster);
+
+impl<'a> Restricted<'a> {
+    pub(super) fn on(cluster: &'a Cluster) -> Self {
+        cluster.nodes.iter().for_each(make_user);
+        Self(cluster)
+    }
+
+    pub(super) fn connect(&self, patience: Duration) -> Connect {
+        let connect = Connect::cluster(self.0.urls()).unwrap().user("tourbillon", "secret");
+        connect.patience(patience).response_timeout(patience)
+    }
+
+    pub(super) fn verify(&self) {
+        self.0.nodes.iter().for_each(nothing_was_refused);
+    }
 }
 
 fn conforms_with_the_listed_rights(shards: u16) {
     let Some(server) = Server::start(&[]) else { return };
-    let make = maker(with_listed_rights(&server), shards, false);
-    assert_eq!(failures_of(&make), [""; 0]);
-    let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
-    assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
+    make_user(&server);
+    let connect = Connect::single(&server.url()).unwrap().user("tourbillon", "secret");
+    let link = Arc::new(Session::open(&connect).unwrap());
+    assert_eq!(failures_of(&maker(link, shards, false)), [""; 0]);
+    works_as_a_node(&connect, shards);
+    nothing_was_refused(&server);
 }
 
 #[test]
@@ -93,8 +136,16 @@ fn on_cluster(cluster: &Cluster) -> (Connect, Arc<dyn Link>) {
 #[ignore = "takes long; the CI runs it"]
 fn the_store_conforms_on_a_cluster() {
     let Some(cluster) = Cluster::start(&[]) else { return };
-    let (_, link) = on_cluster(&cluster);
+    let user = Restricted::on(&cluster);
+    let connect = user.connect(Duration::from_secs(60));
+    let link = Arc::new(Session::open(&connect).unwrap());
     assert_eq!(failures_of(&maker(link, 4, false)), [""; 0]);
+    works_as_a_node(&connect, 4);
+    // The checks ask how the shards lie.
+    let builder = RedisStore::builder("suite-4-false-0");
+    let report = pollster::block_on(builder.check(&connect)).unwrap();
+    assert!(!report.is_refused() && report.to_string().contains("shards: "), "{report}");
+    user.verify();
 }
 
 /// F-25, for the scripts: a cluster refuses a script that names two slots.

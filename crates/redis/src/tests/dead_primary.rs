@@ -10,12 +10,64 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore};
+use tourbillon_durable::store::{Durability, IfPresent, Nodes, Op, Shard, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
-use tourbillon_fault::{Cluster, eventually};
+use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
+
+/// The time for which this node has not looked at its shards whose servers do not answer: the longest of all.
+fn left(nodes: &Nodes) -> Duration {
+    let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
+    let own =
+        nodes.shards.iter().filter(|shard| shard.is_silent && shard.owner.is_some() && shard.owner == this);
+    own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
+}
+
+/// The primary that dies has the list of the nodes as well. Its shards keep their owner, and the age of the last look
+/// at them grows; those of the others are looked at.
+#[test]
+fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_secs(1));
+    let store = Arc::new(block_on(RedisStore::builder("d").shards(SHARDS).open(&connect)).unwrap());
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let handler = async |_: Box<[u8]>, _: Delivery| {};
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
+    // None of the servers may answer for a moment, while the client looks for the one that is dead.
+    let nodes = || eventually_some("the nodes are answered", || block_on(store.nodes()).ok().flatten());
+    eventually("the node has looked at all shards", || {
+        let nodes = nodes();
+        let owner = nodes.nodes.first().map(|node| node.incarnation);
+        owner.is_some() && nodes.shards.iter().all(|shard| shard.owner == owner && shard.polled.is_some())
+    });
+    let before = nodes();
+    let registry = String::from_utf8(Layout::signs("d")).unwrap();
+    let victim = cluster.owner(0, cluster.slot(&registry)).unwrap();
+    let layout = Layout::new("d", SHARDS);
+    let is_on_victim = |number| {
+        let meta = String::from_utf8(layout.key(number, Part::Meta)).unwrap();
+        cluster.owner(0, cluster.slot(&meta)) == Some(victim)
+    };
+    let on_victim: Vec<bool> = (0..SHARDS).map(is_on_victim).collect();
+    cluster.nodes[victim].kill();
+    let mut seen = before.clone();
+    let is_looked_at = |nodes: &Nodes, shard: &Shard| {
+        shard.polled.is_some_and(|polled| nodes.now - polled < Duration::from_secs(3))
+    };
+    eventually("the shards of the dead primary, and no others, are seen to be left", || {
+        seen = nodes();
+        let as_expected = |(shard, is_on_victim): (&Shard, &bool)| {
+            shard.is_silent == *is_on_victim && is_looked_at(&seen, shard) != *is_on_victim
+        };
+        left(&seen) > Duration::from_secs(3) && seen.shards.iter().zip(&on_victim).all(as_expected)
+    });
+    for (shard, then) in seen.shards.iter().zip(&before.shards) {
+        assert_eq!((shard.owner, shard.epoch, shard.takeovers), (then.owner, then.epoch, then.takeovers));
+    }
+    drop(durable.shutdown(Duration::ZERO));
+}
 
 /// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at
 /// most a second, and none is lost.
@@ -66,6 +118,9 @@ fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     cluster.nodes[0].kill();
     is_dead.store(true, Ordering::SeqCst);
     let begin = Instant::now();
+    eventually("the dead primary's shards are seen to be left", || {
+        block_on(store.nodes()).ok().flatten().is_some_and(|nodes| left(&nodes) > Duration::from_secs(1))
+    });
     eventually("the others' timers are delivered", || {
         let seen = seen.lock().unwrap();
         living.iter().all(|id| seen.contains_key(id))

@@ -188,7 +188,9 @@ fn a_deployment_stays_as_it_was_created() {
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "3"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "1"]);
-    assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::Corrupt, "keys stand elsewhere there");
+    assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::OlderSchema, "keys stand elsewhere there");
+    let error = open(RedisStore::builder("a")).unwrap_err();
+    assert!(error.to_string().contains("make a backup with the program of before"), "{error}");
 }
 
 #[test]

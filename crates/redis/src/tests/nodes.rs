@@ -227,6 +227,36 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
+/// A node of another version of the program, as far as one version can play it: it says more of itself than is known
+/// here, and sends hints that are not known.
+#[test]
+fn a_node_of_a_later_version_has_its_share_of_the_shards() {
+    let Some(server) = Server::start(&[]) else { return };
+    let ttl = Duration::from_secs(3);
+    let runner = Runner::start(open(builder(32).ttl(ttl), &server));
+    eventually("the node has all shards", || is_divided(&[&runner.store]));
+    let sign = || {
+        let now = nodes(&runner.store).now.as_millis();
+        let about = format!("later\0{}\0{now}\0{}\0more\0yet more", "99.0.0-rc.1", ttl.as_millis());
+        server.command(&["HSET", "tb:{d}:about", "77", &about]);
+        server.command(&["ZADD", "tb:{d}:nodes", &now.to_string(), "77"]);
+        server.command(&["PUBLISH", "tb:{d}:hints", "nodes"]);
+        server.command(&["PUBLISH", "tb:{d}:hints", "a hint of another kind 5"]);
+    };
+    let share = || shares(&runner.store).get(&Some(runner.store.core.nodes.incarnation)).copied();
+    eventually("the node leaves the other its share", || {
+        sign();
+        share().is_some_and(|own| own < 32)
+    });
+    let seen = nodes(&runner.store).nodes;
+    let later = seen.iter().find(|node| node.incarnation == 77).unwrap();
+    assert_eq!((&*later.name, &*later.version, later.is_live), ("later", "99.0.0-rc.1", true));
+    place(&runner.store, 1, UtcMillis::from_millis(5));
+    // The other one is gone, without a word.
+    eventually("the node has all shards again", || share() == Some(32));
+    eventually("the timer is delivered", || runner.has_seen(1));
+}
+
 #[test]
 fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     let Some(server) = Server::start(&[]) else { return };

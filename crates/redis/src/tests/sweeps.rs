@@ -144,6 +144,21 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
+/// A failover may lose the note of a timer and not the timer.
+#[test]
+fn a_note_that_is_lost_is_named_by_the_check() {
+    let Some(server) = Server::start(&[]) else { return };
+    let world = World::new(&server, 0, None);
+    assert_eq!(apply(&world.node, world.place()).unwrap(), Outcome::Created(world.names.id));
+    assert_eq!((world.notes(), world.timers()), (1, 1));
+    let Value::Array(notes) = world.plain.ask(&["KEYS", "tb:*:h:*"]) else { panic!("no keys") };
+    let Value::BulkString(note) = &notes[0] else { panic!("{notes:?}") };
+    let _removed = world.plain.ask(&["DEL", core::str::from_utf8(note).unwrap()]);
+    let faults = now(world.node.check()).unwrap();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert_eq!((faults[0].table, faults[0].timer), ("homes", Some(world.names.id)), "{faults:?}");
+}
+
 #[test]
 fn the_thread_of_a_node_sweeps() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,6 +1,7 @@
 //! F-28, F-35, T-10, T-18: damage, versions, keys that are taken, and servers that would evict.
 
 use crate::common::*;
+use std::time::Duration;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind, TimerStore};
 use tourbillon_fault::Server;
@@ -35,6 +36,30 @@ fn f28_members_that_are_gone_are_reported_and_hold_nothing_up() {
     }
 }
 
+/// The owner of a shard gives a lease whose end is gone an end again, and its timer comes back.
+#[test]
+fn f28_a_timer_whose_lease_entry_is_gone_comes_back() {
+    let Some(on) = Manual::start() else { return };
+    let holder = on.open(2);
+    // More than a page of tokens in a shard.
+    now(holder.import((1..=4_000).map(|number| timer(number, holder.now())).collect()));
+    assert_eq!(claim(&holder, ONE, 1, 4_000).len(), 4_000);
+    for part in keys(&on.server, "*:leases") {
+        on.server.command(&["ZPOPMIN", &part, "3"]);
+    }
+    assert_eq!(now(holder.check()).len(), 6, "of each shard three");
+    now(holder.leave());
+    let polling = builder().poll(Some(Duration::from_millis(1))).test_clock(on.clock.clone());
+    let store = open(polling, &on.server.url());
+    nothing(&store, OTHER, 1);
+    until("the leases have ends again", || now(store.check()).is_empty());
+    // They have not ended yet, and a holder that lives can end them.
+    assert_eq!(now(store.reap(u32::MAX)).returned, []);
+    on.clock.advance(GONE);
+    assert_eq!(now(store.reap(u32::MAX)).returned.len(), 4_000);
+    is_whole(&store);
+}
+
 #[test]
 fn f28_a_shard_whose_records_were_evicted_is_reported() {
     let Some(on) = Manual::start() else { return };
@@ -53,13 +78,13 @@ fn f28_a_shard_whose_records_were_evicted_is_reported() {
 }
 
 #[test]
-fn f35_a_later_layout_is_refused() {
+fn f35_another_layout_is_refused() {
     let Some(server) = Server::start(&[]) else { return };
     drop(open(builder(), &server.url()));
     server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
     assert_eq!(kind(builder().open(&single(&server.url()))), StoreErrorKind::NewerSchema);
     server.command(&["HSET", "tb:{d}:deployment", "version", "0"]);
-    assert_eq!(kind(builder().open(&single(&server.url()))), StoreErrorKind::Corrupt);
+    assert_eq!(kind(builder().open(&single(&server.url()))), StoreErrorKind::OlderSchema);
 }
 
 #[test]
@@ -98,6 +123,25 @@ fn t10_a_key_that_is_taken_names_its_holder_in_each_mode() {
     assert_eq!(keeping, Outcome::Replaced { new: id(2), old: id(1), was: Phase::Pending });
     assert_eq!(now(store.get(key("k"))).map(|timer| (timer.id, timer.due)), Some((id(2), due)));
     assert_eq!(apply(&store, placing(keyed(2, "k", due))), Outcome::Repeated(id(2)));
+    let replaced = replace(&store, keyed(3, "k", store.now()));
+    assert_eq!(replaced, Outcome::Replaced { new: id(3), old: id(2), was: Phase::Pending });
+
+    // A holder that is being delivered keeps the key no longer, and its end has no effect; one that is parked goes.
+    let claimed = claim(&store, ONE, 1, 1);
+    let outcome = apply(&store, placing(keyed(4, "k", due)));
+    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(3)), "{outcome:?}");
+    let replaced = replace(&store, keyed(4, "k", store.now()));
+    assert_eq!(replaced, Outcome::Replaced { new: id(4), old: id(3), was: Phase::Leased });
+    end(&store, &claimed);
+    let claimed = claim(&store, ONE, 100, 1);
+    let park = Op::Park(id(4), claimed[0].token, "why".into());
+    assert!(matches!(apply(&store, park), Outcome::Ended { .. }));
+    let outcome = apply(&store, placing(keyed(5, "k", due)));
+    assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(4)), "{outcome:?}");
+    let replaced = replace(&store, keyed(5, "k", due));
+    assert_eq!(replaced, Outcome::Replaced { new: id(5), old: id(4), was: Phase::Parked });
+    assert_eq!(now(store.get(key("k"))).map(|timer| timer.id), Some(id(5)));
+    assert_eq!(count(&store), 1);
     is_whole(&store);
 }
 

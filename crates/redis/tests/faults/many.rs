@@ -120,6 +120,7 @@ fn race(rounds: u128) {
     assert_eq!(cancelled + in_flight, rounds);
     tell(&format!("f31: {rounds} races: {cancelled} cancelled, {in_flight} delivered"));
     assert!(cancelled > 0, "the claims were always first");
+    assert!(in_flight > 0, "the cancels were always first");
     is_whole(&caller);
 }
 

@@ -154,6 +154,9 @@ fn coarse(millis: u64) -> String {
     }
 }
 
+/// The class of the greatest lateness.
+const HOTTEST: u32 = 9;
+
 /// The class of a lateness: from `h1`, below 2 ms, to `h9`.
 fn heat(millis: u64) -> u32 {
     const BOUNDS: [u64; 8] = [2, 5, 10, 50, 250, 1_000, 5_000, 30_000];
@@ -233,10 +236,11 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
             class: "count",
         });
         for shard in own {
-            let heat = heat(shard.overdue_ms);
+            let heat = if shard.silent { HOTTEST } else { heat(shard.overdue_ms) };
             // On time, a third of the row; the latest, all of it.
             let height = 6 + 2 * u64::from(heat);
             let lateness = match shard.overdue_ms {
+                _ if shard.silent => "its server does not answer".to_owned(),
                 0 => "nothing is due".to_owned(),
                 late => format!("the first timer is due for {}", span(late)),
             };
@@ -428,14 +432,20 @@ mod tests {
             epoch: 1,
             takeovers: 0,
             taken_over: None,
+            silent: number == 3,
         };
         let mut nodes = Nodes { now, shared: true, nodes: Vec::new(), shards: Vec::new() };
         assert!(shards(&nodes, 9).is_none());
         nodes.nodes = vec![node("a", true, 1), node("b", true, 1), node("gone", false, 0)];
-        nodes.shards = vec![shard(0, Some("a"), 0), shard(1, Some("b"), 60_000), shard(2, None, 3)];
+        nodes.shards = vec![
+            shard(0, Some("a"), 0),
+            shard(1, Some("b"), 60_000),
+            shard(2, None, 3),
+            shard(3, Some("a"), 0),
+        ];
         let chart = shards(&nodes, 9).unwrap();
         let heights: Vec<_> = chart.rects.iter().map(|rect| rect.height).collect();
-        assert_eq!(heights, [8, 24, 10], "the lateness can be read without colours");
+        assert_eq!(heights, [8, 24, 24, 10], "the lateness can be read without colours");
         assert_eq!(chart.labels.len(), 3, "a node that is gone and has no shards has no row");
         let text = chart.render().unwrap();
         for part in [
@@ -443,11 +453,12 @@ mod tests {
             "shard 1 of node &#60;b&#62;: the first timer is due for 1 min, looked at 70 ms ago",
             "shard 0 of node &#60;a&#62;: nothing is due",
             "shard 2 of no node",
+            "shard 3 of node &#60;a&#62;: its server does not answer, looked at 70 ms ago",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         let cut = shards(&nodes, 1).unwrap();
-        assert_eq!((cut.labels.len(), cut.rects.len()), (2, 3), "all shards are shown, if not all nodes");
+        assert_eq!((cut.labels.len(), cut.rects.len()), (2, 4), "all shards are shown, if not all nodes");
 
         let mut seconds = vec![SecondLateness::default(); 60];
         assert!(lateness(&LatenessBySecond { seconds: seconds.clone() }).is_none());

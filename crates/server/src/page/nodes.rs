@@ -55,6 +55,8 @@ struct NodesPage<'a> {
     taken: Option<When>,
     /// The number of shards without a node.
     free: usize,
+    /// The number of shards whose server does not answer.
+    silent: usize,
     late: Vec<Late>,
 }
 
@@ -71,6 +73,7 @@ pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor)
 fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
     let own: Vec<_> = shards.iter().filter(|shard| shard.owner.as_ref() == Some(&node.incarnation)).collect();
     let overdue = own.iter().map(|shard| shard.overdue_ms).max();
+    let silent = own.iter().filter(|shard| shard.silent).count();
     let polled = own.iter().filter_map(|shard| shard.polled_ms_ago).max();
     let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
     let (state, class) = if node.live { ("live", "good") } else { ("gone", "bad") };
@@ -81,7 +84,7 @@ fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
         class,
         is_this: node.this,
         shards: number(node.shards.into()),
-        overdue: time(overdue),
+        overdue: if silent > 0 { format!("not known of {silent} shards") } else { time(overdue) },
         polled: polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age))),
         seen: When::new(node.seen, now),
         since: When::new(node.since, now),
@@ -95,8 +98,9 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
     let more = listed.len().saturating_sub(MOST);
     listed.truncate(MOST);
     let names: HashMap<_, _> = nodes.nodes.iter().map(|node| (&*node.incarnation, &*node.name)).collect();
-    let mut late: Vec<_> = nodes.shards.iter().filter(|shard| shard.overdue_ms >= LATE).collect();
-    late.sort_by_key(|shard| core::cmp::Reverse(shard.overdue_ms));
+    let is_late = |shard: &&Shard| shard.silent || shard.overdue_ms >= LATE;
+    let mut late: Vec<_> = nodes.shards.iter().filter(is_late).collect();
+    late.sort_by_key(|shard| core::cmp::Reverse((shard.silent, shard.overdue_ms)));
     late.truncate(MOST_LATE);
     let name_of = |shard: &Shard| {
         let owner = shard.owner.as_deref();
@@ -105,7 +109,7 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
     let late_row = |shard: &&Shard| Late {
         number: shard.number,
         node: name_of(shard),
-        overdue: span(shard.overdue_ms),
+        overdue: if shard.silent { "not known".to_owned() } else { span(shard.overdue_ms) },
         takeovers: number(shard.takeovers),
     };
     show(&NodesPage {
@@ -117,7 +121,8 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
         last: nodes.shards.last().map_or(0, |shard| shard.number),
         takeovers: number(nodes.shards.iter().map(|shard| shard.takeovers).sum()),
         taken: nodes.shards.iter().filter_map(|shard| shard.taken_over).max().map(|at| When::new(at, now)),
-        free: nodes.shards.iter().filter(|shard| shard.owner.is_none()).count(),
+        free: nodes.shards.iter().filter(|shard| shard.owner.is_none() && !shard.silent).count(),
+        silent: nodes.shards.iter().filter(|shard| shard.silent).count(),
         late: late.iter().map(late_row).collect(),
     })
 }

@@ -194,8 +194,9 @@ impl Page {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
         self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
         let shards = || nodes.iter().flat_map(|nodes| &nodes.shards);
-        let free = shards().filter(|shard| shard.owner.is_none()).count();
-        let help = "Shards of the timers that no node delivers at the moment.";
+        let free = shards().filter(|shard| shard.owner.is_none() || shard.is_silent).count();
+        let help =
+            "Shards of the timers that no node delivers at the moment, or whose server does not answer.";
         self.single("shards_without_node", "gauge", help, &free);
         let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
         let help = "How often a shard was taken from a node that had not given it back, by any node.";

@@ -62,6 +62,7 @@ pub(super) fn shown(nodes: &store::Nodes) -> Nodes {
         epoch: shard.epoch,
         takeovers: shard.takeovers,
         taken_over: shard.taken_over.map(moment),
+        silent: shard.is_silent,
     };
     Nodes {
         now: moment(nodes.now),

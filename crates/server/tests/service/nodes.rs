@@ -49,8 +49,19 @@ impl Guard for Shared {
                     epoch: 3,
                     takeovers: 2,
                     taken_over: Some(at(60_000)),
+                    is_silent: false,
                 },
                 Shard { number: 1, ..Shard::default() },
+                // Its server is away, and nothing was due at its last answer.
+                Shard {
+                    number: 2,
+                    owner: Some(0xa1),
+                    polled: Some(at(88_000)),
+                    epoch: 1,
+                    takeovers: 1,
+                    is_silent: true,
+                    ..Shard::default()
+                },
             ],
         })
     }
@@ -78,7 +89,7 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
             "now": "1970-01-01T00:01:40.000Z", "shared": true,
             "nodes": [
                 { "incarnation": "00000000000000a1", "name": "one", "version": "1.2.3", "since": "1970-01-01T00:00:01.000Z",
-                  "seen": "1970-01-01T00:01:39.000Z", "live": true, "this": true, "shards": 1 },
+                  "seen": "1970-01-01T00:01:39.000Z", "live": true, "this": true, "shards": 2 },
                 { "incarnation": "00000000000000b2", "name": "<two>", "version": "1.2.3", "since": "1970-01-01T00:00:01.000Z",
                   "seen": "1970-01-01T00:00:50.000Z", "live": false, "this": false, "shards": 0 },
             ],
@@ -87,15 +98,17 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
                   "first_due": "1970-01-01T00:00:40.000Z", "epoch": 3, "takeovers": 2,
                   "taken_over": "1970-01-01T00:01:00.000Z" },
                 { "number": 1, "overdue_ms": 0, "epoch": 0, "takeovers": 0 },
+                { "number": 2, "owner": "00000000000000a1", "polled_ms_ago": 12_000, "overdue_ms": 0, "epoch": 1,
+                  "takeovers": 1, "silent": true },
             ],
         })
     );
     let (_, numbers) = get(&service, "/metrics").await;
     for line in [
         "tourbillon_nodes 1",
-        "tourbillon_shards_without_node 1",
-        "tourbillon_takeovers_total 2",
-        "tourbillon_poll_age_seconds 7",
+        "tourbillon_shards_without_node 2",
+        "tourbillon_takeovers_total 3",
+        "tourbillon_poll_age_seconds 12",
     ] {
         assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");
     }
@@ -103,8 +116,12 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
     assert_eq!(status, StatusCode::OK, "{page}");
     for part in [
         "shard 0 of one: the first timer is due for 1 min, looked at 7 s ago",
-        "2 takeovers so far",
+        "shard 2 of one: its server does not answer, looked at 12 s ago",
+        "3 takeovers so far",
         "1 shards have no node",
+        "The server of 1 shards does not answer",
+        ">not known of 1 shards<",
+        ">not known<",
         "&#60;two&#62;",
         ">gone<",
     ] {

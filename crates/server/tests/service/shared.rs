@@ -2,13 +2,16 @@
 //! `redis-server` the tests say that they were skipped.
 
 use crate::rig::{Receiver, Rig};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tourbillon_fault::Server;
+use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::Connect;
-use tourbillon_server::{OpenError, RedisSettings, Service, Settings};
+use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
+use tower::ServiceExt as _;
 
 /// The time for what should happen within seconds, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(60);
@@ -42,6 +45,14 @@ async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
+/// The page of the numbers.
+async fn numbers(node: &Rig) -> String {
+    let request = Request::get("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
+    let response = router(node.service.clone()).oneshot(request).await.unwrap();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 async fn make_namespace(node: &Rig, number: usize) -> StatusCode {
     node.send("PUT", &format!("/v1/namespaces/n{number}"), json!({})).await.0
 }
@@ -66,15 +77,31 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 
     let wanted: BTreeSet<_> = (0..20).map(|number| format!("/{number}")).collect();
+    const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+    let method = |number: usize| METHODS[number % METHODS.len()];
+    let body =
+        |number: usize| if method(number) == "GET" { String::new() } else { format!("{number} of ä\0") };
     for (number, path) in wanted.iter().enumerate() {
         let node = if number % 2 == 0 { &one } else { &two };
-        let (status, answer) = node.send("POST", TIMERS, callback(&receiver, path, 50)).await;
+        let mut timer = callback(&receiver, path, 50);
+        timer["callback"]["method"] = json!(method(number));
+        timer["callback"]["headers"] =
+            json!({ "x-order": number.to_string(), "content-type": "text/x-test" });
+        if method(number) != "GET" {
+            timer["callback"]["body"] = json!(body(number));
+        }
+        let (status, answer) = node.send("POST", TIMERS, timer).await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
     }
     let mut got = BTreeSet::new();
     while got.len() < wanted.len() {
         let received = tokio::time::timeout(SOON, receiver.next()).await.unwrap();
         assert!(got.insert(received.path.clone()), "{} came twice", received.path);
+        let number = wanted.iter().position(|path| *path == received.path).unwrap();
+        assert_eq!(received.method.as_str(), method(number), "{received:?}");
+        assert_eq!(received.headers["x-order"], number.to_string(), "{received:?}");
+        assert_eq!(received.headers["content-type"], "text/x-test", "{received:?}");
+        assert_eq!(received.body, body(number), "{received:?}");
     }
     assert_eq!(got, wanted);
 
@@ -97,7 +124,7 @@ async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach() 
         async move {
             let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new());
             let client = client.build_http::<http_body_util::Full<axum::body::Bytes>>();
-            let request = hyper::Request::post(path)
+            let request = Request::post(path)
                 .header("content-type", "application/json")
                 .header("idempotency-key", "k")
                 .body(body.into())
@@ -325,6 +352,61 @@ async fn t02_healthz_is_red_while_redis_is_away_and_green_again_without_a_restar
             break;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i9_data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
+    let Some(server) = Server::start(&[]) else { return };
+    let rig = node(&server).await;
+    let receiver = Receiver::start().await;
+    let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/lost", 3_600_000)).await;
+    assert_eq!(status, StatusCode::CREATED);
+    server.command(&["FLUSHALL"]);
+    for path in ["/healthz", "/readyz"] {
+        let answer = until(path, async || {
+            let (status, answer) = rig.send("GET", path, Value::Null).await;
+            (status == StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
+        })
+        .await;
+        assert!(answer.to_string().contains("its server has lost it"), "{path}: {answer}");
+    }
+    let (status, answer) = rig.send("POST", TIMERS, callback(&receiver, "/new", 0)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "nothing is mixed: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap();
+    let redis = RedisSettings::new(connect, "d");
+    let rig = Rig::start_with(|settings| settings.redis = Some(redis)).await;
+    let number = async |name: &str| {
+        let numbers = numbers(&rig).await;
+        let line = numbers.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|number| number.trim().parse::<f64>().unwrap())
+    };
+    until("the node has all shards", async || {
+        (number("tourbillon_shards_without_node ").await == Some(0.0)).then_some(())
+    })
+    .await;
+    // The one that has the list of the nodes.
+    let slot = cluster.slot("tb:{d}:nodes");
+    let victim = cluster.owner(0, slot).unwrap();
+    cluster.nodes[victim].kill();
+    let age = async || number("tourbillon_poll_age_seconds ").await.filter(|age| *age > 3.0);
+    until("the age of the last poll grows", age).await;
+    until("the shards of the server that is away have no node", async || {
+        number("tourbillon_shards_without_node ").await.filter(|free| *free > 10.0)
+    })
+    .await;
+    // No server may answer for a moment, while the client looks for the one that is dead.
+    let nodes = until("the nodes are answered", async || {
+        let (status, nodes) = rig.send("GET", "/v1/nodes", Value::Null).await;
+        (status == StatusCode::OK).then_some(nodes)
+    })
+    .await;
+    let shards = nodes["shards"].as_array().unwrap();
+    assert!(shards.iter().all(|shard| shard["owner"] == nodes["nodes"][0]["incarnation"]), "{nodes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

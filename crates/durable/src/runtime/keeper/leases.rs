@@ -35,7 +35,10 @@ impl Keeper {
         match lost {
             Ok(lost) => {
                 pause.reset();
-                self.reporter.store_answered();
+                // A renewal of no lease asks the store nothing.
+                if !leases.is_empty() {
+                    self.reporter.store_answered();
+                }
                 self.note_renewal(&leases, &lost, begin);
                 for (number, ..) in leases.iter().filter(|(_, id, _)| lost.contains(id)) {
                     // An end may have been reported meanwhile: then the delivery is not under way any more.
@@ -53,6 +56,7 @@ impl Keeper {
         }
         match self.wait_for(calls, self.store.reap(REAP)) {
             Ok(reaped) => {
+                self.reporter.store_answered();
                 self.reporter.reaped(&reaped, self.store.now());
                 let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
                 let mut state = self.lock();

@@ -223,6 +223,9 @@ impl<T: Send + 'static> Core<T> {
         let mut session = Session::begin(self);
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
+            if ticket.is_owned() {
+                self.slots().prefetch_extra(ticket.index);
+            }
         }
         let mut verdict = self.clock.true_now();
         let begin = self.clock.now();

@@ -150,6 +150,12 @@ impl Slots {
         segments::prefetch(self.controls.get(index));
     }
 
+    /// Starts fetching the extra word of an owned timer, which is on a line of its own.
+    #[inline]
+    pub(crate) fn prefetch_extra(&self, index: u32) {
+        segments::prefetch(self.extras.get(index));
+    }
+
     /// The words of a slot that is or was in use, as those of an owned timer.
     #[inline(always)]
     pub(crate) fn owned(&self, index: u32) -> Owned<'_> {

@@ -13,19 +13,17 @@ pub(crate) trait Handle: Sync + Send {
     const NAME: &'static str;
 }
 
-/// The box that a handle points to. The number and the first words of the value, which most calls read, are side by
-/// side: a server with a million timers finds none of them in the cache.
-#[repr(C)]
+/// The box that a handle points to.
 struct Boxed<T> {
+    value: T,
     /// The number of forks before this handle was made.
     forks: u32,
-    value: T,
 }
 
 /// Gives `value` to C. Returns its handle.
 pub(crate) fn give<T: Handle>(value: T) -> *mut T {
     fork::watch();
-    let handle = Box::into_raw(Box::new(Boxed { forks: fork::count(), value }));
+    let handle = Box::into_raw(Box::new(Boxed { value, forks: fork::count() }));
     register::insert(handle.addr(), T::NAME);
     handle.cast()
 }

@@ -282,7 +282,7 @@ async fn each_command_sends_its_request() {
             json!(null),
             "one   00000000000000a1  0.1.0    live, answers  1       1s500ms",
         ),
-        (&["nodes"], &nodes, vec!["GET /v1/nodes".to_owned()], json!(null), "gone           0       0s"),
+        (&["nodes"], &nodes, vec!["GET /v1/nodes".to_owned()], json!(null), "gone           0       unknown"),
         (
             &["nodes", "--shards"],
             &nodes,

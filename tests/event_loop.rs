@@ -1,4 +1,4 @@
-//! The example `event_loop`, run as a process of its own and driven through sockets.
+//! The examples `event_loop` and `loops`, run as processes of their own and driven through sockets.
 //!
 //! Time has lower bounds only, and those are exact: a client takes its moments so that the server's idle time cannot be
 //! longer than what the client measured.
@@ -17,7 +17,7 @@ use support::{HOUR, MS, PATIENCE, Rng};
 /// More than the system's buffers and the server's hold for a connection.
 const MOST_BUFFERED: usize = 256 << 20;
 
-/// The example, until it is dropped.
+/// An example, until it is dropped.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -26,7 +26,7 @@ struct Server {
 
 impl Server {
     fn start(idle_timeout: Duration) -> Self {
-        Self::start_with(&mut Command::new(example()), idle_timeout)
+        Self::start_with(&mut Command::new(example("event_loop")), idle_timeout)
     }
 
     fn start_with(command: &mut Command, idle_timeout: Duration) -> Self {
@@ -68,12 +68,12 @@ impl Drop for Server {
     }
 }
 
-/// The example's binary, beside the folder of this test's.
-fn example() -> PathBuf {
+/// An example's binary, beside the folder of this test's.
+fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).expect("in target/<profile>/deps");
-    let example = profile.join("examples").join(format!("event_loop{}", std::env::consts::EXE_SUFFIX));
-    assert!(example.exists(), "first run `cargo build --example event_loop` in this profile: {example:?}");
+    let example = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(example.exists(), "first run `cargo build --example {name}` in this profile: {example:?}");
     example
 }
 
@@ -307,7 +307,7 @@ fn whoever_does_not_read_is_idle() {
 #[test]
 fn whoever_finds_no_file_left_is_accepted_later() {
     let mut shell = Command::new("sh");
-    shell.args(["-c", r#"ulimit -n 24 && exec "$0" "$@""#]).arg(example()).stderr(Stdio::null());
+    shell.args(["-c", r#"ulimit -n 24 && exec "$0" "$@""#]).arg(example("event_loop")).stderr(Stdio::null());
     let server = Server::start_with(&mut shell, 100 * MS);
     let clients: Vec<TcpStream> = (0..40).map(|_| server.connect()).collect();
     for mut client in &clients {
@@ -321,7 +321,7 @@ fn whoever_finds_no_file_left_is_accepted_later() {
 
 #[test]
 fn a_run_ends_with_a_summary() {
-    let server = Server::start_with(Command::new(example()).arg("--seconds=2"), 500 * MS);
+    let server = Server::start_with(Command::new(example("event_loop")).arg("--seconds=2"), 500 * MS);
     let leaving = server.connect();
     echo(&leaving, b"seventeen").unwrap();
     leaving.shutdown(Shutdown::Write).unwrap();
@@ -345,4 +345,71 @@ fn a_run_ends_with_a_summary() {
     assert_eq!(counts.map(count), [3.0, 14.0, 1.0, 1.0, 1.0, 0.0], "{summary}");
     assert!((4.0..100.0).contains(&count("poll wake-ups")), "{summary}");
     assert!(count("worst lateness of idle closes") >= 0.0, "{summary}");
+}
+
+// --- The example `loops` ---
+
+/// A line of the example's summary about one loop.
+#[derive(Debug, PartialEq, Eq)]
+struct LoopLine {
+    connections: u64,
+    bytes: u64,
+    idle: u64,
+    polls: u64,
+}
+
+impl LoopLine {
+    fn parse(line: &str, n: usize) -> Option<Self> {
+        let rest = line.strip_prefix(&format!("loop {n}: "))?;
+        let (connections, rest) = rest.split_once(" connections, ")?;
+        let (bytes, rest) = rest.split_once(" bytes echoed, ")?;
+        let (idle, rest) = rest.split_once(" were idle, ")?;
+        let number = |text: &str| text.parse().ok();
+        Some(Self {
+            connections: number(connections)?,
+            bytes: number(bytes)?,
+            idle: number(idle)?,
+            polls: number(rest.strip_suffix(" polls")?)?,
+        })
+    }
+}
+
+/// Connections go to the loops in turn. Each loop echoes, re-arms the timers of its connections without a ticket, and
+/// closes those that are idle: after their last byte, or when they never sent one.
+#[test]
+fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+    const ECHOES: u64 = 50;
+    let mut command = Command::new(example("loops"));
+    let server = Server::start_with(command.args(["--loops=2", "--seconds=4"]), IDLE_TIMEOUT);
+    let connect = |_| (Instant::now(), server.connect());
+    let [mut one, two, mut three, four] = [0, 1, 2, 3].map(connect);
+    echo(&four.1, b"four").unwrap();
+    four.1.shutdown(Shutdown::Write).unwrap();
+    await_end(&four.1);
+    for _ in 0..ECHOES {
+        for (before, stream) in [&mut one, &mut three] {
+            *before = Instant::now();
+            echo(stream, b"seventeen").unwrap();
+        }
+    }
+    for (before, stream) in [&one, &two, &three] {
+        await_end(stream);
+        assert!(before.elapsed() >= IDLE_TIMEOUT, "closed early");
+    }
+    // The server runs still, so it has closed them before its end.
+    echo(&server.connect(), b"late").unwrap();
+
+    let summary = server.finish();
+    let lines: Vec<&str> = summary.lines().collect();
+    let [first, second, tickets] = lines[..] else { panic!("{summary}") };
+    let [first, second] =
+        [(0, first), (1, second)].map(|(n, line)| LoopLine::parse(line, n).expect("a loop"));
+    assert_eq!((first.connections, first.bytes, first.idle), (3, 18 * ECHOES + 4, 2), "{summary}");
+    assert_eq!((second.connections, second.bytes, second.idle), (2, 4, 1), "{summary}");
+    assert!(first.polls >= 2 * ECHOES && second.polls >= 2, "{summary}");
+    let tickets: u64 =
+        tickets.strip_prefix("timers armed with a ticket: ").expect("tickets").parse().unwrap();
+    // Their first armings, and seldom another one that meets a check of the timer.
+    assert!((4..ECHOES).contains(&tickets), "{summary}");
 }

@@ -2,16 +2,16 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Log, MS, Rng, assert_settled, wait_until};
+use support::{HOUR, Log, MS, PATIENCE, Rng, assert_settled, wait_until};
 use tourbillon::{
-    Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Left, LoopShard, ManualClock, RescheduleError,
-    Shards, Timestamp,
+    ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, Left, LoopShard, ManualClock,
+    Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
 };
 
 const BUDGET: usize = 1 << 20;
@@ -637,97 +637,559 @@ fn a_shutdown_elsewhere_waits_for_the_turn_and_returns_the_rest() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Loops with a condition variable for a poll, against foreign threads: each timer ends once, none early, and none
-/// waits for a loop that is not woken.
+// --- Loops that poll, against foreign threads ---
+
+/// Threads that no loop runs on.
+const PLAYERS: u64 = 3;
+/// Owned timers of each of them.
+const OWN_TIMERS: u64 = 40;
+/// Loops that end while the players play, and then once more for each shard while they do not.
+const HANDOVERS: usize = 4;
+/// Timers that become due at each handover, while the shard has no loop.
+const ORPHANS: usize = 50;
+/// One-shots that the main thread schedules.
+const EXTRA: u64 = ((HANDOVERS + 2) * ORPHANS) as u64 + 6;
+/// One-shots that the players remember, for any of them to cancel or to move.
+const REMEMBERED: usize = 60;
+const LONGEST_DELAY: Duration = Duration::from_millis(3);
+/// A loop that polls for longer waits for a timer that is due in an hour.
+const LONG_POLL: Duration = Duration::from_secs(60);
+
+/// In a payload: it is a one-shot that is due in an hour or later, so no outcome of a cancel is left to chance.
+const FAR: u64 = 1 << 62;
+/// In a payload: it is an owned timer.
+const OWNED: u64 = 1 << 63;
+
+fn number(payload: u64) -> usize {
+    index(payload & !(FAR | OWNED))
+}
+
+/// Each timer ends once, and none early. Each shard has timers that are due in an hour, so a timer whose loop is not
+/// woken waits in vain.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once() {
-    const THREADS: u64 = 3;
-    let each: u64 = std::env::var("TOURBILLON_STRESS").map_or(20_000, |n| n.parse::<u64>().unwrap() / 20);
+    play_on_loops(true);
+}
+
+/// The same, with a shutdown while a shard has no loop.
+#[test]
+fn loops_and_foreign_threads_end_each_timer_once_though_a_loop_is_missing() {
+    play_on_loops(false);
+}
+
+fn play_on_loops(loops_stay: bool) {
+    let each = std::env::var("TOURBILLON_STRESS").map_or(20_000, |n| n.parse::<u64>().unwrap() / 20);
     let (shards, loops) = Builder::new().loops(2).unwrap();
-    let ends: Arc<Vec<AtomicU64>> = Arc::new((0..THREADS * each).map(|_| AtomicU64::new(0)).collect());
-    let sink = Arc::clone(&ends);
-    let engine = shards
-        .engine()
-        .start(move |timer: Fired<'_, u64>| {
-            assert!(Timestamp::from(Instant::now()) >= timer.deadline, "early");
-            sink[index(timer.payload)].fetch_add(1, Ordering::Relaxed);
-        })
-        .unwrap();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let loops: Vec<_> = loops.into_iter().map(|shard| spawn_loop(shard, Arc::clone(&is_over))).collect();
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| {
-            let (timers, ends) = (engine.handle().clone(), Arc::clone(&ends));
-            thread::spawn(move || play(&timers, &ends, thread * each..(thread + 1) * each))
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    wait_until("all have ended", || engine.handle().is_empty());
-    is_over.store(true, Ordering::SeqCst);
-    for (thread, waker) in loops {
-        waker();
-        thread.join().unwrap();
+    let ledger = Arc::new(Ledger::new(PLAYERS * each));
+    let sink = Arc::clone(&ledger);
+    let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.on_fire(&timer)).unwrap();
+    let stage = Stage {
+        timers: engine.handle().clone(),
+        ledger,
+        remembered: Mutex::default(),
+        allowed: AtomicU64::new(0),
+    };
+    let mut loops: Vec<_> = loops.into_iter().map(|shard| Polling::spawn(move || shard)).collect();
+    let mut players: Vec<_> = (0..PLAYERS).map(|n| Player::new(&stage, n, each)).collect();
+    let far = [0, 1, 0, 1].map(|shard| stage.schedule_extra(shard, HOUR));
+
+    // The first half: loops end, and other threads take their shards.
+    thread::scope(|scope| {
+        players.iter_mut().for_each(|player| drop(scope.spawn(move || player.play(each / 2))));
+        let part = PLAYERS * (each / 2) / HANDOVERS as u64;
+        for n in 0..HANDOVERS {
+            let before = part * n as u64;
+            stage.allow(before + part / 2);
+            stage.await_submitted(before + part / 2);
+            // The other half is played meanwhile.
+            stage.allow(before + part);
+            hand_over(&stage, &shards, &mut loops, n % 2);
+        }
+        stage.allow(u64::MAX);
+    });
+    // At rest: no outcome is a matter of chance.
+    wait_until("all that is not far has ended", || stage.ledger.is_at_rest());
+    players.iter_mut().for_each(Player::arm_and_await_all);
+    for one in stage.remembered.lock().unwrap().drain(..).chain(far[..2].iter().copied()) {
+        assert_eq!(stage.cancel(one, true), one.payload & FAR != 0, "{one:?}");
     }
-    assert!(ends.iter().all(|end| end.load(Ordering::Relaxed) == 1), "a timer ended twice, or not at all");
-    assert_eq!(engine.handle().stats().total.panics, 0);
-    assert_settled(&engine.handle().stats());
+    (0..2).for_each(|shard| hand_over(&stage, &shards, &mut loops, shard));
+    for (n, polling) in loops.iter().enumerate() {
+        wait_until("the loop polls for long", || polling.polls_for_long());
+        let before = polling.wakes();
+        stage.schedule_extra(n, Duration::ZERO);
+        assert!(polling.wakes() > before, "loop {n} is not woken");
+        wait_until("the loop has fired it", || stage.ledger.is_at_rest());
+    }
+
+    // The second half: the shutdown cuts it off.
+    let returned = thread::scope(|scope| {
+        players.iter_mut().for_each(|player| drop(scope.spawn(move || player.play(u64::MAX))));
+        stage.await_submitted(PLAYERS * each * 5 / 8);
+        if !loops_stay {
+            loops.pop().expect("two loops").end();
+        }
+        stage.await_submitted(PLAYERS * each * 3 / 4);
+        stage.timers.shutdown()
+    });
+    loops.into_iter().for_each(Polling::end);
+    returned.iter().for_each(|timer| stage.ledger.note_end(timer.payload));
+    let owned_fired = players.into_iter().map(Player::end).sum();
+    stage.ledger.check(&stage.timers.stats(), returned.len() as u64, owned_fired);
 }
 
-type Waker = Box<dyn Fn() + Send>;
-
-fn spawn_loop(mut shard: LoopShard, is_over: Arc<AtomicBool>) -> (thread::JoinHandle<()>, Waker) {
-    let poll = Arc::new((Mutex::new(false), Condvar::new()));
-    let waker = |poll: &Arc<(Mutex<bool>, Condvar)>| {
-        let poll = Arc::clone(poll);
-        move || {
-            *poll.0.lock().unwrap() = true;
-            poll.1.notify_one();
-        }
-    };
-    shard.wake_by(waker(&poll));
-    let waker = waker(&poll);
-    let run = move || {
-        while !is_over.load(Ordering::SeqCst) {
-            let mut is_woken = poll.0.lock().unwrap();
-            if !*is_woken {
-                let now = Instant::now();
-                is_woken = match shard.timeout(now) {
-                    Some(timeout) => poll.1.wait_timeout(is_woken, timeout).unwrap().0,
-                    None => poll.1.wait(is_woken).unwrap(),
-                };
-            }
-            *is_woken = false;
-            drop(is_woken);
-            let _ = shard.turn(Instant::now(), 256);
-        }
-    };
-    (thread::spawn(run), Box::new(waker))
+/// Ends the loop of a shard. Another thread takes the shard, and fires what has become due meanwhile.
+fn hand_over(stage: &Stage, shards: &Shards, loops: &mut Vec<Polling>, shard: usize) {
+    assert!(shards.take_loop(shard).is_none(), "a loop has the shard");
+    loops.remove(shard).end();
+    let orphans: Vec<_> = (0..ORPHANS).map(|_| stage.schedule_extra(shard, Duration::ZERO)).collect();
+    let have_ended = |count| orphans.iter().all(|one| stage.ledger.ends_of(one.payload) == count);
+    assert!(have_ended(0), "fired at a shard that has no loop");
+    let shards = shards.clone();
+    loops.insert(shard, Polling::spawn(move || shards.take_loop(shard).expect("no loop has the shard")));
+    wait_until("the next loop has fired them", || have_ended(1));
 }
 
-/// Schedules, cancels and moves timers on both shards.
-fn play(timers: &tourbillon::Handle<u64>, ends: &[AtomicU64], payloads: std::ops::Range<u64>) {
-    let mut rng = Rng::new(payloads.start + 1);
-    let mut pending = Vec::new();
-    let end = |outcome: Cancel<u64>| {
-        if let Cancel::Cancelled(payload) = outcome {
-            ends[index(payload)].fetch_add(1, Ordering::Relaxed);
+/// A loop on a thread of its own, with a condition variable for a poll.
+struct Polling {
+    poll: Arc<Poll>,
+    thread: thread::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Poll {
+    state: Mutex<PollState>,
+    changed: Condvar,
+    wakes: AtomicU64,
+}
+
+#[derive(Default)]
+struct PollState {
+    is_woken: bool,
+    is_over: bool,
+    /// Whether the loop is in a poll that lasts for long unless it is woken.
+    is_long: bool,
+}
+
+impl Poll {
+    /// Lets the present poll return, or the next one.
+    fn wake(&self, is_over: bool) {
+        let mut state = self.state.lock().unwrap();
+        state.is_woken = true;
+        state.is_over |= is_over;
+        self.changed.notify_one();
+    }
+
+    /// Returns false if the loop is over.
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.unwrap_or(HOUR);
+        let mut state = self.state.lock().unwrap();
+        state.is_long = timeout > LONG_POLL;
+        let sleeps = |state: &mut PollState| !state.is_woken;
+        let (mut state, _) = self.changed.wait_timeout_while(state, timeout, sleeps).unwrap();
+        (state.is_woken, state.is_long) = (false, false);
+        !state.is_over
+    }
+}
+
+impl Polling {
+    /// Turns the loop that `take` returns, on a new thread.
+    fn spawn(take: impl FnOnce() -> LoopShard + Send + 'static) -> Self {
+        let poll = Arc::new(Poll::default());
+        let (own, woken) = (Arc::clone(&poll), Arc::clone(&poll));
+        let run = move || {
+            let mut shard = take();
+            shard.wake_by(move || {
+                woken.wakes.fetch_add(1, Ordering::SeqCst);
+                woken.wake(false);
+            });
+            while own.wait(shard.timeout(Instant::now())) {
+                let _ = shard.turn(Instant::now(), 256);
+            }
+        };
+        Self { poll, thread: thread::spawn(run) }
+    }
+
+    fn polls_for_long(&self) -> bool {
+        let state = self.poll.state.lock().unwrap();
+        state.is_long && !state.is_woken
+    }
+
+    /// The number of times that the engine has woken the loop.
+    fn wakes(&self) -> u64 {
+        self.poll.wakes.load(Ordering::SeqCst)
+    }
+
+    /// Ends the loop: its shard has none afterwards.
+    fn end(self) {
+        self.poll.wake(true);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The books: what became of each timer.
+struct Ledger {
+    /// How often each one-shot ended.
+    ends: Vec<AtomicU64>,
+    /// The deadlines for which each owned timer fired.
+    owned_fired: Vec<Mutex<Vec<Timestamp>>>,
+    /// One-shots that the players have begun to schedule, and those of the main thread.
+    submitted: AtomicU64,
+    extra: AtomicU64,
+    /// One-shots that are not far: begun to be scheduled, and ended.
+    near: AtomicU64,
+    near_ended: AtomicU64,
+    scheduled: AtomicU64,
+    fired: AtomicU64,
+    cancelled: AtomicU64,
+    moved: AtomicU64,
+    disarmed: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::SeqCst)
+}
+
+/// Adds one, and returns the number from before.
+fn add_one(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::SeqCst)
+}
+
+impl Ledger {
+    /// The books of players that schedule this number of one-shots. Those of the main thread have the numbers after
+    /// them.
+    fn new(one_shots: u64) -> Self {
+        Self {
+            ends: (0..one_shots + EXTRA).map(|_| AtomicU64::new(0)).collect(),
+            owned_fired: (0..PLAYERS * OWN_TIMERS).map(|_| Mutex::default()).collect(),
+            submitted: AtomicU64::new(0),
+            extra: AtomicU64::new(one_shots),
+            near: AtomicU64::new(0),
+            near_ended: AtomicU64::new(0),
+            scheduled: AtomicU64::new(0),
+            fired: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            disarmed: AtomicU64::new(0),
         }
-    };
-    for payload in payloads {
-        let deadline = timers.now() + rng.nanos_below(3 * MS);
-        let shard = index(payload % 2);
-        pending.push(match payload % 3 {
-            0 => timers.schedule_at(deadline, payload).unwrap(),
-            _ => timers.on(shard).schedule_at(deadline, payload).unwrap(),
-        });
-        if pending.len() > 50 {
-            let id = pending.swap_remove(index(payload * 7) % pending.len());
-            match timers.on(1 - shard).reschedule_at(id, deadline + MS) {
-                Ok(id) if payload % 2 == 0 => end(timers.cancel(id)),
-                Err(RescheduleError::Running | RescheduleError::Gone) | Ok(_) => {}
-                Err(error) => panic!("{error}"),
+    }
+
+    /// The handler of all timers.
+    fn on_fire(&self, timer: &Fired<'_, u64>) {
+        assert!(Timestamp::from(Instant::now()) >= timer.deadline, "early");
+        if timer.payload & OWNED != 0 {
+            self.owned_fired[number(timer.payload)].lock().unwrap().push(timer.deadline);
+        } else {
+            add_one(&self.fired);
+            self.note_end(timer.payload);
+        }
+    }
+
+    fn note_end(&self, payload: u64) {
+        add_one(&self.ends[number(payload)]);
+        if payload & FAR == 0 {
+            add_one(&self.near_ended);
+        }
+    }
+
+    fn note_cancelled(&self, payload: u64) {
+        add_one(&self.cancelled);
+        self.note_end(payload);
+    }
+
+    fn ends_of(&self, payload: u64) -> u64 {
+        count(&self.ends[number(payload)])
+    }
+
+    /// Whether each one-shot that is not far has ended.
+    fn is_at_rest(&self) -> bool {
+        count(&self.near_ended) == count(&self.near)
+    }
+
+    /// Balances the books after a shutdown.
+    fn check(&self, stats: &Stats, returned: u64, owned_fired: u64) {
+        let submitted = count(&self.submitted) + EXTRA;
+        assert!(self.ends.iter().all(|ends| count(ends) <= 1), "a one-shot ended twice");
+        assert_eq!(self.ends.iter().map(count).sum::<u64>(), submitted, "a one-shot was lost");
+        let [scheduled, fired, cancelled, moved, disarmed] =
+            [&self.scheduled, &self.fired, &self.cancelled, &self.moved, &self.disarmed].map(count);
+        let all = [fired, cancelled, moved, disarmed, returned, owned_fired];
+        assert!(all.iter().all(|&number| number > 0), "{all:?}");
+        assert_eq!(fired + cancelled + returned, scheduled);
+        assert_eq!((stats.fired, stats.returned), (fired, returned));
+        // A move counts as a cancel and as a timer that is scheduled.
+        assert_eq!((stats.scheduled, stats.cancelled), (scheduled + moved, cancelled + moved));
+        assert_eq!((stats.owned.fired, stats.owned.alive), (owned_fired, 0));
+        assert_eq!(stats.total.panics, 0);
+        assert_settled(stats);
+    }
+}
+
+/// A one-shot that was pending when it was put down.
+#[derive(Clone, Copy, Debug)]
+struct OneShot {
+    id: TimerId,
+    payload: u64,
+}
+
+/// The engine, its books, and what the players leave to each other.
+struct Stage {
+    timers: Handle<u64>,
+    ledger: Arc<Ledger>,
+    remembered: Mutex<Vec<OneShot>>,
+    /// The number of one-shots at which the players wait for the main thread.
+    allowed: AtomicU64,
+}
+
+impl Stage {
+    /// Schedules a one-shot, on the chosen shard or the thread's own. `None` after a shutdown.
+    fn schedule(&self, shard: Option<usize>, delay: Duration, payload: u64) -> Option<OneShot> {
+        let (timers, ledger) = (&self.timers, &self.ledger);
+        if payload & FAR == 0 {
+            add_one(&ledger.near);
+        }
+        let deadline = timers.now() + delay;
+        let attempt = || match shard {
+            Some(shard) => timers.on(shard).schedule_at(deadline, payload),
+            None => timers.schedule_at(deadline, payload),
+        };
+        let start = Instant::now();
+        loop {
+            match attempt() {
+                Ok(id) => {
+                    add_one(&ledger.scheduled);
+                    return Some(OneShot { id, payload });
+                }
+                // The shard has no loop, and another thread drains the lane.
+                Err(error) if error.kind == Refusal::LaneFull && start.elapsed() < PATIENCE => {
+                    thread::yield_now();
+                }
+                Err(error) => {
+                    assert_eq!((error.kind, error.payload), (Refusal::ShutDown, payload));
+                    ledger.note_end(payload);
+                    return None;
+                }
             }
         }
+    }
+
+    /// Schedules a one-shot of the main thread.
+    fn schedule_extra(&self, shard: usize, delay: Duration) -> OneShot {
+        let far = if delay >= HOUR { FAR } else { 0 };
+        self.schedule(Some(shard), delay, add_one(&self.ledger.extra) | far)
+            .expect("the shutdown comes later")
+    }
+
+    /// Cancels a one-shot. Returns whether this ended the one-shot.
+    fn cancel(&self, OneShot { id, payload }: OneShot, waits: bool) -> bool {
+        let outcome = if waits { self.timers.cancel_and_wait(id) } else { self.timers.cancel(id) };
+        match outcome {
+            Cancel::Cancelled(own) => {
+                assert_eq!(own, payload);
+                self.ledger.note_cancelled(payload);
+                return true;
+            }
+            Cancel::Running => assert!(payload & FAR == 0 && !waits, "one-shot {payload:#x} runs"),
+            _ => assert!(payload & FAR == 0 || self.timers.is_shut_down(), "one-shot {payload:#x} has gone"),
+        }
+        false
+    }
+
+    /// Moves a one-shot to a shard. Returns the one-shot unless it has ended.
+    fn reschedule(&self, one: OneShot, shard: usize, delay: Duration) -> Option<OneShot> {
+        let is_far = one.payload & FAR != 0;
+        match self.timers.on(shard).reschedule_at(one.id, self.timers.now() + delay) {
+            Ok(id) => {
+                add_one(&self.ledger.moved);
+                return Some(OneShot { id, ..one });
+            }
+            // As in `schedule`. The one-shot is where it was.
+            Err(RescheduleError::LaneFull) => return Some(one),
+            Err(RescheduleError::ShutDown(payload)) => self.ledger.note_cancelled(payload),
+            Err(RescheduleError::Running) => assert!(!is_far, "{one:?} runs"),
+            Err(RescheduleError::Gone) => assert!(!is_far || self.timers.is_shut_down(), "{one:?} has gone"),
+            Err(error) => panic!("{error}"),
+        }
+        None
+    }
+
+    fn allow(&self, one_shots: u64) {
+        self.allowed.store(one_shots, Ordering::SeqCst);
+    }
+
+    fn is_allowed(&self) -> bool {
+        count(&self.ledger.submitted) < count(&self.allowed)
+    }
+
+    /// Waits until the players have scheduled this number of one-shots.
+    fn await_submitted(&self, enough: u64) {
+        while count(&self.ledger.submitted) < enough {
+            let before = count(&self.ledger.submitted);
+            wait_until("the players go on", || count(&self.ledger.submitted) != before);
+        }
+    }
+}
+
+/// A thread that no loop runs on, and that schedules, cancels and moves one-shots, and arms and disarms owned timers.
+struct Player<'a> {
+    stage: &'a Stage,
+    rng: Rng,
+    payloads: std::ops::Range<u64>,
+    own: Vec<Own>,
+}
+
+impl<'a> Player<'a> {
+    fn new(stage: &'a Stage, n: u64, payloads: u64) -> Self {
+        let numbers = n * OWN_TIMERS..(n + 1) * OWN_TIMERS;
+        let own = numbers.map(|number| Own::new(stage.timers.timer(number | OWNED).unwrap())).collect();
+        Self { stage, rng: Rng::new(n + 1), payloads: n * payloads..(n + 1) * payloads, own }
+    }
+
+    /// Schedules the next one-shots, this number at most, until a shutdown.
+    fn play(&mut self, most: u64) {
+        for _ in 0..most {
+            wait_until("the main thread goes on", || self.stage.is_allowed());
+            let Some(number) = self.payloads.next() else { return };
+            let is_far = number.is_multiple_of(8);
+            let delay = self.delay(is_far);
+            let shard = (!number.is_multiple_of(3)).then(|| self.rng.index(2));
+            add_one(&self.stage.ledger.submitted);
+            let payload = if is_far { number | FAR } else { number };
+            let Some(one) = self.stage.schedule(shard, delay, payload) else { return };
+            self.remember(one);
+            if self.rng.chance(20) && self.use_an_owned_timer().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn delay(&mut self, is_far: bool) -> Duration {
+        if is_far { HOUR + self.rng.nanos_below(HOUR) } else { self.rng.nanos_below(LONGEST_DELAY) }
+    }
+
+    /// Puts a one-shot down. If there are many, cancels or moves one of them, which may be another player's.
+    fn remember(&mut self, one: OneShot) {
+        let picked = {
+            let mut remembered = self.stage.remembered.lock().unwrap();
+            remembered.push(one);
+            if remembered.len() <= REMEMBERED {
+                return;
+            }
+            let at = self.rng.index(remembered.len());
+            remembered.swap_remove(at)
+        };
+        match self.rng.below(10) {
+            0..5 => drop(self.stage.cancel(picked, self.rng.chance(20))),
+            5..8 => {
+                let (shard, delay) = (self.rng.index(2), self.delay(picked.payload & FAR != 0));
+                let moved = self.stage.reschedule(picked, shard, delay);
+                self.stage.remembered.lock().unwrap().extend(moved);
+            }
+            // It fires, or the shutdown returns it.
+            _ => {}
+        }
+    }
+
+    /// Arms, moves or disarms an owned timer.
+    fn use_an_owned_timer(&mut self) -> Result<(), ArmError> {
+        let (at, shard, pick) = (self.rng.index(self.own.len()), self.rng.index(2), self.rng.below(10));
+        if pick < 3 {
+            self.own[at].disarm(self.stage, pick == 0);
+            return Ok(());
+        }
+        let delay = if pick < 6 { self.delay(true) } else { self.rng.nanos_below(MS) };
+        self.own[at].arm(self.stage, shard, delay)
+    }
+
+    /// Arms each owned timer for an hour and disarms it, then arms it for soon and waits until it has fired.
+    fn arm_and_await_all(&mut self) {
+        for (shard, own) in self.own.iter_mut().enumerate() {
+            own.disarm(self.stage, true);
+            own.arm(self.stage, shard, HOUR).unwrap();
+            assert_eq!(own.disarm(self.stage, false), Disarm::Disarmed);
+            own.arm(self.stage, shard + 1, MS).unwrap();
+        }
+        for own in &mut self.own {
+            wait_until("an owned timer fires", || !own.timer.is_armed());
+            assert_eq!(own.disarm(self.stage, true), Disarm::Idle);
+        }
+    }
+
+    /// Checks and drops the owned timers after the shutdown. Returns how often they have fired.
+    fn end(self) -> u64 {
+        self.own.into_iter().map(|own| own.end(&self.stage.ledger)).sum()
+    }
+}
+
+/// An owned timer. Only its player arms it.
+struct Own {
+    timer: Timer<u64>,
+    /// The deadlines of all armings, none of them twice, and what is known of them.
+    armings: BTreeMap<Timestamp, Arming>,
+    /// The deadline that is in force, unless the timer was disarmed.
+    last: Option<Timestamp>,
+    /// A handler ran at an arming, and may not have ended. A disarm that meets its end may answer that the timer was
+    /// idle (`Timer::disarm_and_wait`).
+    may_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arming {
+    HasFired,
+    DoesNotFire,
+    /// It was replaced or forgotten by the shutdown: it fires once at most.
+    Unknown,
+}
+
+impl Own {
+    fn new(timer: Timer<u64>) -> Self {
+        Self { timer, armings: BTreeMap::new(), last: None, may_run: false }
+    }
+
+    /// Arms the timer on a shard, or moves it there.
+    fn arm(&mut self, stage: &Stage, shard: usize, delay: Duration) -> Result<(), ArmError> {
+        let mut deadline = stage.timers.now() + delay;
+        while self.armings.contains_key(&deadline) {
+            deadline = deadline + Duration::from_nanos(1);
+        }
+        self.armings.insert(deadline, Arming::Unknown);
+        self.may_run |= stage.timers.on(shard).arm_at(&self.timer, deadline)? == Armed::Running;
+        self.last = Some(deadline);
+        Ok(())
+    }
+
+    fn disarm(&mut self, stage: &Stage, waits: bool) -> Disarm {
+        let outcome = if waits { self.timer.disarm_and_wait() } else { self.timer.disarm() };
+        let is_sure = !self.may_run && !stage.timers.is_shut_down();
+        self.may_run = outcome == Disarm::Running;
+        assert!(!(waits && self.may_run), "it has waited");
+        if let Some(last) = self.last.take() {
+            let arming = match outcome {
+                Disarm::Disarmed => Arming::DoesNotFire,
+                Disarm::Idle if is_sure => Arming::HasFired,
+                _ => Arming::Unknown,
+            };
+            self.armings.insert(last, arming);
+            stage.ledger.disarmed.fetch_add(u64::from(outcome == Disarm::Disarmed), Ordering::SeqCst);
+        }
+        outcome
+    }
+
+    /// Compares the firings with the armings, after the shutdown. Returns the number of firings.
+    fn end(self, ledger: &Ledger) -> u64 {
+        assert_eq!((self.timer.deadline(), self.timer.disarm()), (None, Disarm::Idle));
+        assert_eq!(self.timer.arm(MS), Err(ArmError::ShutDown));
+        let payload = *self.timer.payload();
+        let fired = std::mem::take(&mut *ledger.owned_fired[number(payload)].lock().unwrap());
+        for deadline in &fired {
+            let arming = self.armings.get(deadline).copied();
+            assert!(matches!(arming, Some(Arming::HasFired | Arming::Unknown)), "{arming:?} fired");
+        }
+        let distinct: BTreeSet<_> = fired.iter().copied().collect();
+        assert_eq!(distinct.len(), fired.len(), "fired twice for one arming");
+        let mut have_fired = self.armings.iter().filter(|(_, arming)| **arming == Arming::HasFired);
+        assert!(have_fired.all(|(deadline, _)| distinct.contains(deadline)), "neither fired nor disarmed");
+        fired.len() as u64
     }
 }
 

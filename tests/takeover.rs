@@ -10,9 +10,13 @@ use tourbillon::{Builder, Fired};
 const MS: Duration = Duration::from_millis(1);
 /// For what should come at once, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a handler waits for others that should run meanwhile, some two milliseconds later.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// What a timer's handler does.
 enum Act {
+    /// Blocks until others have run, and reports whether they have.
+    AwaitOthers(Others),
     /// Waits for a message, or for the end of its sender.
     Block(mpsc::Receiver<()>),
     /// Reports its thread, then waits as `Block` does.
@@ -22,8 +26,27 @@ enum Act {
     Release(mpsc::Sender<()>),
 }
 
+/// What a handler waits for: reports of this number of others.
+struct Others {
+    begun: mpsc::Sender<()>,
+    reports: mpsc::Receiver<thread::ThreadId>,
+    number: usize,
+    outcome: mpsc::Sender<bool>,
+}
+
+impl Others {
+    fn await_all(self) {
+        self.begun.send(()).expect("the test waits");
+        let end = Instant::now() + GIVE_UP;
+        let next = || self.reports.recv_timeout(end.saturating_duration_since(Instant::now()));
+        let have_run = (0..self.number).all(|_| next().is_ok());
+        self.outcome.send(have_run).expect("the test waits");
+    }
+}
+
 fn act(fired: Fired<'_, Act>) {
     match fired.payload {
+        Act::AwaitOthers(others) => others.await_all(),
         Act::Block(gate) => drop(gate.recv()),
         Act::ReportAndBlock(sender, gate) => {
             drop(sender.send(thread::current().name().unwrap_or_default().to_owned()));
@@ -37,21 +60,30 @@ fn act(fired: Fired<'_, Act>) {
     }
 }
 
+/// The handler returns once the others have run: timers of its own batch, and timers that are scheduled after it has
+/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. The time
+/// for all takeovers is many times what they need, and too short if each of them takes a second.
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
-    let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
-    for _ in 0..3 {
-        let (gate, blocked) = mpsc::channel();
-        engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
-        thread::sleep(20 * MS);
-        for delay in [1, 5, 30] {
-            let (sender, fired) = mpsc::channel();
-            engine.handle().schedule(delay * MS, Act::Report(sender)).unwrap();
-            fired.recv_timeout(PATIENCE).expect("fires while another handler blocks");
+    let begin = Instant::now();
+    for _ in 0..25 {
+        let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
+        for _ in 0..2 {
+            let ((report, reports), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
+            let (outcome, have_run) = mpsc::channel();
+            let others = || Act::Report(report.clone());
+            let blocking = Act::AwaitOthers(Others { begun, reports, number: 5, outcome });
+            engine.handle().schedule_batch([blocking, others(), others()].map(|act| (MS, act))).unwrap();
+            has_begun.recv_timeout(PATIENCE).expect("it fires");
+            for delay in [0, 1, 3] {
+                engine.handle().schedule(delay * MS, others()).unwrap();
+            }
+            let have_run = have_run.recv_timeout(2 * GIVE_UP).expect("it returns");
+            assert!(have_run, "the others waited until the handler gave up");
         }
-        drop(gate);
         assert!(engine.handle().stats().total.takeovers >= 1);
     }
+    assert!(begin.elapsed() < PATIENCE, "{:?} for 25 takeovers", begin.elapsed());
 }
 
 /// Nothing can fire then, and all the rest goes on.

@@ -121,3 +121,37 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     println!("{name}: {executions} executions");
     assert!(executions > 1, "{name} explored a single interleaving");
 }
+
+/// The endings of a model, with the number of executions that came to each of them. They are no part of the model: its
+/// threads take turns, and the numbers order nothing.
+struct Endings {
+    names: &'static [&'static str],
+    counts: Box<[AtomicUsize]>,
+}
+
+impl Endings {
+    /// Notes that the present execution came to this ending.
+    fn note(&self, ending: &str) {
+        let n = self.names.iter().position(|name| *name == ending).expect("an ending of the model");
+        self.counts[n].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Explores `f` as [`model`] does, and fails if no execution came to one of the endings: the race that the model is
+/// named for may not have taken place.
+fn model_with_endings(
+    name: &str,
+    names: &'static [&'static str],
+    f: impl Fn(&Arc<Endings>) + Sync + Send + 'static,
+) {
+    let counts = names.iter().map(|_| AtomicUsize::new(0)).collect();
+    let endings = Arc::new(Endings { names, counts });
+    let noted = Arc::clone(&endings);
+    model(name, move || f(&noted));
+    for (ending, count) in names.iter().zip(&endings.counts) {
+        println!("    {ending}: {}", count.load(Ordering::Relaxed));
+    }
+    for (ending, count) in names.iter().zip(&endings.counts) {
+        assert!(count.load(Ordering::Relaxed) > 0, "{name}: no execution came to this ending: {ending}");
+    }
+}

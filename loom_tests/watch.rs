@@ -12,38 +12,34 @@
 //! | L1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
 //! | L1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
 //! | L1: a leader names itself once only, not before each sleep | none: in a model `try_lock` may wait for the lock. `takeover::a_leader_that_leads_again_is_woken` |
+//! | L1: a leader whose handlers have returned does not come back | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back` |
+//! | L1: a leader that comes back takes it that its shard is free | these three, and `the_second_timer_of_a_batch_is_fired_once` |
+//! | K2: the follower announces the shard's number instead of its own | `a_handler_returns_while_its_shard_is_taken_over`, and three more |
+//! | H1: the cursor of a chunk is moved by a load and a store | `the_second_timer_of_a_batch_is_fired_once` |
+//! | a station does not check its batches, or a check sends no job | `the_second_timer_of_a_batch_is_fired_once` |
 //! | P2: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
-use super::{crew_of_one_shard, model};
-use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use super::{Endings, crew_of_one_shard, model, model_with_endings};
+use crate::base::sync::{AtomicU64, Mutex, OnceLock, Ordering, StdArc, ThreadKey, Weak, this_thread, thread};
 use crate::base::tick::{Tick, Timestamp};
 use crate::base::ticket::{Insertion, Ticket};
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers, dispatch};
+use crate::lockfree::parker::Notified;
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::watch::Watch;
 use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
-
-struct Frozen;
-
-impl Clock for Frozen {
-    fn now(&self) -> Timestamp {
-        NOW
-    }
-
-    fn sleep_for(&self, _now: Timestamp, _deadline: Timestamp) -> Option<Duration> {
-        None
-    }
-}
+const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
 /// A leader begins its handlers while the watcher, which has seen no handlers for a while, leaves. Legal endings: (a)
 /// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes one.
@@ -63,25 +59,172 @@ fn a_leader_begins_while_the_watcher_leaves() {
     });
 }
 
-/// An engine on one shard, with one worker, whose handler does not return before its shard has turned again.
-struct HeldUp {
-    crew: StdArc<Crew>,
-    shared: StdArc<StationShared>,
-    fired: AtomicU64,
+const TAKEN_OVER: [&str; 3] = [
+    "the shard is taken over before the handler has begun",
+    "the shard is taken over while the handler runs",
+    "the shard is taken over after the handler has returned",
+];
+const LEADS_ON: &str = "the handler returns, and its thread leads on";
+
+/// The stages of the first handler. A takeover in one of them is the ending of that number.
+const IS_BEFORE: usize = 0;
+const RUNS: usize = 1;
+const HAS_RETURNED: usize = 2;
+/// A thread leads the shard again.
+const IS_LED: usize = 3;
+
+/// What differs between the models of a handover.
+struct Script {
+    /// A handler, which is called with its number, from 1.
+    handler: fn(&World, u64),
+    /// Called whenever a thread leads the shard and reads the clock.
+    look: fn(&World),
+    /// The time when the first handler has begun.
+    later: Timestamp,
 }
 
-impl HeldUp {
-    fn new() -> StdArc<Self> {
-        let clock = EngineClock::Custom(StdArc::new(Frozen));
-        let mut settings = crew_of_one_shard(clock, Dispatcher::Inline);
-        let workers = Workers::new(1, 1, StdArc::clone(&settings.roster));
+/// An engine on one shard with workers, whose handlers are those of a script. Thread 0 leads the shard at first.
+struct World {
+    crew: StdArc<Crew>,
+    shared: StdArc<StationShared>,
+    slots: StdArc<Slots>,
+    presence: StdArc<Presence>,
+    clock: StdArc<Looks>,
+    called: AtomicU64,
+    script: Script,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// The fields below are for the endings, and no part of a model.
+    endings: StdArc<Endings>,
+    first: ThreadKey,
+    stage: AtomicUsize,
+    running: AtomicUsize,
+}
+
+impl World {
+    /// The set has `threads` threads for the shard and the workers. As many handlers may run at a time: a job in the
+    /// queue hands over nothing in a model.
+    fn new(threads: usize, endings: &StdArc<Endings>, script: Script) -> StdArc<Self> {
+        let clock = StdArc::new(Looks { world: OnceLock::new(), has_begun: AtomicBool::new(false) });
+        let custom = EngineClock::Custom(StdArc::<Looks>::clone(&clock));
+        let mut settings = crew_of_one_shard(custom, Dispatcher::Inline);
+        settings.roster = Roster::new(threads);
+        let workers = Workers::new(threads, 1, StdArc::clone(&settings.roster));
         settings.dispatcher = Dispatcher::Own(StdArc::new(workers));
-        let shared = StdArc::new(StationShared::new(64, &settings.roster));
-        StdArc::new(Self { crew: Crew::new(settings), shared, fired: AtomicU64::new(0) })
+        let world = StdArc::new(Self {
+            shared: StdArc::new(StationShared::new(64, &settings.roster)),
+            crew: Crew::new(settings),
+            slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
+            presence: Presence::of(1),
+            clock,
+            called: AtomicU64::new(0),
+            script,
+            threads: Mutex::new(Vec::new()),
+            endings: StdArc::clone(endings),
+            first: this_thread(),
+            stage: AtomicUsize::new(IS_BEFORE),
+            running: AtomicUsize::new(0),
+        });
+        world.clock.world.get_or_init(|| StdArc::downgrade(&world));
+        let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(&world);
+        let time = (world.crew.settings().tick, Timestamp::ZERO);
+        let (shared, slots) = (StdArc::clone(&world.shared), StdArc::clone(&world.slots));
+        world.crew.join(vec![Station::new(0, (engine, &world.presence), shared, slots, time)]);
+        world
+    }
+
+    /// Schedules timers from the calling thread.
+    fn schedule(&self, deadlines: &[Timestamp]) {
+        let (mut lane, mut magazines) = (self.shared.inbox.register(), Magazines::new());
+        for &deadline in deadlines {
+            let index = magazines.take(&self.slots).unwrap();
+            let (_, stamp) = self.slots.control(index).arm(index, deadline);
+            let _ = lane.push(Insertion { deadline, index, stamp });
+            let _: Notified = self.shared.parker.notify(deadline);
+        }
+    }
+
+    /// Starts thread `n` of the set.
+    fn start(&self, n: usize) {
+        let crew = StdArc::clone(&self.crew);
+        self.threads.lock().unwrap().push(thread::spawn(move || crew.serve(n)));
+    }
+
+    /// Runs thread 0 of the set until all threads have ended, with `timers` timers.
+    fn run(&self, timers: u64) {
+        self.crew.serve(0);
+        let threads = core::mem::take(&mut *self.threads.lock().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(self.called(), timers, "a timer was not fired once");
+        assert_eq!(self.presence.stations(), 0, "no leader has dropped the station");
+    }
+
+    /// Ends the engine and the set.
+    fn end(&self) {
+        self.shared.parker.close();
+        self.crew.close();
+    }
+
+    fn called(&self) -> u64 {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// The number of times that a thread that stood by took the shard over.
+    fn takeovers(&self) -> u64 {
+        self.crew.shards()[0].counters.takeovers.get()
+    }
+
+    /// Waits until the shard has turned.
+    fn await_turn(&self) {
+        self.shared.want_sweep();
+        while self.shared.is_sweep_wanted() {
+            thread::yield_now();
+        }
+    }
+
+    fn is_first(&self) -> bool {
+        this_thread() == self.first
+    }
+
+    fn step(&self, from: usize, to: usize) -> bool {
+        self.stage.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Runs `f` as the first handler.
+    fn in_first_handler(&self, f: impl FnOnce()) {
+        self.step(IS_BEFORE, RUNS);
+        f();
+        self.step(RUNS, HAS_RETURNED);
+    }
+
+    /// Notes the first thread that leads the shard after the leader has let go of it.
+    fn note_leader(&self) {
+        let stage = self.stage.load(Ordering::Relaxed);
+        let is_again = if self.is_first() { stage == HAS_RETURNED } else { stage < IS_LED };
+        if is_again && self.step(stage, IS_LED) {
+            self.endings.note(if self.is_first() { LEADS_ON } else { TAKEN_OVER[stage] });
+        }
     }
 }
 
-impl Fire for HeldUp {
+/// A clock that stands still, but for one step. A thread reads it when it leads the shard.
+struct Looks {
+    world: OnceLock<Weak<World>>,
+    has_begun: AtomicBool,
+}
+
+impl Clock for Looks {
+    fn now(&self) -> Timestamp {
+        let Some(world) = self.world.get().and_then(Weak::upgrade) else { return NOW };
+        (world.script.look)(&world);
+        if self.has_begun.load(Ordering::Relaxed) { world.script.later } else { NOW }
+    }
+
+    fn sleep_for(&self, _now: Timestamp, _deadline: Timestamp) -> Option<Duration> {
+        None
+    }
+}
+
+impl Fire for World {
     fn dispatcher(&self) -> &Dispatcher {
         &self.crew.settings().dispatcher
     }
@@ -91,13 +234,9 @@ impl Fire for HeldUp {
         for chunk in batch.chunks() {
             while called < most && chunk.take().is_some() {
                 called += 1;
-                self.shared.want_sweep();
-                while self.shared.is_sweep_wanted() {
-                    thread::yield_now();
-                }
-                self.fired.fetch_add(1, Ordering::Relaxed);
-                self.shared.parker.close();
-                self.crew.close();
+                let n = self.called.fetch_add(1, Ordering::Relaxed) + 1;
+                self.clock.has_begun.store(true, Ordering::Relaxed);
+                (self.script.handler)(&self, n);
             }
         }
         called
@@ -112,22 +251,160 @@ impl Fire for HeldUp {
 /// handler has returned. If no thread takes the shard over, the handler waits for ever.
 #[test]
 fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
-    model("a_shard_is_taken_over_from_a_leader_that_is_held_up", || {
-        let world = HeldUp::new();
-        let slots = StdArc::new(Slots::new(4, Timestamp::ZERO));
-        let mut lane = world.shared.inbox.register();
-        let index = Magazines::new().take(&slots).unwrap();
-        let (_, stamp) = slots.control(index).arm(index, DUE);
-        let _ = lane.push(Insertion { deadline: DUE, index, stamp });
-        let engine: StdArc<dyn Fire> = StdArc::<HeldUp>::clone(&world);
-        let time = (world.crew.settings().tick, Timestamp::ZERO);
-        let shared = StdArc::clone(&world.shared);
-        world.crew.join(vec![Station::new(0, (engine, &Presence::of(1)), shared, slots, time)]);
-        let crew = StdArc::clone(&world.crew);
-        let worker = thread::spawn(move || crew.serve(1));
-        world.crew.serve(0);
-        worker.join().unwrap();
-        assert_eq!(world.fired.load(Ordering::Relaxed), 1, "the timer was not fired once");
+    const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1]];
+    model_with_endings("a_shard_is_taken_over_from_a_leader_that_is_held_up", ENDINGS, |endings| {
+        let handler = |world: &World, _| {
+            world.in_first_handler(|| world.await_turn());
+            world.end();
+        };
+        let world = World::new(2, endings, Script { handler, look: World::note_leader, later: NOW });
+        world.schedule(&[DUE]);
+        world.start(1);
+        world.run(1);
+    });
+}
+
+/// A handler returns before, while and after the other thread takes the shard over. A second timer is due by then: the
+/// thread that leads the shard fires it, and ends the set. The end itself is `a_shutdown_races_with_a_takeover`.
+#[test]
+fn a_handler_returns_while_its_shard_is_taken_over() {
+    const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1], TAKEN_OVER[2], LEADS_ON];
+    model_with_endings("a_handler_returns_while_its_shard_is_taken_over", ENDINGS, |endings| {
+        let handler = |world: &World, n| match n {
+            // A call that the next leader sees: without one, loom does not part the handler from its end.
+            1 => world.in_first_handler(|| world.shared.want_sweep()),
+            _ => {
+                loom::skip_branch();
+                world.end();
+            }
+        };
+        let world = World::new(2, endings, Script { handler, look: World::note_leader, later: AHEAD });
+        world.schedule(&[DUE, AHEAD]);
+        world.start(1);
+        world.run(2);
+    });
+}
+
+/// The leader and the thread that has taken its shard over both run handlers, and come back at once, or one of them
+/// while the other one runs its handler. One of them leads the shard again, and ends the set; the other one stands by.
+#[test]
+fn two_earlier_leaders_come_back() {
+    const ENDINGS: &[&str] = &[
+        "the first leader leads again, after both handlers",
+        "the first leader leads again, while the second handler runs",
+        "the second leader leads again, after both handlers",
+        "the second leader leads again, while the first handler runs",
+    ];
+    const BOTH_HAVE_BEGUN: usize = 1;
+    model_with_endings("two_earlier_leaders_come_back", ENDINGS, |endings| {
+        let handler = |world: &World, n| {
+            world.running.fetch_add(1, Ordering::Relaxed);
+            if n == 1 {
+                world.start(1);
+                while world.called() < 2 {
+                    thread::yield_now();
+                }
+            } else {
+                world.step(IS_BEFORE, BOTH_HAVE_BEGUN);
+                world.shared.want_sweep();
+            }
+            world.running.fetch_sub(1, Ordering::Relaxed);
+        };
+        let look = |world: &World| {
+            if world.step(BOTH_HAVE_BEGUN, IS_LED) {
+                let former = if world.is_first() { 0 } else { 2 };
+                world.endings.note(ENDINGS[former + world.running.load(Ordering::Relaxed)]);
+                world.end();
+            }
+        };
+        let world = World::new(2, endings, Script { handler, look, later: AHEAD });
+        world.schedule(&[DUE, AHEAD]);
+        world.run(2);
+    });
+}
+
+/// A leader whose shard was taken over comes back, while the thread that leads the shard now is held up by a handler of
+/// its own. Legal endings: (a) the earlier leader finds the shard free, and leads it; (b) it stands by, and takes the
+/// shard over. If it does neither, the handler waits for ever.
+#[test]
+fn an_earlier_leader_leads_its_shard_again() {
+    const ENDINGS: &[&str] =
+        &["the earlier leader finds the shard free", "the earlier leader takes the shard over"];
+    model_with_endings("an_earlier_leader_leads_its_shard_again", ENDINGS, |endings| {
+        let handler = |world: &World, n| {
+            if n == 1 {
+                // How the shard is taken over first is the other models'.
+                loom::stop_exploring();
+                world.start(1);
+                world.await_turn();
+                loom::explore();
+                world.schedule(&[DUE]);
+            } else {
+                world.await_turn();
+                loom::skip_branch();
+                world.end();
+            }
+        };
+        let world = World::new(2, endings, Script { handler, look: |_| (), later: NOW });
+        world.schedule(&[DUE]);
+        world.run(2);
+        endings.note(ENDINGS[usize::from(world.takeovers() == 2)]);
+    });
+}
+
+/// A handler ends its engine and the set, and returns, before, while and after the other thread takes the shard over.
+/// Legal endings: (a) the leader comes back and drops the station; (b) the other thread drops it, after it has seen the
+/// end in a turn, before its sleep, or in its sleep; (c) the other thread takes over a shard that is at its end.
+#[test]
+fn a_shutdown_races_with_a_takeover() {
+    const ENDS: [&str; 2] = ["the shard is not taken over", "the shard is taken over"];
+    const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1], TAKEN_OVER[2], ENDS[0], ENDS[1]];
+    model_with_endings("a_shutdown_races_with_a_takeover", ENDINGS, |endings| {
+        let handler = |world: &World, _| world.in_first_handler(|| world.end());
+        let world = World::new(2, endings, Script { handler, look: World::note_leader, later: NOW });
+        world.schedule(&[DUE]);
+        world.start(1);
+        world.run(1);
+        endings.note(ENDS[usize::from(world.takeovers() == 1)]);
+    });
+}
+
+/// Two timers are due at once, and the handler of the first one holds the leader up. The thread that takes the shard
+/// over sends a worker for the second timer, while the handler returns. The leader fires the second timer, or the
+/// worker does.
+#[test]
+fn the_second_timer_of_a_batch_is_fired_once() {
+    const ENDINGS: &[&str] = &["the leader fires the second timer", "a worker fires the second timer"];
+    const HAS_BEGUN: usize = 1;
+    const IS_TAKEN_OVER: usize = 2;
+    model_with_endings("the_second_timer_of_a_batch_is_fired_once", ENDINGS, |endings| {
+        let handler = |world: &World, n| {
+            if n == 1 {
+                // How the shard is taken over is the other models'. The threads start here, so that the batch is handed
+                // to them: the queue of jobs is no part of a model, and would not do so.
+                loom::stop_exploring();
+                world.step(IS_BEFORE, HAS_BEGUN);
+                world.start(1);
+                world.start(2);
+                while world.stage.load(Ordering::Relaxed) != IS_TAKEN_OVER {
+                    thread::yield_now();
+                }
+            } else {
+                loom::skip_branch();
+                world.endings.note(ENDINGS[usize::from(!world.is_first())]);
+                world.end();
+            }
+        };
+        let look = |world: &World| {
+            if !world.is_first() && world.step(HAS_BEGUN, IS_TAKEN_OVER) {
+                loom::explore();
+            }
+        };
+        // The shard checks its batches in the turn after the takeover.
+        let later = NOW + Duration::from_millis(2);
+        let world = World::new(3, endings, Script { handler, look, later });
+        world.schedule(&[DUE, DUE]);
+        world.run(2);
     });
 }
 

@@ -8,18 +8,20 @@
 //!
 //! | left out or weakened | model that goes red |
 //! |----------------------|---------------------|
-//! | F1: `announce`'s heavy fence | `an_arming_elsewhere_races_with_the_loop`, `a_station_joins_while_the_loop_goes_to_its_poll` |
-//! | F1: `notify`'s light fence | the same two |
+//! | F1: `announce`'s heavy fence | `an_arming_elsewhere_races_with_the_loop`, `a_loop_ends_while_a_timer_is_armed`, `a_drain_elsewhere_races_with_the_loop`, `a_station_joins_while_the_loop_goes_to_its_poll` |
+//! | F1: `notify`'s light fence | the same four |
 //! | K3: `wake` without Release | none: a model passes the light fence, which releases the push as well |
 //! | K3: `withdraw` without Acquire | `push_lowers_the_word` |
 //! | the thread that drained the lanes of a loop does not notify it | `a_drain_elsewhere_races_with_the_loop` |
-//! | a loop is not woken | all but `push_lowers_the_word` and the three without a poll |
+//! | a loop is not woken | all but `push_lowers_the_word` and the four without a poll |
 //! | W1: a loop that has moved does not note its thread | `a_loop_moves_while_its_former_thread_arms`, `a_station_joins_while_the_loop_reads_the_words_that_it_knows` |
-//! | W1: it notes its thread after it has read the word | none, in two variants that were tried |
-//! | a loop that ends leaves its thread and its wake function in two steps | both models in which a loop takes a place while another thread arms |
-//! | the wake function of the former loop stays | the same two |
-//! | `leave_armed` without its compare-and-swap | `a_loop_ends_while_a_timer_is_cancelled`, `a_cancel_elsewhere_races_with_a_turn` |
-//! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop`, `a_drain_elsewhere_races_with_the_loop` |
+//! | W1: it notes its thread after it has read the word | the same two |
+//! | W1: a loop does not note its thread if a former loop of its place has | the same two, `a_loop_takes_a_place_while_its_former_thread_arms`, `an_arming_elsewhere_races_with_a_standing_announcement` |
+//! | a loop leaves its place first, and its wake function in a second step | the two models of a loop that takes a place |
+//! | a loop that takes a place keeps the wake function of the former loop | the two models of a loop that takes a place |
+//! | a loop that has not turned does not look at the words before its poll | these two, `a_loop_ends_while_a_timer_is_armed`, `two_armings_elsewhere_race_with_each_other` |
+//! | a cancel and a claim change the timer's word by a load and a store | `a_cancel_elsewhere_races_with_a_turn`, `a_loop_ends_while_a_timer_is_cancelled` |
+//! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop`, `a_loop_ends_while_a_timer_is_armed`, `a_drain_elsewhere_races_with_the_loop` |
 //! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
 //! | N1: `join` wakes nobody | both models of a station that joins |
 //! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |

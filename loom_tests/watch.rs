@@ -8,15 +8,19 @@
 //! | Y2: `begin`'s fence | `a_leader_begins_while_the_watcher_leaves` |
 //! | Y2: `leave`'s fence | `a_leader_begins_while_the_watcher_leaves` |
 //! | Y2: `leave` does not look at the numbers | `a_leader_begins_while_the_watcher_leaves` |
-//! | L1: the leader does not let go of its shard | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
-//! | L1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
+//! | L1: the leader does not let go of its shard | all models in which a shard is taken over |
+//! | L1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up`, `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover` |
 //! | L1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
-//! | L1: a leader names itself once only, not before each sleep | none: in a model `try_lock` may wait for the lock. `takeover::a_leader_that_leads_again_is_woken` |
-//! | L1: a leader whose handlers have returned does not come back | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back` |
-//! | L1: a leader that comes back takes it that its shard is free | these three, and `the_second_timer_of_a_batch_is_fired_once` |
-//! | K2: the follower announces the shard's number instead of its own | `a_handler_returns_while_its_shard_is_taken_over`, and three more |
-//! | H1: the cursor of a chunk is moved by a load and a store | `the_second_timer_of_a_batch_is_fired_once` |
-//! | a station does not check its batches, or a check sends no job | `the_second_timer_of_a_batch_is_fired_once` |
+//! | L1: the watcher takes no shard over | all models in which a shard is taken over |
+//! | L1: the watcher that takes a shard over does not pass the watch on | `an_earlier_leader_leads_its_shard_again` |
+//! | L1: a leader names itself once only, not before each sleep | `a_handler_returns_while_its_shard_is_taken_over`, `an_earlier_leader_leads_its_shard_again` |
+//! | L1: a leader announces the number of its shard instead of its own | all models in which a shard is taken over, but `two_earlier_leaders_come_back` |
+//! | L1: a leader whose handlers have returned does not try to lead again | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back`, `an_earlier_leader_leads_its_shard_again` |
+//! | L1: a leader that comes back expects its shard to be free | all models in which a shard is taken over |
+//! | L1: a leader that comes back waits for its shard, or does not stand by if the shard was taken over | `an_earlier_leader_leads_its_shard_again` |
+//! | L4: a leader drops no station when the set has ended | all models in which a shard is taken over |
+//! | H1: a chunk's cursor moves by a load and a store | `the_second_timer_of_a_batch_is_fired_once` |
+//! | H2: a station does not check its batches, or a check sends no job | `the_second_timer_of_a_batch_is_fired_once` |
 //! | P2: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
@@ -93,7 +97,7 @@ struct World {
     called: AtomicU64,
     script: Script,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// The fields below are for the endings, and no part of a model.
+    /// The fields below are for the script and its endings. They are not loom's, and order nothing.
     endings: StdArc<Endings>,
     first: ThreadKey,
     stage: AtomicUsize,

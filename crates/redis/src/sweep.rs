@@ -1,11 +1,10 @@
 //! What the thread of a node mends: notes that lead nowhere, in a cluster, and leases whose ends are gone.
 //!
 //! The thread takes a *step* each so often. [`outside`](crate::outside) has what notes are, and why some lead nowhere.
-//! A step reads a page of the notes of one of the node's shards, and
-//! asks the shards to which they lead for the timers. A note without a timer is *doubted*. A creation that is under way
-//! looks the same, so the note is looked at again after [`AFTER`], twice the time of a reservation. If it is still the
-//! same one and leads nowhere, it is removed as by a creation that meets it: made void in the shard to which it leads,
-//! and then removed if it is the same.
+//! A step reads a page of the notes of one of the node's shards, and asks the shards to which they lead for the timers.
+//! A note without a timer is *doubted*. A creation that is under way looks the same, so the note is looked at again
+//! after [`AFTER`], twice the time of a reservation. If it is still the same one and leads nowhere, it is removed as by
+//! a creation that meets it: made void in the shard to which it leads, and then removed if it is the same.
 //!
 //! # Races
 //! - *A creation is under way.* Its note is younger than its reservation, and stays. If it is older by then, as after a

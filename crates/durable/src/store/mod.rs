@@ -186,7 +186,8 @@ pub enum Outcome {
     },
     /// So many timers were put back. If they are fewer than asked for, none is left that was put aside for the reason.
     Unparked(u32),
-    /// No timer is stored under that id or key.
+    /// No timer is stored under that id or key. A timer that is delivered at most once is not stored any more from its
+    /// claim on, so its delivery may begin after this outcome, until the lease of the claim is over.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),

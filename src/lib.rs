@@ -46,7 +46,7 @@
 //! | at most once | each timer ends in exactly one way: it fires once, is cancelled, or is returned by the shutdown |
 //! | exact cancel | after [`Cancel::Cancelled`] the handler does not run and has not begun; else [`Cancel`] says why |
 //! | lateness | less than one tick, plus a thread's wake-up, plus the wait in the workers' queue; [`Stats`] shows it |
-//! | order | none within a tick, nor between handlers on several workers |
+//! | order | none is promised; up to 1,024 timers that come due together are fired roughly by deadline, the longest due first |
 //! | panics | a panicking handler is counted and reported, and affects nothing else |
 //! | bounds | pending timers, tickets in flight, garbage and the work of a turn are bounded |
 //! | shutdown | fired + cancelled + returned = scheduled; payloads of unfired timers are returned |

@@ -76,6 +76,11 @@ impl DueChunk {
         &self.tickets
     }
 
+    /// The tickets, to be put into another order before the chunk is handed over.
+    pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
+        &mut self.tickets
+    }
+
     /// Takes a ticket that no other worker gets. The flag is true for the chunk's first ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.

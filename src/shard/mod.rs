@@ -47,6 +47,7 @@ mod crew;
 mod leader_sleep;
 mod led;
 mod looped;
+mod order;
 mod recheck;
 mod sleep;
 mod stall;

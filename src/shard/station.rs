@@ -13,6 +13,7 @@
 
 use super::backlog::{Backlog, Waiting};
 use super::check::keep_due;
+use super::order::Order;
 use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
 use crate::base::counters::StationCounters;
@@ -177,6 +178,11 @@ pub(crate) struct Station {
     /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
+    order: Order,
+    /// The moment of the last check of owned timers.
+    checked_until: Timestamp,
+    /// Whether the last turn left coarse slots of the wheel unspread, so that nothing due had to wait for that.
+    put_spreading_off: bool,
     idle_sleep: IdleSleep,
     in_flight: InFlight,
     backlog: Backlog,
@@ -206,6 +212,9 @@ impl Station {
             drained: Vec::with_capacity(CHUNK_TICKETS),
             to_check: Vec::new(),
             recheck: Recheck::default(),
+            order: Order::default(),
+            checked_until: now,
+            put_spreading_off: false,
             idle_sleep: IdleSleep::default(),
             in_flight: InFlight::default(),
             backlog: Backlog::default(),
@@ -242,6 +251,7 @@ impl Station {
         if !self.to_check.is_empty() {
             self.check_owned(now, out);
         }
+        self.spread(tick, out);
         if now - self.checked_at >= PATIENCE {
             self.checked_at = now;
             self.shared.take_check_wanted();
@@ -341,14 +351,16 @@ impl Station {
     }
 
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
-        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, .. } = self;
+        let Self {
+            shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, order, ..
+        } = self;
         let engine = attendance.engine();
         let budget = out.budget;
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
-        let before = wheel.len();
+        let (before, from) = (wheel.len(), tick.start_of(wheel.position()));
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(tick.current_tick(now), budget, is_live, |chunk| {
+        let progress = wheel.hand_out_until(tick.current_tick(now), budget, is_live, |chunk| {
             found += chunk.len();
             let waiting = Waiting { tickets: chunk, found: now };
             if backlog.is_empty() && out.has_room() {
@@ -357,9 +369,25 @@ impl Station {
                 backlog.push(waiting);
             }
         });
-        out.flush(now);
+        out.flush_in_order(now, |chunks| order.sort(chunks, slots, from..=now));
         shared.counters.stale.add((before - wheel.len() - found) as u64);
         progress
+    }
+
+    /// Spreads coarse slots of the wheel, unless the leader has a batch to run first: it turns again afterwards. The
+    /// spreading is put off once at most.
+    fn spread(&mut self, tick: Tick, out: &Outlet) {
+        if self.wheel.position() < tick {
+            return;
+        }
+        self.put_spreading_off = out.own.is_some() && !self.put_spreading_off;
+        if self.put_spreading_off {
+            return;
+        }
+        let Self { slots, wheel, shared, .. } = self;
+        let before = wheel.len();
+        wheel.spread(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
     /// Whether tickets are held back for which there is room by now.
@@ -399,7 +427,20 @@ impl Station {
     /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed meanwhile; the
     /// timers that are due are handed over.
     fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
-        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, .. } = self;
+        let Self {
+            shard,
+            attendance,
+            shared,
+            slots,
+            wheel,
+            tick,
+            in_flight,
+            to_check,
+            recheck,
+            order,
+            checked_until,
+            ..
+        } = self;
         let tickets = to_check.len();
         let mut postponed = 0;
         let present = wheel.position();
@@ -419,7 +460,8 @@ impl Station {
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         to_check.clear();
-        out.flush(now);
+        out.flush_in_order(now, |chunks| order.sort(chunks, slots, *checked_until..=now));
+        *checked_until = now;
     }
 
     /// Does one part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.
@@ -468,6 +510,7 @@ impl Outlet {
     /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
+            self.has_sent = true;
             return dispatch(engine, batch);
         }
         if !self.has_sent && self.own.is_none() {
@@ -477,6 +520,11 @@ impl Outlet {
         self.has_sent = true;
         let first = self.own.take().is_none_or(BatchJob::send);
         dispatch(engine, batch) && first
+    }
+
+    /// Whether no batch has left the turn.
+    fn is_unused(&self) -> bool {
+        self.own.is_none() && !self.has_sent
     }
 
     /// The batch that is left to the leader.
@@ -503,7 +551,9 @@ impl Batching<'_> {
 
     /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
     fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
-        to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+        if waiting.tickets.iter().any(Ticket::is_owned) {
+            to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+        }
         self.add(waiting);
     }
 
@@ -515,6 +565,15 @@ impl Batching<'_> {
         if self.due.len() == BATCH_CHUNKS {
             self.flush(found);
         }
+    }
+
+    /// Flushes the last chunks of a turn. If they are the turn's only batch, which one thread fires, `sort` puts their
+    /// tickets in order.
+    fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
+        if self.due.len() > 1 && self.out.is_unused() {
+            sort(&mut self.due);
+        }
+        self.flush(now);
     }
 
     fn flush(&mut self, now: Timestamp) {

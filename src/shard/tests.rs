@@ -4,7 +4,7 @@
 use super::sleep::Next;
 use super::station::Outlet;
 use super::{Presence, Station, StationShared};
-use crate::base::sync::{AtomicU64, Ordering, StdArc};
+use crate::base::sync::{AtomicU64, Mutex, Ordering, StdArc};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::{Insertion, Ticket, TimerId};
 use crate::dispatch::{Batch, Dispatcher, Fire, Workers};
@@ -18,11 +18,12 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * MS)
 }
 
-/// Counts the timers that fire.
+/// Counts the timers that fire, and notes their deadlines.
 struct Count {
     dispatcher: Dispatcher,
     slots: StdArc<Slots>,
     fired: AtomicU64,
+    deadlines: Mutex<Vec<Timestamp>>,
 }
 
 impl Fire for Count {
@@ -37,8 +38,11 @@ impl Fire for Count {
                 && let Some((Ticket { index, stamp, .. }, _)) = chunk.take()
             {
                 called += 1;
-                if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
+                if let Claim::Won { deadline, .. } =
+                    self.slots.control(index).claim(stamp, chunk.handed_over())
+                {
                     self.fired.fetch_add(1, Ordering::Relaxed);
+                    self.deadlines.lock().unwrap().push(deadline);
                 }
             }
         }
@@ -69,7 +73,12 @@ impl Rig {
             StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)),
         );
         let lane = shared.inbox.register();
-        let fire = StdArc::new(Count { dispatcher, slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
+        let fire = StdArc::new(Count {
+            dispatcher,
+            slots: StdArc::clone(&slots),
+            fired: AtomicU64::new(0),
+            deadlines: Mutex::default(),
+        });
         let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&fire);
         let time = (TickLength::from_nanos(MS), Timestamp::ZERO);
         let station = Station::new(0, (engine, &Presence::of(1)), shared, StdArc::clone(&slots), time);
@@ -129,6 +138,29 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
             None => workers.run_jobs(),
         }
         assert_eq!(rig.fire.fired.load(Ordering::Relaxed), timers);
+    }
+}
+
+/// The turn comes late, and finds what was due in four ticks. Some timers were cancelled, so that their deadline words
+/// are links.
+#[test]
+fn the_handlers_of_a_turn_begin_in_the_order_of_deadlines() {
+    for (timers, span) in [(700, 4 * MS), (900, MS), (40, MS / 2)] {
+        let mut rig = Rig::new();
+        let deadline = |n: u64| Timestamp::from_nanos(10 * MS + n * 7_919 % timers * span / timers);
+        let ids: Vec<_> = (0..timers).map(|n| rig.schedule(deadline(n))).collect();
+        rig.turn(at(1));
+        ids.into_iter().step_by(7).for_each(|id| rig.cancel(id));
+        rig.turn(at(20));
+        let deadlines = rig.fire.deadlines.lock().unwrap();
+        assert_eq!(deadlines.len() as u64, timers - timers.div_ceil(7));
+        // The span of the turn is 19 ms, of which a part is at most a 32nd.
+        let part = core::time::Duration::from_nanos(19 * MS / 32);
+        let mut last = Timestamp::ZERO;
+        for &deadline in &*deadlines {
+            last = last.max(deadline);
+            assert!(last <= deadline + part, "{timers} timers");
+        }
     }
 }
 

@@ -449,27 +449,31 @@ fn a_bounded_advance_moves_and_fires_no_more_than_its_budget() {
             for index in 0..500 {
                 wheel.insert(ticket(start + u64::from(index % 100), index));
             }
-            let mut handed_out = 0;
+            let (mut handed_out, mut advances) = (0, 0);
             loop {
-                let (mut moved, mut expired) = (0, 0);
+                // Not all chunks that move are searched, so these are not all that were moved.
+                let (mut searched, mut expired) = (0, 0);
                 let progress = wheel.advance(
                     Tick(start + 99),
                     budget,
                     |_| {
-                        moved += 1;
+                        searched += 1;
                         true
                     },
                     |chunk| expired += chunk.len(),
                 );
                 wheel.check_invariants();
-                assert!(moved + expired <= budget, "{moved} moved and {expired} fired of {budget}");
+                assert!(searched + expired <= budget, "{searched} moved and {expired} fired of {budget}");
                 handed_out += expired;
+                advances += 1;
                 if progress == Progress::Settled {
                     break;
                 }
-                assert!(moved + expired > 0, "no progress");
             }
             assert_eq!(handed_out, 500);
+            // Each ticket moves three times and fires; a chunk or a slot that ends uses a budget up in part.
+            let (least, most) = (500 / budget, 4 * 500 / budget.min(5) + 8);
+            assert!((least..=most).contains(&advances), "{advances} advances with budgets of {budget}");
         }
     }
     every_radix!(body);
@@ -1391,4 +1395,56 @@ fn random_operations_keep_every_invariant() {
         }
     }
     every_radix!(body);
+}
+
+#[test]
+fn chunks_are_searched_as_they_move_while_many_tickets_are_stale_and_by_samples_otherwise() {
+    const TICKETS: usize = 64 * CHUNK_TICKETS;
+    /// The tickets that are searched as `TICKETS` tickets move down once, of which every `stale`-th one is stale.
+    fn searched(stale: u32) -> usize {
+        let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
+        for index in 0..TICKETS {
+            wheel.insert(ticket(512, u32::try_from(index).unwrap()));
+        }
+        let mut searched = 0;
+        let is_live = |ticket: &Numbered| {
+            searched += 1;
+            ticket.1 % stale != 0
+        };
+        let mut fired = 0;
+        assert_eq!(
+            wheel.advance(Tick(512), usize::MAX, is_live, |chunk| fired += chunk.len()),
+            Progress::Settled
+        );
+        let stale = TICKETS.div_ceil(stale as usize);
+        assert!(fired >= TICKETS - stale && fired <= TICKETS, "{fired} fired");
+        searched
+    }
+    assert_eq!(searched(2), TICKETS);
+    assert_eq!(searched(4), TICKETS);
+    // The first, the third and the seventh chunk; from then on, one of eight.
+    assert_eq!(searched(u32::MAX), (3 + (64_usize - 14).div_ceil(8)) * CHUNK_TICKETS);
+}
+
+#[test]
+fn a_wheel_that_is_never_spread_hands_out_all_at_their_ticks() {
+    let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
+    for index in 0..50_000 {
+        wheel.insert(ticket(600 + u64::from(index % 1_000), index));
+    }
+    let mut handed_out = 0;
+    for tick in 1..1_600 {
+        let progress = wheel.hand_out_until(
+            Tick(tick),
+            usize::MAX,
+            |_| true,
+            |chunk| {
+                assert!(chunk.iter().all(|ticket| ticket.0 == Tick(tick)));
+                handed_out += chunk.len();
+            },
+        );
+        assert_eq!(progress, Progress::Settled);
+        wheel.check_invariants();
+    }
+    assert_eq!(handed_out, 50_000);
 }

@@ -90,8 +90,9 @@ struct SweepCursor {
 /// This wheel is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The
 /// wheel keeps a copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends earlier leaves its
 /// ticket in the wheel. The ticket has become *stale*, and the closure `is_live` returns false for it when the wheel
-/// calls it. The wheel drops stale tickets where it touches them anyway, and in [`sweep`](Self::sweep) when the owner
-/// of the wheel calls it.
+/// calls it. The wheel drops stale tickets as it moves tickets to a finer level, and in [`sweep`](Self::sweep) when
+/// the owner of the wheel calls it. If hardly any ticket is stale, the wheel searches one chunk of eight as it moves
+/// them.
 ///
 /// Several calls take a closure `is_live`, which returns whether the timer that a ticket names still waits for that
 /// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The returned value may be out
@@ -141,8 +142,36 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     unspread: u64,
     /// Whether a coarse slot was too large for one share at that time. If so, each turn spreads some more.
     crowded: bool,
+    sampling: Sampling,
     len: usize,
     sweep: SweepCursor,
+}
+
+/// The choice of the chunks that are searched for stale tickets when they move to a finer level. A search reads a word
+/// of each timer, which is seldom in the cache. Where hardly any ticket is stale, one chunk of a few is searched.
+#[derive(Debug, Default)]
+struct Sampling {
+    /// The number of chunks that are passed over after each search.
+    skips: u32,
+    /// The number of chunks that are still to be passed over.
+    left: u32,
+}
+
+impl Sampling {
+    const MOST_SKIPS: u32 = 7;
+
+    /// Whether the next chunk is searched. If it is, the caller calls [`note`](Self::note).
+    fn takes_next(&mut self) -> bool {
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or(0);
+        left.is_none()
+    }
+
+    /// Notes how many tickets of a searched chunk were stale.
+    fn note(&mut self, stale: usize, searched: usize) {
+        self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
+        self.left = self.skips;
+    }
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
@@ -158,6 +187,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             coarse_from: u64::MAX,
             unspread: 0,
             crowded: false,
+            sampling: Sampling::default(),
             len: 0,
             sweep: SweepCursor::default(),
         }
@@ -313,6 +343,24 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         to: Tick,
         budget: usize,
         mut is_live: impl FnMut(&T) -> bool,
+        expired: impl FnMut(Vec<T>),
+    ) -> Progress {
+        let progress = self.hand_out_until(to, budget, &mut is_live, expired);
+        // Unless the budget was spent before.
+        if self.position >= to.0 {
+            self.spread(is_live);
+        }
+        progress
+    }
+
+    /// The first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller calls
+    /// [`spread`](Self::spread) once it has fired what was handed out, so that no timer waits for tickets that are due
+    /// later.
+    pub fn hand_out_until(
+        &mut self,
+        to: Tick,
+        budget: usize,
+        mut is_live: impl FnMut(&T) -> bool,
         mut expired: impl FnMut(Vec<T>),
     ) -> Progress {
         let from = self.position;
@@ -337,12 +385,22 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
         self.position = self.position.max(to.0);
         self.unspread += self.position - from;
+        let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
+        if settled { Progress::Settled } else { Progress::BudgetSpent }
+    }
+
+    /// The second half of [`advance`](Self::advance): moves a share of the next coarse slots down, in proportion to the
+    /// time that has passed since the last share. A program may put the call off for a few ticks. If it is never made,
+    /// a coarse slot is emptied at the tick at which it begins.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels), and O(1) for each ticket moved: some 4,096 at most.
+    pub fn spread(&mut self, mut is_live: impl FnMut(&T) -> bool) {
         if self.crowded || self.unspread >= SPREAD_EVERY {
             let passed = core::mem::take(&mut self.unspread);
             self.spread_ahead(passed, &mut is_live);
         }
-        let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
-        if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
     /// The first tick up to `to` at which an occupied slot begins.
@@ -379,8 +437,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk of a coarse slot, `limit` tickets at most, to the slots where its tickets belong now. Drops stale
-    /// tickets. Returns how many tickets it looked at.
+    /// Moves a chunk of a coarse slot, `limit` tickets at most, to the slots where its tickets belong now. Drops its
+    /// stale tickets, if the chunk is one of the sample. Returns the number of tickets in the chunk.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -390,7 +448,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ) -> usize {
         let Some(mut chunk) = self.levels[depth].with_slot(number, |slot| slot.take(limit)) else { return 0 };
         let looked_at = chunk.len();
-        self.len -= retain_live(&mut chunk, is_live);
+        if self.sampling.takes_next() {
+            let dropped = retain_live(&mut chunk, is_live);
+            self.sampling.note(dropped, looked_at);
+            self.len -= dropped;
+        }
         for ticket in chunk {
             self.place(ticket);
         }

@@ -289,6 +289,13 @@ impl Control {
         is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
     }
 
+    /// The deadline word, whatever it contains: for choices that change no outcome.
+    #[inline]
+    pub(crate) fn deadline_as_a_hint(&self) -> u64 {
+        // Ordering: Relaxed. Nothing depends on the value.
+        self.deadline.load(Ordering::Relaxed)
+    }
+
     /// The link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {

@@ -1,0 +1,63 @@
+//! The order in which the handlers of one turn are called.
+//!
+//! A slot of the wheel has its tickets in no order. The deadlines of a tick differ by up to its length, and the timers
+//! that have waited longest should not wait for the handlers of the others. So tickets that one thread fires are sorted
+//! by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer Programming", volume 3,
+//! algorithm 5.2D. Tickets of one part stay in no order.
+
+use crate::base::tick::Timestamp;
+use crate::base::ticket::Ticket;
+use crate::dispatch::DueChunk;
+use crate::lockfree::slab::Slots;
+use core::ops::RangeInclusive;
+
+/// The number of parts. The handlers of a part's timers together delay each other by this part of the whole.
+const BUCKETS: usize = 64;
+
+/// The memory of the sort, kept between turns.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    tickets: Vec<Ticket>,
+    parts: Vec<u8>,
+    sorted: Vec<Ticket>,
+}
+
+impl Order {
+    /// Sorts the tickets of `chunks` by the deadlines of their timers, which are expected within `span`. A deadline
+    /// outside of it counts as the nearer end; a timer that has ended has any deadline.
+    pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, span: RangeInclusive<Timestamp>) {
+        let Self { tickets, parts, sorted } = self;
+        tickets.clear();
+        tickets.extend(chunks.iter().flat_map(DueChunk::tickets));
+        for ticket in &*tickets {
+            slots.prefetch(ticket.index);
+        }
+        let (first, last) = (span.start().as_nanos(), span.end().as_nanos());
+        let shift = u64::BITS.saturating_sub(last.saturating_sub(first).leading_zeros() + BUCKETS.ilog2());
+        let part_of = |ticket: &Ticket| {
+            let deadline = slots.control(ticket.index).deadline_as_a_hint();
+            u8::try_from((deadline.clamp(first, last.max(first)) - first) >> shift).unwrap_or(u8::MAX)
+        };
+        parts.clear();
+        parts.extend(tickets.iter().map(part_of));
+        let mut places = [0_usize; BUCKETS];
+        for &part in &*parts {
+            places[usize::from(part)] += 1;
+        }
+        let mut sum = 0;
+        for place in &mut places {
+            sum += core::mem::replace(place, sum);
+        }
+        sorted.clear();
+        sorted.extend_from_slice(tickets);
+        for (&ticket, &part) in tickets.iter().zip(&*parts) {
+            let place = &mut places[usize::from(part)];
+            sorted[*place] = ticket;
+            *place += 1;
+        }
+        let mut sorted = sorted.iter();
+        for chunk in chunks {
+            chunk.tickets_mut().iter_mut().zip(&mut sorted).for_each(|(place, &ticket)| *place = ticket);
+        }
+    }
+}

@@ -144,7 +144,7 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
 /// The turn comes late, and finds what was due in four ticks. Some timers were cancelled, so that their deadline words
 /// are links.
 #[test]
-fn the_handlers_of_a_turn_begin_in_the_order_of_deadlines() {
+fn the_longest_due_timers_of_a_turn_fire_first() {
     for (timers, span) in [(700, 4 * MS), (900, MS), (40, MS / 2)] {
         let mut rig = Rig::new();
         let deadline = |n: u64| Timestamp::from_nanos(10 * MS + n * 7_919 % timers * span / timers);

@@ -1409,7 +1409,7 @@ fn chunks_are_searched_as_they_move_while_many_tickets_are_stale_and_by_samples_
         let mut searched = 0;
         let is_live = |ticket: &Numbered| {
             searched += 1;
-            ticket.1 % stale != 0
+            !ticket.1.is_multiple_of(stale)
         };
         let mut fired = 0;
         assert_eq!(

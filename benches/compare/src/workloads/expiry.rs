@@ -1,7 +1,7 @@
 //! Many timers due over some seconds: their lateness, and their cost in CPU time.
 //!
 //! An open loop: the deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind.
-//! Handlers record their time and do nothing else.
+//! Each handler writes its time to a word at random, and does nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::{Case, thousands};
@@ -17,7 +17,10 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Firing,
     about: "The deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind. \
         Lateness is the time at which a handler is called, by a clock of the contestant's kind, less the \
-        deadline that was asked for. Checked: each timer fires once. Timers that fire early are counted.\n\n\
+        deadline that was asked for. Each handler writes its moment to the word of its timer, and counts itself \
+        for its thread. The deadlines are random, so that this is a word at random in memory that was touched \
+        before the first timer was armed. Checked: each timer fires once. Timers that fire early are \
+        counted.\n\n\
         Contestants with \"tasks\" in their names have a task for each timer: with these engines an action \
         needs one. kestrel-timer has ticks of 1 ms here; its default is ten times as long.",
     reading: "A deadline is rounded up to a tick of 1 ms: half a tick is in the median of each wheel, and a \

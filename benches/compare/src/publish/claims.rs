@@ -28,8 +28,10 @@ enum Wanted {
     BelowTimes(&'static str, f64),
     /// Ours is at most this many times the sum of these contestants' figures.
     WithinSum(f64, &'static [&'static str]),
+    /// Ours is below the figure of each contestant that is not ours and reads its clock as often, but for this one.
+    BelowAllBut(&'static str),
 }
-use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times, WithinSum};
+use Wanted::{AtMost, Below, BelowAllBut, BelowTimes, BestTimes, Times, WithinSum};
 
 const PAIR: Place = Place("pair", "1,000,000 pending");
 const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
@@ -99,6 +101,8 @@ const CLAIMS: &[Claim] = &[
     claim(EXPIRY, "p999", OWN_WORKERS, BestTimes(1.0)),
     claim(EXPIRY, "cpu", OWN_WORKERS, AtMost(0.25)),
     claim(EXPIRY, "p999", OWN_WORKERS, AtMost(1.1)),
+    claim(EXPIRY, "cpu", TIMER, WithinSum(1.2, &[OWN_WORKERS])),
+    claim(EXPIRY, "wakes", OWN_WORKERS, BelowAllBut(TREE)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(TOKIO_TASKS, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(NETTY, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(GO, 1.0)),
@@ -210,6 +214,11 @@ impl Claim {
                 let text = parts.iter().map(|part| &*part.text).collect::<Vec<_>>().join(" + ");
                 Some(Figure { median: parts.iter().map(|part| part.median).sum(), text })
             }
+            BelowAllBut(excepted) => {
+                let ours = outcome.row(self.ours)?;
+                let is_meant = |row: &Row| !row.is_ours && row.is_like(ours) && row.contestant != excepted;
+                Figure::of(outcome.best(self.column, is_meant)?, self.column)
+            }
             AtMost(_) | Below(_) => None,
         }
     }
@@ -229,6 +238,10 @@ impl Claim {
                 let ratio = ours / beside?.median;
                 (Some(ratio), ratio <= times)
             }
+            BelowAllBut(_) => {
+                let beside = beside?.median;
+                (Some(beside / ours).filter(|ratio| ratio.is_finite()), ours < beside)
+            }
             AtMost(most) => (None, ours <= most),
             Below(limit) => (None, ours < limit),
         })
@@ -242,6 +255,7 @@ impl fmt::Display for Wanted {
             Times(_, times) => write!(f, "at least {times} times ours"),
             BelowTimes(_, times) => write!(f, "less than {times} times that"),
             WithinSum(times, _) => write!(f, "at most {times} times that"),
+            BelowAllBut(excepted) => write!(f, "less than all but {}", escaped(excepted)),
             AtMost(most) => write!(f, "at most {most}"),
             Below(limit) => write!(f, "below {limit}"),
         }
@@ -290,6 +304,17 @@ mod tests {
     }
 
     #[test]
+    fn one_contestant_may_be_excepted() {
+        assert_eq!(verdict(BelowAllBut(SLEEP), &[32.0]), ["1.25", "yes"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[32.0]), ["0.938", "no"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[30.0]), ["1.00", "no"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[0.0]), ["", "yes"]);
+        let [_, _, beside, _, wanted, _] = cells(BelowAllBut(SLEEP), &[1.0]);
+        assert_eq!(beside, "Mutex\\<BinaryHeap>: 40.0");
+        assert_eq!(wanted, "less than all but tokio, Sleep");
+    }
+
+    #[test]
     fn limits_are_of_ours_alone() {
         assert_eq!(verdict(AtMost(10.0), &[10.0]), ["", "yes"]);
         assert_eq!(verdict(Below(10.0), &[10.0]), ["", "no"]);
@@ -315,7 +340,7 @@ mod tests {
     fn claims_name_what_the_book_measures() {
         for Claim { place: Place(workload, case), column, ours, wanted } in CLAIMS {
             let others: Vec<(&str, &str)> = match wanted {
-                Times(other, _) => vec![(other, column)],
+                Times(other, _) | BelowAllBut(other) => vec![(other, column)],
                 WithinSum(_, parts) => parts.iter().map(|part| (*part, *column)).collect(),
                 BelowTimes(column, _) => vec![(ours, column)],
                 BestTimes(_) | AtMost(_) | Below(_) => Vec::new(),

@@ -71,6 +71,11 @@ const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whos
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
 const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handlers that run inline need no such \
     thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+const WATCHED: &str = "In each tick in which timers are due, a shard's thread of ours wakes, and so does a thread that \
+    watches it. Handlers that run inline need no such thread, and then there are \
+    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. hierarchical_hash_wheel_timer has fewest because \
+    its thread hardly sleeps: it takes {expiry; 1,000,000 due over 2 s; hierarchical_hash_wheel_timer; cpu} of \
+    processor time.";
 const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any \
     thread may cancel it at that moment. In a structure behind a lock, the thread that holds the lock owns all due \
     timers at once. How much of the difference this explains has not been measured.";
@@ -157,6 +162,14 @@ const QUESTIONS: &[Question] = &[
     ask("Move one of a million pending timers", ("refresh", MANY, "t1"), TIMER, Best, REFRESHED),
     ask("A million due over two seconds: lateness, p99.9", ("expiry", DUE, "p999"), OWN_WORKERS, Best, TICK),
     ask("A million due over two seconds: CPU time", ("expiry", DUE, "cpu"), OWN_WORKERS, Best, HANDED_OVER),
+    ask(
+        "A million owned timers due over two seconds: CPU time",
+        ("expiry", DUE, "cpu"),
+        TIMER,
+        Best,
+        HANDED_OVER,
+    ),
+    ask("Wake-ups for 1,000 fired timers", ("expiry", DUE, "wakes"), OWN_WORKERS, Best, WATCHED),
     ask(
         "A million due at once: until the last has fired",
         ("burst", AT_ONCE, "last"),

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::common::payload;
 use crate::contestants::{Caller, OnFire, OneShots, Stopwatch};
-use crate::process::cpu_time;
+use crate::process::{cpu_time, sleeps_of_all_threads};
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,6 +40,8 @@ pub(super) struct Volley {
     pub(super) nanos_per_insert: f64,
     /// The time from the last insert to the last handler.
     pub(super) cpu: Option<Duration>,
+    /// How often threads of the process have gone to sleep in that time, for 1,000 timers.
+    pub(super) wakes: Option<f64>,
 }
 
 /// A timer that has not fired after this time is lost.
@@ -137,6 +139,7 @@ impl Volley {
         let (lead, window) = (case.lead(), case.time());
         let job = async move {
             let mut caller = on_job.caller();
+            caller.prepare(offsets.len());
             let mut ids = Vec::with_capacity(offsets.len());
             let clock = shots.clock.clone();
             let begin = clock.nanos();
@@ -147,10 +150,13 @@ impl Volley {
             }
             let inserted = clock.nanos();
             assert!(inserted < first, "{}: inserting took so long that timers were due", C::NAME);
-            let cpu = cpu_time();
+            let (sleeps, cpu) = (sleeps_of_all_threads(), cpu_time());
             caller.pass(Duration::from_nanos(first - inserted) + window).await;
             shots.wait_for_count(&mut caller, offsets.len()).await;
             let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
+            let sleeps =
+                sleeps.zip(sleeps_of_all_threads()).map(|(before, after)| after.saturating_sub(before));
+            let wakes = sleeps.map(|sleeps| sleeps as f64 * 1e3 / offsets.len() as f64);
             let fired_at = shots.wait_for(&mut caller, |_| true).await;
             let late = |(fired_at, offset): (&Option<u64>, u64)| {
                 let at = fired_at.expect("waited for");
@@ -158,7 +164,7 @@ impl Volley {
             };
             let nanos_per_insert = (inserted - begin) as f64 / fired_at.len() as f64;
             let lateness = fired_at.iter().zip(offsets).map(late).collect();
-            Self { lateness, nanos_per_insert, cpu }
+            Self { lateness, nanos_per_insert, cpu, wakes }
         };
         let volley = service.run(vec![job]).pop().expect("one job");
         assert!(service.pending().is_none_or(|pending| pending == 0), "{}: all have fired", C::NAME);

@@ -37,6 +37,7 @@ const PAIR: Place = Place("pair", "1,000,000 pending");
 const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
 const REFRESH: Place = Place("refresh", "100,000 pending");
 const REARM: Place = Place("rearm", "10,000 connections");
+const LOOPS: Place = Place("loops", "1,000,000 timers");
 const EXPIRY: Place = Place("expiry", "1,000,000 due over 2 s");
 const BUSY_2: Place = Place("busy", "20,000 timers, 2 threads burn");
 const BUSY_4: Place = Place("busy", "20,000 timers, 4 threads burn");
@@ -58,6 +59,7 @@ const STRUCTURES: Place = Place("structures", "1,000,000 timers of 1 to 60 s");
 const HANDLE: &str = "engine, Handle";
 const TIMER: &str = "engine, Timer";
 const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
+const LOOP: &str = "engine, LoopShard";
 const INLINE: &str = "engine, inline";
 const OWN_WORKERS: &str = "engine, own workers";
 const TURNED: &str = "engine, turned by a task";
@@ -91,6 +93,12 @@ const CLAIMS: &[Claim] = &[
     claim(REARM, "t2", TIMER, BestTimes(3.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(19.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(13.0)),
+    claim(LOOPS, "arm", LOOP, AtMost(6.0)),
+    claim(LOOPS, "arm", LOOP, BestTimes(1.0)),
+    claim(LOOPS, "among", LOOP, AtMost(20.0)),
+    claim(LOOPS, "among", LOOP, BestTimes(1.0)),
+    claim(LOOPS, "refresh", LOOP, AtMost(80.0)),
+    claim(LOOPS, "refresh", LOOP, BestTimes(1.0)),
     claim(TIMEOUT, "t1", "engine, timeout", Times("tokio, timeout", 1.0)),
     claim(TIMEOUT, "t2", "engine, timeout", Times("tokio, timeout", 1.0)),
     claim(TIMEOUT, "t8", "engine, timeout", Times("tokio, timeout", 1.0)),

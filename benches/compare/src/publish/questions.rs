@@ -31,6 +31,7 @@ use Against::{Best, Only};
 
 const MANY: &str = "1,000,000 pending";
 const CONNECTIONS: &str = "10,000 connections";
+const LOOPED: &str = "1,000,000 timers";
 const DUE: &str = "1,000,000 due over 2 s";
 const AT_ONCE: &str = "1,000,000 due at once";
 const ITEMS: &str = "100,000 items";
@@ -43,6 +44,7 @@ const HANDLE: &str = "engine, Handle";
 const TIMER: &str = "engine, Timer";
 const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
+const LOOP: &str = "engine, LoopShard";
 const TURNED: &str = "engine, turned by a task";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
@@ -160,6 +162,9 @@ const QUESTIONS: &[Question] = &[
     ),
     ask("Move one of 100,000 pending timers", ("refresh", "100,000 pending", "t1"), TIMER, Best, REFRESHED),
     ask("Move one of a million pending timers", ("refresh", MANY, "t1"), TIMER, Best, REFRESHED),
+    ask("An event loop's timer: arm it, disarm it", ("loops", LOOPED, "arm"), LOOP, Best, ""),
+    ask("An event loop: a one-shot among a million others", ("loops", LOOPED, "among"), LOOP, Best, ""),
+    ask("An event loop: move one of a million timers", ("loops", LOOPED, "refresh"), LOOP, Best, ""),
     ask("A million due over two seconds: lateness, p99.9", ("expiry", DUE, "p999"), OWN_WORKERS, Best, TICK),
     ask("A million due over two seconds: CPU time", ("expiry", DUE, "cpu"), OWN_WORKERS, Best, HANDED_OVER),
     ask(

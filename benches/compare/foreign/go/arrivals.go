@@ -30,7 +30,7 @@ func newArrivals(count int) *arrivals {
 }
 
 // callback has a plain store, as each timer has one callback, and a store of sync/atomic would be a locked instruction.
-// A goroutine has no count of its own thread. So a callback looks at its word first, and finds that its timer has fired
+// A goroutine has no count of its own thread: a callback looks at its word first, which is set if its timer has fired
 // before.
 func (a *arrivals) callback(at int) func() {
 	return func() {

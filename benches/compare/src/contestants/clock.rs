@@ -25,7 +25,7 @@ pub(crate) enum Clock {
     Java,
     /// Go's `nanotime`
     Go,
-    /// The one of an event loop in C, which the loop reads when it is told to
+    /// The clock of an event loop in C, which keeps the time that it read last
     Loop,
 }
 

@@ -1,7 +1,7 @@
-//! Contestants in other languages: programs in Java and Go that use the same protocol. They take part if the machine
+//! Contestants in other languages: programs in Java, Go and C that use the same protocol. They take part if the machine
 //! has their tools.
 
-use crate::contestants::Clock;
+use crate::contestants::{Clock, Reads};
 use crate::workload::{Entrant, Scale};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,7 +16,8 @@ pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// The program's name for the contestant.
     pub(crate) contestant: &'static str,
-    pub(crate) clock: Clock,
+    pub(crate) reads: Reads,
+    pub(crate) is_ours: bool,
     built: &'static LazyLock<Built>,
 }
 
@@ -36,19 +37,44 @@ struct Start {
     versions: BTreeMap<String, String>,
 }
 
+impl Start {
+    /// A program without flags.
+    fn of(program: PathBuf, versions: BTreeMap<String, String>) -> Self {
+        let none = Vec::new;
+        Self { program, flags: none(), quick_flags: none(), hasty_flags: none(), arguments: none(), versions }
+    }
+}
+
 static PROGRAMS: [Program; 3] = [
-    Program { name: "Netty, HashedWheelTimer", contestant: "netty", clock: Clock::Java, built: &JAVA },
-    Program { name: "JDK, ScheduledThreadPoolExecutor", contestant: "jdk", clock: Clock::Java, built: &JAVA },
-    Program { name: "Go, runtime timers", contestant: "go", clock: Clock::Go, built: &GO },
+    Program::peer("Netty, HashedWheelTimer", "netty", Reads::EachArm(Clock::Java), &JAVA),
+    Program::peer("JDK, ScheduledThreadPoolExecutor", "jdk", Reads::EachArm(Clock::Java), &JAVA),
+    Program::peer("Go, runtime timers", "go", Reads::EachArm(Clock::Go), &GO),
+];
+
+/// Event loops in C. They know the workload `loops`.
+static LOOPS: [Program; 4] = [
+    Program {
+        is_ours: true,
+        ..Program::peer("engine, tb_loop", "loop", Reads::EachIteration(Clock::Tsc), &C)
+    },
+    Program::peer("libuv", "libuv", Reads::EachIteration(Clock::Loop), &C),
+    Program::peer("libevent", "libevent", Reads::EachIteration(Clock::Loop), &C),
+    Program::peer("libevent, common timeout", "common", Reads::EachIteration(Clock::Loop), &C),
 ];
 
 // A program is built when it is first needed, before a turn and not in it.
 static JAVA: LazyLock<Built> = LazyLock::new(build_java);
 static GO: LazyLock<Built> = LazyLock::new(build_go);
+static C: LazyLock<Built> = LazyLock::new(build_c);
 
-/// All programs, as entrants of a workload that they know.
+/// All programs with timers of a runtime, as entrants of a workload that they know.
 pub(crate) fn entrants() -> Vec<Entrant> {
     PROGRAMS.iter().map(Entrant::foreign).collect()
+}
+
+/// The event loops in C, as entrants of the workload that they know.
+pub(crate) fn loops() -> Vec<Entrant> {
+    LOOPS.iter().map(Entrant::foreign).collect()
 }
 
 /// The versions of the programs that can be built here; for each other program, a line with the reason.
@@ -57,10 +83,19 @@ pub(crate) fn versions() -> BTreeMap<String, String> {
         Ok(start) => start.versions.clone(),
         Err(why) => BTreeMap::from([(language.to_owned(), format!("left out: {why}"))]),
     };
-    [("Java", &JAVA), ("Go", &GO)].into_iter().flat_map(versions).collect()
+    [("Java", &JAVA), ("Go", &GO), ("libuv and libevent", &C)].into_iter().flat_map(versions).collect()
 }
 
 impl Program {
+    const fn peer(
+        name: &'static str,
+        contestant: &'static str,
+        reads: Reads,
+        built: &'static LazyLock<Built>,
+    ) -> Self {
+        Self { name, contestant, reads, is_ours: false, built }
+    }
+
     /// The command that starts the program, or the reason why it cannot be started here.
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
@@ -132,16 +167,39 @@ fn build_go() -> Built {
     let program = made("go")?.join("timers");
     output(Command::new("go").arg("build").arg("-o").arg(&program).current_dir(source("go")))?;
     let version = output(Command::new("go").arg("version"))?;
-    let versions = BTreeMap::from([("Go".to_owned(), version)]);
-    let none = Vec::new;
-    Ok(Start {
-        program,
-        flags: none(),
-        quick_flags: none(),
-        hasty_flags: none(),
-        arguments: none(),
-        versions,
-    })
+    Ok(Start::of(program, BTreeMap::from([("Go".to_owned(), version)])))
+}
+
+/// The libraries of event loops, as pkg-config calls them.
+const LOOP_LIBRARIES: [&str; 2] = ["libuv", "libevent"];
+/// The program that has their operations, and the libraries that the static library of our C interface needs.
+const LOOP_SOURCE: &str = "crates/c/benches/peers.c";
+const SYSTEM_LIBRARIES: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
+
+/// The program of the C interface's package that measures loops. The package is built in the main workspace.
+fn build_c() -> Built {
+    let version = |library: &&str| {
+        let version = output(Command::new("pkg-config").args(["--modversion", library]))?;
+        Ok::<_, String>(((*library).to_owned(), version))
+    };
+    let versions = LOOP_LIBRARIES.iter().map(version).collect::<Result<_, _>>()?;
+    let flags = output(Command::new("pkg-config").args(["--cflags", "--libs"]).args(LOOP_LIBRARIES))?;
+    output(Command::new("cc").arg("--version"))?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = root.join("target");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--locked", "-p", "tourbillon-c", "--target-dir"]).arg(&target);
+    output(cargo.current_dir(&root))?;
+    let folder = made("c")?;
+    let program = folder.join("loops");
+    // Another process may be running the program, or building it, so that it takes its place in one step.
+    let draft = folder.join(format!("loops-{}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    compiler.arg("-O2").arg("-o").arg(&draft).arg(root.join(LOOP_SOURCE));
+    compiler.arg("-I").arg(root.join("crates/c/include")).arg(target.join("release/libtourbillon_c.a"));
+    output(compiler.args(flags.split_whitespace()).args(SYSTEM_LIBRARIES))?;
+    fs::rename(&draft, &program).map_err(|error| error.to_string())?;
+    Ok(Start::of(program, versions))
 }
 
 fn source(language: &str) -> PathBuf {

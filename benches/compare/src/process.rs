@@ -25,11 +25,21 @@ fn field(status: &str, key: &str) -> Option<u64> {
 /// The number of times that the threads other than the main one have gone to sleep.
 pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     let main = std::process::id().to_string();
+    sleeps(|thread| thread != main)
+}
+
+/// The number of times that the present threads have gone to sleep.
+pub(crate) fn sleeps_of_all_threads() -> Option<u64> {
+    sleeps(|_| true)
+}
+
+fn sleeps(is_counted: impl Fn(&str) -> bool) -> Option<u64> {
     let mut sleeps = 0;
     for thread in fs::read_dir("/proc/self/task").ok()? {
         let thread = thread.ok()?;
-        if thread.file_name().to_str() != Some(&main) {
-            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        if thread.file_name().to_str().is_some_and(&is_counted) {
+            // A thread may have ended since the folder was read.
+            let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
             sleeps += field(&status, "voluntary_ctxt_switches:")?;
         }
     }

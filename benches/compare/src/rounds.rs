@@ -93,7 +93,8 @@ impl Contest {
     /// Plays one round: one more figure for each row. Each round begins with another contestant. Returns the failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
-        // The turn before was perhaps that of a foreign program, which has gigabytes.
+        // The turn before was that of another contest: perhaps of a foreign program, which has gigabytes, or hundreds
+        // of megabytes, as an event loop in C.
         let mut follows_foreign = true;
         for turn in 0..self.entrants.len() {
             let at = (round + turn) % self.entrants.len();
@@ -178,6 +179,19 @@ mod tests {
         assert_eq!(workloads("pai"), ["pair", "storm"]);
         assert_eq!(selected("20,000 timers, 2 threads burn").len(), 1);
         assert!(selected("engine, inline").iter().all(|(.., entrants)| *entrants == 1));
+    }
+
+    #[test]
+    fn only_lateness_in_full_size_waits_for_a_steady_machine() {
+        let waiting = |scale| {
+            let contests = select(WORKLOADS, scale, "", None);
+            let waiting = contests.into_iter().filter(|contest| contest.needs_steadiness);
+            let mut workloads: Vec<String> = waiting.map(|contest| contest.outcome.workload).collect();
+            workloads.dedup();
+            workloads
+        };
+        assert_eq!(waiting(Scale::Full), ["expiry", "burst", "mixed", "busy", "proxy"]);
+        assert!(waiting(Scale::Quick).is_empty() && waiting(Scale::Smoke).is_empty());
     }
 
     #[test]

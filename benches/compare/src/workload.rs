@@ -1,7 +1,7 @@
 //! Workloads, their cases, and the contestants that take part.
 
 use crate::case::Case;
-use crate::contestants::{Contestant, Reads};
+use crate::contestants::Contestant;
 use crate::foreign::Program;
 use crate::results::{Column, Figures};
 use clap::ValueEnum;
@@ -119,8 +119,12 @@ impl Entrant {
     }
 
     pub(crate) fn foreign(program: &'static Program) -> Self {
-        let clock = Reads::EachArm(program.clock).to_string();
-        Self { name: program.name.to_owned(), clock, is_ours: false, turn: Turn::Foreign(program) }
+        Self {
+            name: program.name.to_owned(),
+            clock: program.reads.to_string(),
+            is_ours: program.is_ours,
+            turn: Turn::Foreign(program),
+        }
     }
 
     pub(crate) fn never(name: &str, why: &'static str) -> Self {

@@ -7,6 +7,9 @@
 //   cc -O2 benches/peers.c -I include ../../target/release/libtourbillon_c.a $peers -lpthread -ldl -lm -o peers
 //   cc -O2 benches/peers.c $(pkg-config --cflags --libs tourbillon) $peers -o peers     the installed, shared library
 //   ./peers [rounds [row]]     9 rounds of all rows; ./peers quick has tiny sizes, and shows only that it works
+//   ./peers turn loops libuv '{"timers":1000000,"operations":4000000}'
+//                              one round of one contestant (loop, polled, libuv, libevent, common), for the benchmark
+//                              book: the figures of the rows arm, arm100k, among and refresh as JSON
 //
 // All contestants take turns in each round, and each round begins with another one. A figure is the median of the
 // rounds, with the least and the largest. Each contestant checks what its calls did; the program ends with 1 if a check
@@ -98,7 +101,7 @@ static size_t pending_of(const struct row *row) {
 }
 
 struct contestant {
-    const char *name;
+    const char *key, *name;
     int is_common; // Only for timers of one length.
     void *(*set_up)(const struct row *row);
     void (*run)(void *state, const struct row *row); // All operations.
@@ -521,11 +524,11 @@ static void ev_expire(void) {
 // --- The table ---
 
 static const struct contestant contestants[] = {
-    {"tourbillon, loop", 0, loop_set_up, ours_run, ours_tear_down, loop_expire},
-    {"tourbillon, polled", 0, polled_set_up, ours_run, ours_tear_down, polled_expire},
-    {"libuv", 0, uv_set_up, uv_run_row, uv_tear_down, uv_expire},
-    {"libevent", 0, ev_set_up, ev_run_row, ev_tear_down, ev_expire},
-    {"libevent, common", 1, common_set_up, ev_run_row, ev_tear_down, NULL},
+    {"loop", "tourbillon, loop", 0, loop_set_up, ours_run, ours_tear_down, loop_expire},
+    {"polled", "tourbillon, polled", 0, polled_set_up, ours_run, ours_tear_down, polled_expire},
+    {"libuv", "libuv", 0, uv_set_up, uv_run_row, uv_tear_down, uv_expire},
+    {"libevent", "libevent", 0, ev_set_up, ev_run_row, ev_tear_down, ev_expire},
+    {"common", "libevent, common", 1, common_set_up, ev_run_row, ev_tear_down, NULL},
 };
 #define CONTESTANTS (sizeof contestants / sizeof *contestants)
 
@@ -620,7 +623,66 @@ static void measure_expiry(int rounds) {
     free(lateness_ns);
 }
 
+// --- One turn, for the benchmark book ---
+
+enum { DONE = 0, MISUSED = 2, CANNOT = 3 };
+
+// A number of a flat JSON object; 0 without such a field.
+static uint64_t number_of(const char *json, const char *field) {
+    const char *at = strstr(json, field);
+    at = at == NULL ? NULL : strchr(at, ':');
+    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+}
+
+// One round of the rows that have a place in the book, after one that is not measured.
+static int take_turn(const char *workload, const char *key, const char *json) {
+    static const char *const in_book[] = {"arm", "arm100k", "among", "refresh"};
+    const struct contestant *contestant = NULL;
+    for (size_t i = 0; i < CONTESTANTS; i++) {
+        contestant = strcmp(contestants[i].key, key) == 0 ? &contestants[i] : contestant;
+    }
+    if (strcmp(workload, "loops") != 0 || contestant == NULL) {
+        fprintf(stderr, "no such workload or contestant here: %s, %s\n", workload, key);
+        return CANNOT;
+    }
+    many = (size_t)number_of(json, "\"timers\"");
+    some = many / 10;
+    operations = number_of(json, "\"operations\"") / GROUP * GROUP;
+    if (some == 0 || operations == 0) {
+        fprintf(stderr, "a turn has some timers and %d operations at least\n", GROUP);
+        return MISUSED;
+    }
+    const char *comma = "";
+    printf("{\"numbers\": {");
+    for (size_t i = 0; i < sizeof in_book / sizeof *in_book; i++) {
+        const struct row *row = rows;
+        while (strcmp(row->name, in_book[i]) != 0) {
+            row++;
+        }
+        if (contestant->is_common && row->is_uniform) {
+            continue;
+        }
+        void *state = contestant->set_up(row);
+        contestant->run(state, row);
+        uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+        contestant->run(state, row);
+        uint64_t time = clock_ns(CLOCK_MONOTONIC) - begin;
+        contestant->tear_down(state, row);
+        printf("%s\"%s\": %.4f", comma, row->name, (double)time / (double)operations);
+        comma = ", ";
+    }
+    printf("}}\n");
+    return DONE;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "turn") == 0) {
+        if (argc != 5) {
+            fprintf(stderr, "usage: turn WORKLOAD CONTESTANT CASE\n");
+            return MISUSED;
+        }
+        return take_turn(argv[2], argv[3], argv[4]);
+    }
     int rounds = argc > 1 ? atoi(argv[1]) : 9;
     const char *only = argc > 2 ? argv[2] : NULL;
     if (argc > 1 && strcmp(argv[1], "quick") == 0) {

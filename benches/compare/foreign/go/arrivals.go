@@ -12,35 +12,40 @@ const (
 	patience = 60 * time.Second
 )
 
-// arrivals are timers that fire, with the lateness of each. Their callbacks run in parallel, each in a goroutine of its
+// arrivals are timers that fire, with the moment of each. Their callbacks run in parallel, each in a goroutine of its
 // own.
 type arrivals struct {
 	deadlines []int64
-	late      []int64
-	twice     atomic.Int64
+	// fired has the moments by the timers' numbers. It is touched before the first timer is armed.
+	fired []int64
+	twice atomic.Int64
 }
 
 func newArrivals(count int) *arrivals {
-	a := &arrivals{deadlines: make([]int64, count), late: make([]int64, count)}
-	for at := range a.late {
-		a.late[at] = unset
+	a := &arrivals{deadlines: make([]int64, count), fired: make([]int64, count)}
+	for at := range a.fired {
+		a.fired[at] = unset
 	}
 	return a
 }
 
+// callback has a plain store, as each timer has one callback, and a store of sync/atomic would be a locked instruction.
+// A goroutine has no count of its own thread: a callback looks at its word first, which is set if its timer has fired
+// before.
 func (a *arrivals) callback(at int) func() {
 	return func() {
-		if atomic.SwapInt64(&a.late[at], now()-a.deadlines[at]) != unset {
+		if a.fired[at] != unset {
 			a.twice.Add(1)
 		}
+		a.fired[at] = now()
 	}
 }
 
 // wait returns when all timers have fired, except those that excused allows to be missing.
 func (a *arrivals) wait(excused func(at int) bool) error {
 	giveUp := now() + int64(patience)
-	for at := range a.late {
-		for !excused(at) && atomic.LoadInt64(&a.late[at]) == unset {
+	for at := range a.fired {
+		for !excused(at) && atomic.LoadInt64(&a.fired[at]) == unset {
 			if now() > giveUp {
 				return fmt.Errorf("timer %d did not fire", at)
 			}
@@ -58,13 +63,13 @@ func (a *arrivals) latenessFrom(first int) ([]int64, error) {
 	if count := a.twice.Load(); count != 0 {
 		return nil, fmt.Errorf("%d timers fired twice", count)
 	}
-	fired := make([]int64, 0, len(a.late)-first)
-	for at := first; at < len(a.late); at++ {
-		if late := atomic.LoadInt64(&a.late[at]); late != unset {
-			fired = append(fired, late)
+	lateness := make([]int64, 0, len(a.fired)-first)
+	for at := first; at < len(a.fired); at++ {
+		if moment := atomic.LoadInt64(&a.fired[at]); moment != unset {
+			lateness = append(lateness, moment-a.deadlines[at])
 		}
 	}
-	return fired, nil
+	return lateness, nil
 }
 
 func early(lateness []int64) float64 {

@@ -17,6 +17,8 @@ type window struct {
 	lateness    []int64
 	insertNanos float64
 	cpuSeconds  float64
+	// wakes are the voluntary context switches from the last insert to the last callback, for 1,000 timers.
+	wakes float64
 }
 
 // runWindow takes the deadlines as offsets from the start of the window, which is lead after the first insert.
@@ -39,6 +41,10 @@ func runWindow(offsets []int64, lead int64) (window, error) {
 		time.AfterFunc(time.Duration(deadline-now()), a.callback(at))
 	}
 	end := now()
+	switched, err := allSwitches()
+	if err != nil {
+		return window{}, err
+	}
 	cpu, err := cpuNanos()
 	if err != nil {
 		return window{}, err
@@ -54,6 +60,10 @@ func runWindow(offsets []int64, lead int64) (window, error) {
 	if err != nil {
 		return window{}, err
 	}
+	switchedEnd, err := allSwitches()
+	if err != nil {
+		return window{}, err
+	}
 	// A timer that fires twice has some time to do so.
 	time.Sleep(20 * time.Millisecond)
 	lateness, err := a.lateness()
@@ -61,6 +71,7 @@ func runWindow(offsets []int64, lead int64) (window, error) {
 		lateness:    lateness,
 		insertNanos: float64(end-begin) / float64(len(offsets)),
 		cpuSeconds:  float64(cpuEnd-cpu) / 1e9,
+		wakes:       float64(switchedEnd-switched) * 1e3 / float64(len(offsets)),
 	}, err
 }
 
@@ -101,6 +112,7 @@ func expiry(of testCase) (outcome, error) {
 		return outcome{}, err
 	}
 	out, all := w.tail()
+	out.Numbers["wakes"] = w.wakes
 	byPart(&out, offsets, w.lateness, of.time())
 	out.Series["quantile"] = seriesQuantiles
 	out.Series["lateness"] = all.series(milliseconds)

@@ -70,14 +70,21 @@ func availableMemory() (int64, error) {
 
 // switches are the voluntary context switches of all threads but the first.
 func switches() (int64, error) {
+	first := strconv.Itoa(os.Getpid())
+	return switchesOf(func(thread string) bool { return thread != first })
+}
+
+// allSwitches are the voluntary context switches of all threads.
+func allSwitches() (int64, error) { return switchesOf(func(string) bool { return true }) }
+
+func switchesOf(isCounted func(thread string) bool) (int64, error) {
 	paths, err := filepath.Glob("/proc/self/task/*/status")
 	if err != nil {
 		return 0, err
 	}
-	first := strconv.Itoa(os.Getpid())
 	sum := int64(0)
 	for _, path := range paths {
-		if filepath.Base(filepath.Dir(path)) == first {
+		if !isCounted(filepath.Base(filepath.Dir(path))) {
 			continue
 		}
 		count, err := statusNumber(path, "voluntary_ctxt_switches")

@@ -31,7 +31,8 @@ final class Expiry implements Workload {
                 .number("p999", all.at(0.999, MS))
                 .number("max", all.at(1, MS))
                 .number("cpu", window.cpuSeconds)
-                .number("insert", window.insertNanos);
+                .number("insert", window.insertNanos)
+                .number("wakes", window.wakes);
     }
 
     static void warmUp(Supplier<Timers> contestant) {

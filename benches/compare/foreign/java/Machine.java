@@ -37,20 +37,32 @@ final class Machine {
     /** Voluntary context switches of all threads but this one and the first one, which waits for the virtual machine. */
     static long switches() {
         try {
-            Path process = SELF.toRealPath();
-            Set<Path> others = Set.of(process.getFileName(), Path.of("/proc/thread-self").toRealPath().getFileName());
-            long switches = 0;
-            try (DirectoryStream<Path> tasks = Files.newDirectoryStream(process.resolve("task"))) {
-                for (Path task : tasks) {
-                    if (!others.contains(task.getFileName())) {
-                        switches += switchesOf(task);
-                    }
-                }
-            }
-            return switches;
+            return switchesWithout(
+                    Set.of(SELF.toRealPath().getFileName(), Path.of("/proc/thread-self").toRealPath().getFileName()));
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
         }
+    }
+
+    /** Voluntary context switches of all present threads. */
+    static long allSwitches() {
+        try {
+            return switchesWithout(Set.of());
+        } catch (IOException failure) {
+            throw new UncheckedIOException(failure);
+        }
+    }
+
+    private static long switchesWithout(Set<Path> others) throws IOException {
+        long switches = 0;
+        try (DirectoryStream<Path> tasks = Files.newDirectoryStream(SELF.toRealPath().resolve("task"))) {
+            for (Path task : tasks) {
+                if (!others.contains(task.getFileName())) {
+                    switches += switchesOf(task);
+                }
+            }
+        }
+        return switches;
     }
 
     private static long switchesOf(Path task) throws IOException {

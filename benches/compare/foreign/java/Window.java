@@ -11,11 +11,14 @@ final class Window {
     final long[] lateness;
     final double insertNanos;
     final double cpuSeconds;
+    /** Voluntary context switches from the last insert to the last firing, for 1,000 timers. */
+    final double wakes;
 
-    private Window(long[] lateness, double insertNanos, double cpuSeconds) {
+    private Window(long[] lateness, double insertNanos, double cpuSeconds, double wakes) {
         this.lateness = lateness;
         this.insertNanos = insertNanos;
         this.cpuSeconds = cpuSeconds;
+        this.wakes = wakes;
     }
 
     /** Warms up with a few such timers, over and over, on an instance of its own. These need not be inserted in time. */
@@ -40,17 +43,22 @@ final class Window {
             first = Math.min(first, deadlines[at]);
             last = Math.max(last, deadlines[at]);
         }
+        // A read beforehand, so that both reads cost the same.
+        Machine.allSwitches();
         long begin = System.nanoTime();
         insert(timers, deadlines, arrivals);
         long end = System.nanoTime();
+        long switches = Machine.allSwitches();
         long cpu = Machine.cpuNanos();
         Broken.unless(!strict || end < first, "inserted " + (end - first) + " ns after the first was due");
         Machine.sleep(Math.max(last - end, 0) / 1_000_000);
         arrivals.expect(deadlines.length);
         double cpuSeconds = (Machine.cpuNanos() - cpu) / 1e9;
+        // A thread that has ended takes its switches along.
+        double wakes = Math.max(Machine.allSwitches() - switches, 0) * 1e3 / deadlines.length;
         Pending.expect(timers, 0);
         arrivals.expect(deadlines.length);
-        return new Window(arrivals.lateness(), (double) (end - begin) / deadlines.length, cpuSeconds);
+        return new Window(arrivals.lateness(), (double) (end - begin) / deadlines.length, cpuSeconds, wakes);
     }
 
     private static void insert(Timers timers, long[] deadlines, Arrivals arrivals) {

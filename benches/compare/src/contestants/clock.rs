@@ -25,6 +25,8 @@ pub(crate) enum Clock {
     Java,
     /// Go's `nanotime`
     Go,
+    /// The clock of an event loop in C, which keeps the time that it read last
+    Loop,
 }
 
 /// Requests that an event loop handles in one iteration.
@@ -47,6 +49,7 @@ impl fmt::Display for Reads {
             Clock::Tsc => "TSC",
             Clock::Java => "nanoTime",
             Clock::Go => "nanotime",
+            Clock::Loop => "the loop's",
         })?;
         match self {
             Self::EachArm(_) | Self::Never => f.write_str(", each arm"),

@@ -36,7 +36,7 @@ pub(crate) use hash_wheel_timer::HashWheelTimer;
 pub(crate) use kestrel_timer::KestrelTimer;
 pub(crate) use locked_own_now::LockedOwnNow;
 pub(crate) use ours_timeout::OursTimeout;
-pub(crate) use ours_timer::OursTimer;
+pub(crate) use ours_timer::{OursTimer, OursTimerEach};
 pub(crate) use pingora::{Pingora, PingoraSleeps};
 pub(crate) use services::{
     AcrossBoundary, DefaultSlice, Fine, FineInline, Inline, Of, OwnWorkers, Sharded, ThroughHandleOnInstant,
@@ -109,6 +109,9 @@ pub(crate) trait Caller: Send + 'static {
     type Id: Send + 'static;
     /// Whether the contestant can distinguish a timer that fired from a timer that was cancelled, if both race.
     const KNOWS_WHO_WON: bool = true;
+
+    /// Makes timers for the payloads of numbers below `count`, if the contestant has timers that stay.
+    fn prepare(&mut self, _count: usize) {}
 
     /// Arms a timer for `delay` from now, by a read of the clock.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;

@@ -1,9 +1,9 @@
-//! Our owned timers, one for each connection.
+//! Our owned timers, one for each connection, or one for each timer of a volley.
 
-use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
+use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::{Payload, payload};
 use std::time::Duration;
-use tourbillon::{Disarm, Engine, Timer, Timestamp};
+use tourbillon::{Disarm, Engine, Handle, Timer, Timestamp};
 
 pub(crate) struct OursTimer<const OWN_NOW: bool> {
     engine: Engine<Payload>,
@@ -38,7 +38,7 @@ impl<const OWN_NOW: bool> Owned for OursTimer<OWN_NOW> {
 }
 
 pub(crate) struct TimerEach<const OWN_NOW: bool> {
-    handle: tourbillon::Handle<Payload>,
+    handle: Handle<Payload>,
     timers: Vec<Timer<Payload>>,
     now: Timestamp,
 }
@@ -64,4 +64,54 @@ impl<const OWN_NOW: bool> Connections for TimerEach<OWN_NOW> {
     fn disarm(&mut self, at: u32) {
         assert_eq!(self.timers[at as usize].disarm(), Disarm::Disarmed);
     }
+}
+
+/// Owned timers in the place of one-shots: the timer of each number is armed once.
+pub(crate) struct OursTimerEach(OursTimer<false>);
+
+impl Contestant for OursTimerEach {
+    const NAME: &'static str = OursTimer::<false>::NAME;
+    const READS: Reads = OursTimer::<false>::READS;
+    const IS_OURS: bool = true;
+
+    fn start(threads: usize, on_fire: impl OnFire) -> Self {
+        Self(OursTimer::start(threads, on_fire))
+    }
+}
+
+impl OneShots for OursTimerEach {
+    type Caller = Timers;
+
+    fn caller(&self) -> Timers {
+        Timers { handle: self.0.engine.handle().clone(), timers: Vec::new() }
+    }
+}
+
+/// Timers by their numbers, which are in their payloads.
+pub(crate) struct Timers {
+    handle: Handle<Payload>,
+    timers: Vec<Timer<Payload>>,
+}
+
+impl Caller for Timers {
+    type Id = u64;
+
+    fn prepare(&mut self, count: usize) {
+        self.timers = (0..count as u64).map(|at| self.handle.timer(payload(at)).expect(MUST)).collect();
+    }
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, [number, _]: Payload) -> u64 {
+        self.timers[index(number)].arm(delay).expect(MUST);
+        number
+    }
+
+    #[inline]
+    fn cancel(&mut self, number: u64) -> bool {
+        self.timers[index(number)].disarm() == Disarm::Disarmed
+    }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("an index")
 }

@@ -28,13 +28,16 @@ enum Wanted {
     BelowTimes(&'static str, f64),
     /// Ours is at most this many times the sum of these contestants' figures.
     WithinSum(f64, &'static [&'static str]),
+    /// Ours is below the figure of each contestant that is not ours and reads its clock as often, but for this one.
+    BelowAllBut(&'static str),
 }
-use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times, WithinSum};
+use Wanted::{AtMost, Below, BelowAllBut, BelowTimes, BestTimes, Times, WithinSum};
 
 const PAIR: Place = Place("pair", "1,000,000 pending");
 const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
 const REFRESH: Place = Place("refresh", "100,000 pending");
 const REARM: Place = Place("rearm", "10,000 connections");
+const LOOPS: Place = Place("loops", "1,000,000 timers");
 const EXPIRY: Place = Place("expiry", "1,000,000 due over 2 s");
 const BUSY_2: Place = Place("busy", "20,000 timers, 2 threads burn");
 const BUSY_4: Place = Place("busy", "20,000 timers, 4 threads burn");
@@ -56,6 +59,7 @@ const STRUCTURES: Place = Place("structures", "1,000,000 timers of 1 to 60 s");
 const HANDLE: &str = "engine, Handle";
 const TIMER: &str = "engine, Timer";
 const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
+const LOOP: &str = "engine, LoopShard";
 const INLINE: &str = "engine, inline";
 const OWN_WORKERS: &str = "engine, own workers";
 const TURNED: &str = "engine, turned by a task";
@@ -89,6 +93,12 @@ const CLAIMS: &[Claim] = &[
     claim(REARM, "t2", TIMER, BestTimes(3.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(19.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(13.0)),
+    claim(LOOPS, "arm", LOOP, AtMost(6.0)),
+    claim(LOOPS, "arm", LOOP, BestTimes(1.0)),
+    claim(LOOPS, "among", LOOP, AtMost(20.0)),
+    claim(LOOPS, "among", LOOP, BestTimes(1.0)),
+    claim(LOOPS, "refresh", LOOP, AtMost(80.0)),
+    claim(LOOPS, "refresh", LOOP, BestTimes(1.0)),
     claim(TIMEOUT, "t1", "engine, timeout", Times("tokio, timeout", 1.0)),
     claim(TIMEOUT, "t2", "engine, timeout", Times("tokio, timeout", 1.0)),
     claim(TIMEOUT, "t8", "engine, timeout", Times("tokio, timeout", 1.0)),
@@ -99,6 +109,8 @@ const CLAIMS: &[Claim] = &[
     claim(EXPIRY, "p999", OWN_WORKERS, BestTimes(1.0)),
     claim(EXPIRY, "cpu", OWN_WORKERS, AtMost(0.25)),
     claim(EXPIRY, "p999", OWN_WORKERS, AtMost(1.1)),
+    claim(EXPIRY, "cpu", TIMER, WithinSum(1.2, &[OWN_WORKERS])),
+    claim(EXPIRY, "wakes", OWN_WORKERS, BelowAllBut(TREE)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(TOKIO_TASKS, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(NETTY, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(GO, 1.0)),
@@ -210,6 +222,11 @@ impl Claim {
                 let text = parts.iter().map(|part| &*part.text).collect::<Vec<_>>().join(" + ");
                 Some(Figure { median: parts.iter().map(|part| part.median).sum(), text })
             }
+            BelowAllBut(excepted) => {
+                let ours = outcome.row(self.ours)?;
+                let is_meant = |row: &Row| !row.is_ours && row.is_like(ours) && row.contestant != excepted;
+                Figure::of(outcome.best(self.column, is_meant)?, self.column)
+            }
             AtMost(_) | Below(_) => None,
         }
     }
@@ -229,6 +246,10 @@ impl Claim {
                 let ratio = ours / beside?.median;
                 (Some(ratio), ratio <= times)
             }
+            BelowAllBut(_) => {
+                let beside = beside?.median;
+                (Some(beside / ours).filter(|ratio| ratio.is_finite()), ours < beside)
+            }
             AtMost(most) => (None, ours <= most),
             Below(limit) => (None, ours < limit),
         })
@@ -242,6 +263,7 @@ impl fmt::Display for Wanted {
             Times(_, times) => write!(f, "at least {times} times ours"),
             BelowTimes(_, times) => write!(f, "less than {times} times that"),
             WithinSum(times, _) => write!(f, "at most {times} times that"),
+            BelowAllBut(excepted) => write!(f, "less than all but {}", escaped(excepted)),
             AtMost(most) => write!(f, "at most {most}"),
             Below(limit) => write!(f, "below {limit}"),
         }
@@ -290,6 +312,17 @@ mod tests {
     }
 
     #[test]
+    fn one_contestant_may_be_excepted() {
+        assert_eq!(verdict(BelowAllBut(SLEEP), &[32.0]), ["1.25", "yes"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[32.0]), ["0.938", "no"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[30.0]), ["1.00", "no"]);
+        assert_eq!(verdict(BelowAllBut(HEAP), &[0.0]), ["", "yes"]);
+        let [_, _, beside, _, wanted, _] = cells(BelowAllBut(SLEEP), &[1.0]);
+        assert_eq!(beside, "Mutex\\<BinaryHeap>: 40.0");
+        assert_eq!(wanted, "less than all but tokio, Sleep");
+    }
+
+    #[test]
     fn limits_are_of_ours_alone() {
         assert_eq!(verdict(AtMost(10.0), &[10.0]), ["", "yes"]);
         assert_eq!(verdict(Below(10.0), &[10.0]), ["", "no"]);
@@ -315,7 +348,7 @@ mod tests {
     fn claims_name_what_the_book_measures() {
         for Claim { place: Place(workload, case), column, ours, wanted } in CLAIMS {
             let others: Vec<(&str, &str)> = match wanted {
-                Times(other, _) => vec![(other, column)],
+                Times(other, _) | BelowAllBut(other) => vec![(other, column)],
                 WithinSum(_, parts) => parts.iter().map(|part| (*part, *column)).collect(),
                 BelowTimes(column, _) => vec![(ours, column)],
                 BestTimes(_) | AtMost(_) | Below(_) => Vec::new(),

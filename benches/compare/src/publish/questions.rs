@@ -31,6 +31,7 @@ use Against::{Best, Only};
 
 const MANY: &str = "1,000,000 pending";
 const CONNECTIONS: &str = "10,000 connections";
+const LOOPED: &str = "1,000,000 timers";
 const DUE: &str = "1,000,000 due over 2 s";
 const AT_ONCE: &str = "1,000,000 due at once";
 const ITEMS: &str = "100,000 items";
@@ -43,6 +44,7 @@ const HANDLE: &str = "engine, Handle";
 const TIMER: &str = "engine, Timer";
 const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
+const LOOP: &str = "engine, LoopShard";
 const TURNED: &str = "engine, turned by a task";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
@@ -71,6 +73,11 @@ const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whos
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
 const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handlers that run inline need no such \
     thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+const WATCHED: &str = "In each tick in which timers are due, a shard's thread of ours wakes, and so does a thread that \
+    watches it. Handlers that run inline need no such thread, and then there are \
+    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. hierarchical_hash_wheel_timer has fewest because \
+    its thread hardly sleeps: it takes {expiry; 1,000,000 due over 2 s; hierarchical_hash_wheel_timer; cpu} of \
+    processor time.";
 const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any \
     thread may cancel it at that moment. In a structure behind a lock, the thread that holds the lock owns all due \
     timers at once. How much of the difference this explains has not been measured.";
@@ -155,8 +162,19 @@ const QUESTIONS: &[Question] = &[
     ),
     ask("Move one of 100,000 pending timers", ("refresh", "100,000 pending", "t1"), TIMER, Best, REFRESHED),
     ask("Move one of a million pending timers", ("refresh", MANY, "t1"), TIMER, Best, REFRESHED),
+    ask("An event loop's timer: arm it, disarm it", ("loops", LOOPED, "arm"), LOOP, Best, ""),
+    ask("An event loop: a one-shot among a million others", ("loops", LOOPED, "among"), LOOP, Best, ""),
+    ask("An event loop: move one of a million timers", ("loops", LOOPED, "refresh"), LOOP, Best, ""),
     ask("A million due over two seconds: lateness, p99.9", ("expiry", DUE, "p999"), OWN_WORKERS, Best, TICK),
     ask("A million due over two seconds: CPU time", ("expiry", DUE, "cpu"), OWN_WORKERS, Best, HANDED_OVER),
+    ask(
+        "A million owned timers due over two seconds: CPU time",
+        ("expiry", DUE, "cpu"),
+        TIMER,
+        Best,
+        HANDED_OVER,
+    ),
+    ask("Wake-ups for 1,000 fired timers", ("expiry", DUE, "wakes"), OWN_WORKERS, Best, WATCHED),
     ask(
         "A million due at once: until the last has fired",
         ("burst", AT_ONCE, "last"),

@@ -1,12 +1,12 @@
 //! Many timers due over some seconds: their lateness, and their cost in CPU time.
 //!
 //! An open loop: the deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind.
-//! Handlers record their time and do nothing else.
+//! Each handler writes its time to a word at random, and does nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::{Case, thousands};
 use crate::common::Chance;
-use crate::contestants::{AcrossBoundary, Fine, FineInline, Of, OneShots};
+use crate::contestants::{AcrossBoundary, Fine, FineInline, Of, OneShots, OursTimerEach};
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
 use crate::workload::{Entrant, Family, Scale, Workload};
@@ -17,9 +17,15 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Firing,
     about: "The deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind. \
         Lateness is the time at which a handler is called, by a clock of the contestant's kind, less the \
-        deadline that was asked for. Checked: each timer fires once. Timers that fire early are counted.\n\n\
+        deadline that was asked for. Each handler writes its moment to the word of its timer, and counts itself \
+        for its thread. The deadlines are random, so that this is a word at random in memory that was touched \
+        before the first timer was armed. Checked: each timer fires once. Timers that fire early are \
+        counted.\n\n\
         Contestants with \"tasks\" in their names have a task for each timer: with these engines an action \
-        needs one. kestrel-timer has ticks of 1 ms here; its default is ten times as long.",
+        needs one. kestrel-timer has ticks of 1 ms here; its default is ten times as long. *engine, Timer* has \
+        an owned timer for each, made before the first is armed; its inserts arm them. *Wake-ups* are the \
+        voluntary context switches of all threads of the process from the last insert to the last handler, \
+        for each thousand of timers.",
     reading: "A deadline is rounded up to a tick of 1 ms: half a tick is in the median of each wheel, and a \
         whole tick in the tail. A structure whose thread wakes for each deadline is less late, and takes \
         more processor time. The rows with ticks of 0.1 ms show the lower lateness of ours, and its price. A \
@@ -34,6 +40,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("max", "max", "ms"),
             Column::new("cpu", "CPU", "s"),
             Column::new("insert", "an insert", "ns"),
+            Column::new("wakes", "wake-ups for 1,000", ""),
         ]
     },
     rounds: |scale, _| scale.pick(3, 1, 1),
@@ -44,7 +51,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
-    let mut entrants = entrants![turn: Of<AcrossBoundary>, Of<Fine>, Of<FineInline>];
+    let mut entrants = entrants![turn: Of<AcrossBoundary>, Of<Fine>, Of<FineInline>, OursTimerEach];
     entrants.extend(fire!(turn));
     entrants
 }
@@ -92,6 +99,7 @@ fn turn<C: OneShots>(case: &Case) -> Figures {
         .number("max", all.millis(1.0))
         .number("cpu", volley.cpu.map(|time| time.as_secs_f64()))
         .number("insert", volley.nanos_per_insert)
+        .number("wakes", volley.wakes)
         .series("due_ms", (0..PARTS).map(|part| (part * case.time_ms) as f64 / PARTS as f64).collect())
         .series("part_p50", by_part(0.5))
         .series("part_p99", by_part(0.99))

@@ -9,6 +9,7 @@ mod floor;
 mod growth;
 mod idle;
 mod keys;
+mod loops;
 mod memory;
 mod mixed;
 mod owned;
@@ -38,6 +39,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     pair::WORKLOAD,
     rearm::WORKLOAD,
     refresh::WORKLOAD,
+    loops::WORKLOAD,
     timeout::WORKLOAD,
     growth::WORKLOAD,
     shards::WORKLOAD,

@@ -3,27 +3,35 @@
 use crate::case::Case;
 use crate::common::payload;
 use crate::contestants::{Caller, OnFire, OneShots, Stopwatch};
-use crate::process::cpu_time;
+use crate::process::{cpu_time, sleeps_of_all_threads};
 use std::cell::OnceCell;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The record of the handlers: a page for each thread that calls them, since a line that two threads write is slow.
-/// Clones share the record.
+/// The record of the handlers: a word for each timer, and a count for each thread that calls handlers. The words are
+/// written before the first timer is armed, so that no handler touches a page for the first time. Clones share the
+/// record.
 #[derive(Clone, Debug)]
 pub(super) struct Shots {
     pub(super) clock: Stopwatch,
-    timers: usize,
-    pages: Arc<Mutex<Vec<Page>>>,
+    /// By the timers' numbers, the moments at which their handlers were called, in ns.
+    words: Arc<[AtomicU64]>,
+    counts: Arc<Mutex<Vec<Arc<Count>>>>,
 }
 
-/// The numbers of timers, and the moments at which their handlers were called, in ns.
-type Page = Arc<Mutex<Vec<(u64, u64)>>>;
+/// The number of handlers that one thread has called. The cache line is its own: a line that two threads write is slow.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
 
 thread_local! {
-    /// The page of this thread's handlers. A process takes one turn, and has one record at most.
-    static PAGE: OnceCell<Page> = const { OnceCell::new() };
+    /// The count of this thread's handlers. A process takes one turn, and has one record at most.
+    static COUNT: OnceCell<Arc<Count>> = const { OnceCell::new() };
 }
+
+/// The word of a timer that has not fired.
+const NOT_FIRED: u64 = u64::MAX;
 
 /// The results of timers that were all scheduled before the first was due.
 pub(super) struct Volley {
@@ -32,6 +40,8 @@ pub(super) struct Volley {
     pub(super) nanos_per_insert: f64,
     /// The time from the last insert to the last handler.
     pub(super) cpu: Option<Duration>,
+    /// How often threads of the process have gone to sleep in that time, for 1,000 timers.
+    pub(super) wakes: Option<f64>,
 }
 
 /// A timer that has not fired after this time is lost.
@@ -39,39 +49,39 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Shots {
     pub(super) fn new(clock: Stopwatch, timers: usize) -> Self {
-        Self { clock, timers, pages: Arc::default() }
+        let words = (0..timers).map(|_| AtomicU64::new(NOT_FIRED)).collect();
+        Self { clock, words, counts: Arc::default() }
     }
 
     pub(super) fn handler(&self) -> impl OnFire + use<> {
         let shots = self.clone();
         move |[number, check]| {
             assert_eq!(number, !check);
-            let now = shots.clock.nanos();
-            PAGE.with(|page| lock(page.get_or_init(|| shots.new_page())).push((number, now)));
+            let word = &shots.words[usize::try_from(number).expect("an index")];
+            word.store(shots.clock.nanos(), Ordering::Relaxed);
+            COUNT.with(|count| count.get_or_init(|| shots.new_count()).add_one());
         }
     }
 
     #[cold]
-    fn new_page(&self) -> Page {
-        let page = Arc::new(Mutex::new(Vec::with_capacity(self.timers)));
-        lock(&self.pages).push(Arc::clone(&page));
-        page
+    fn new_count(&self) -> Arc<Count> {
+        let count = Arc::new(Count::default());
+        self.counts.lock().expect("nobody panics with the lock held").push(Arc::clone(&count));
+        count
     }
 
+    /// The number of handlers that were called. The words of these handlers are set.
     fn count(&self) -> usize {
-        lock(&self.pages).iter().map(|page| lock(page).len()).sum()
+        let counts = self.counts.lock().expect("nobody panics with the lock held");
+        // Ordering: Acquire. Pairs with the release in `add_one`: the words of the counted handlers are seen.
+        let count = counts.iter().map(|count| count.0.load(Ordering::Acquire)).sum::<u64>();
+        usize::try_from(count).expect("a count")
     }
 
-    /// For each number, the moment at which its timer fired, if it did. Checks that none fired twice.
+    /// For each number, the moment at which its timer fired, if it did.
     fn fired_at(&self) -> Vec<Option<u64>> {
-        let mut fired_at = vec![None; self.timers];
-        for page in lock(&self.pages).iter() {
-            for &(number, at) in lock(page).iter() {
-                let before = fired_at[usize::try_from(number).expect("an index")].replace(at);
-                assert_eq!(before, None, "timer {number} fired twice");
-            }
-        }
-        fired_at
+        let fired_at = |word: &AtomicU64| Some(word.load(Ordering::Relaxed)).filter(|&at| at != NOT_FIRED);
+        self.words.iter().map(fired_at).collect()
     }
 
     /// Waits until `count` timers have fired.
@@ -85,29 +95,39 @@ impl Shots {
     }
 
     /// Waits until all timers have fired that `must`. Returns for each number the moment at which its timer fired, if
-    /// it did.
+    /// it did. Checks that none fired twice: as many handlers were called as words are set.
     pub(super) async fn wait_for<C: Caller>(
         &self,
         caller: &mut C,
         must: impl Fn(usize) -> bool,
     ) -> Vec<Option<u64>> {
-        let mut count = (0..self.timers).filter(|&number| must(number)).count();
+        let mut count = (0..self.words.len()).filter(|&number| must(number)).count();
         loop {
             self.wait_for_count(caller, count).await;
+            let called = self.count();
             let fired_at = self.fired_at();
-            let missing =
-                (0..self.timers).filter(|&number| must(number) && fired_at[number].is_none()).count();
-            if missing == 0 {
+            let fired = fired_at.iter().flatten().count();
+            assert!(called <= fired, "{fired} timers have fired, and {called} handlers were called");
+            let is_missing = |&number: &usize| must(number) && fired_at[number].is_none();
+            let missing = (0..fired_at.len()).filter(is_missing).count();
+            if missing == 0 && called == fired {
                 return fired_at;
             }
-            // Other timers were counted in their place: timers that raced with their cancels.
-            count = fired_at.iter().flatten().count() + missing;
+            // Other timers were counted in their place, timers that raced with their cancels; or a handler has set its
+            // word and is about to count itself.
+            count = fired + missing;
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics with the lock held")
+impl Count {
+    /// Counts a call of the thread to which this count belongs.
+    #[inline]
+    fn add_one(&self) {
+        let count = self.0.load(Ordering::Relaxed);
+        // Ordering: Release. Pairs with the acquire in `Shots::count`: publishes the handler's word.
+        self.0.store(count + 1, Ordering::Release);
+    }
 }
 
 impl Volley {
@@ -119,6 +139,7 @@ impl Volley {
         let (lead, window) = (case.lead(), case.time());
         let job = async move {
             let mut caller = on_job.caller();
+            caller.prepare(offsets.len());
             let mut ids = Vec::with_capacity(offsets.len());
             let clock = shots.clock.clone();
             let begin = clock.nanos();
@@ -129,10 +150,13 @@ impl Volley {
             }
             let inserted = clock.nanos();
             assert!(inserted < first, "{}: inserting took so long that timers were due", C::NAME);
-            let cpu = cpu_time();
+            let (sleeps, cpu) = (sleeps_of_all_threads(), cpu_time());
             caller.pass(Duration::from_nanos(first - inserted) + window).await;
             shots.wait_for_count(&mut caller, offsets.len()).await;
             let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
+            let sleeps =
+                sleeps.zip(sleeps_of_all_threads()).map(|(before, after)| after.saturating_sub(before));
+            let wakes = sleeps.map(|sleeps| sleeps as f64 * 1e3 / offsets.len() as f64);
             let fired_at = shots.wait_for(&mut caller, |_| true).await;
             let late = |(fired_at, offset): (&Option<u64>, u64)| {
                 let at = fired_at.expect("waited for");
@@ -140,7 +164,7 @@ impl Volley {
             };
             let nanos_per_insert = (inserted - begin) as f64 / fired_at.len() as f64;
             let lateness = fired_at.iter().zip(offsets).map(late).collect();
-            Self { lateness, nanos_per_insert, cpu }
+            Self { lateness, nanos_per_insert, cpu, wakes }
         };
         let volley = service.run(vec![job]).pop().expect("one job");
         assert!(service.pending().is_none_or(|pending| pending == 0), "{}: all have fired", C::NAME);
@@ -192,6 +216,18 @@ impl Sorted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_handler_sets_the_word_of_its_timer_and_counts_itself() {
+        let shots = Shots::new(Stopwatch::start(), 3);
+        let handler = shots.handler();
+        std::thread::scope(|scope| {
+            scope.spawn(|| handler(payload(2)));
+            scope.spawn(|| handler(payload(0)));
+        });
+        assert_eq!(shots.count(), 2);
+        assert_eq!(shots.fired_at().iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    }
 
     #[test]
     fn a_quantile_is_one_of_the_times() {

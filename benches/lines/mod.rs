@@ -2,7 +2,7 @@
 //! simulation, for a machine of two cores has no others to measure. And how many read-modify-writes a producer makes:
 //! on x86 each is a locked instruction.
 //!
-//! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines -- --nocapture` prints the figures, which differ by
+//! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines:: -- --nocapture` prints the figures, which differ by
 //! less than a tenth from run to run.
 //!
 //! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that

@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 tables: of_project("benches/results"),
                 plots: of_project("docs/plots"),
             };
-            publish::publish(&Results::read(&published())?, &places, check)
+            publish::publish(&Results::read(&published())?.of_one_commit_if_gathered(), &places, check)
         }
         None => run(&options.run),
     }

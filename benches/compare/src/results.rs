@@ -128,6 +128,18 @@ impl Results {
         self
     }
 
+    /// These results. If runs at one commit have replaced all that the whole run measured, they are the results of that
+    /// commit, gathered in more than one run.
+    pub(crate) fn of_one_commit_if_gathered(mut self) -> Self {
+        let Some(commit) = self.outcomes.first().and_then(|first| first.commit.clone()) else { return self };
+        if self.outcomes.iter().all(|outcome| outcome.commit.as_ref() == Some(&commit)) {
+            self.outcomes.iter_mut().for_each(|outcome| outcome.commit = None);
+            self.machine["commit"] = commit.into();
+            self.seconds = 0;
+        }
+        self
+    }
+
     pub(crate) fn write(&self, path: &Path) -> Result<(), io::Error> {
         let text = serde_json::to_string_pretty(self)?;
         fs::write(path, text + "\n")
@@ -205,6 +217,18 @@ mod tests {
             .collect();
         assert_eq!(seen, [("few", 1.0, None), ("many", 3.0, Some("new")), ("more", 4.0, Some("new"))]);
         assert_eq!(updated.machine["commit"], "old");
+        let gathered = updated.updated_by(results("new", &[("few", 5.0)])).of_one_commit_if_gathered();
+        assert!(gathered.outcomes.iter().all(|outcome| outcome.commit.is_none()));
+        assert_eq!((&gathered.machine["commit"], gathered.seconds), (&serde_json::json!("new"), 0));
+    }
+
+    #[test]
+    fn results_of_two_commits_stay_so() {
+        let mut results = synthetic::results();
+        results.outcomes[0].commit = Some("new".to_owned());
+        let gathered = results.of_one_commit_if_gathered();
+        assert_eq!(gathered.outcomes[0].commit.as_deref(), Some("new"));
+        assert_ne!(gathered.seconds, 0);
     }
 
     #[test]

@@ -36,15 +36,18 @@ pub(crate) fn in_a_line(results: &Results) -> String {
         other => other.to_string(),
     };
     let processor = results.machine["processor"].as_str().unwrap_or("a processor of unknown name");
+    let time = match results.seconds {
+        0 => "workload by workload".to_owned(),
+        seconds => format!("{} minutes", seconds.div_ceil(60)),
+    };
     let mut line = format!(
-        "{}, {} cores, Linux {}, {}; commit {}, {} sizes, {} minutes.",
+        "{}, {} cores, Linux {}, {}; commit {}, {} sizes, {time}.",
         escaped(processor),
         value("cores"),
         value("kernel"),
         value("rustc"),
         value("commit"),
-        results.scale,
-        results.seconds.div_ceil(60)
+        results.scale
     );
     let mut later: Vec<(&str, Vec<&str>)> = Vec::new();
     for outcome in &results.outcomes {

@@ -2,9 +2,9 @@
 //! explicit time.
 //!
 //! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes and advances the
-//! wheel. It hands over the due tickets, the longest due first, or holds them back while too many batches are in flight.
-//! It then spreads coarse slots of the wheel, or leaves that to the turn that follows the leader's handlers. It sends
-//! help to slow batches, and sweeps a little if a sweep is wanted.
+//! wheel. It hands over the due tickets, the longest due first, or holds them back while too many are in flight. It
+//! then spreads coarse slots of the wheel, or leaves that to the turn that follows the leader's handlers. It sends help
+//! to slow batches, and sweeps a little if a sweep is wanted.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | what is ruled out | model |

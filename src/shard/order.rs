@@ -5,13 +5,13 @@
 //! by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer Programming", volume 3,
 //! algorithm 5.2D. Tickets of one part stay in no order.
 
-use crate::base::tick::Timestamp;
+use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::Ticket;
 use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
-use core::ops::RangeInclusive;
 
-/// The number of parts. The handlers of a part's timers together delay each other by this part of the whole.
+/// The number of parts of the time from the first tick that is due to the present. A timer may fire before another one
+/// that is due earlier by less than two such parts.
 const BUCKETS: usize = 64;
 
 /// The memory of the sort, kept between turns.
@@ -23,20 +23,22 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Sorts the tickets of `chunks` by the deadlines of their timers, which are expected within `span`. A deadline
-    /// outside of it counts as the nearer end; a timer that has ended has any deadline.
-    pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, span: RangeInclusive<Timestamp>) {
+    /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. A timer that has ended
+    /// meanwhile may have any deadline.
+    pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
         let Self { tickets, parts, sorted } = self;
         tickets.clear();
         tickets.extend(chunks.iter().flat_map(DueChunk::tickets));
         for ticket in &*tickets {
             slots.prefetch(ticket.index);
         }
-        let (first, last) = (span.start().as_nanos(), span.end().as_nanos());
-        let shift = u64::BITS.saturating_sub(last.saturating_sub(first).leading_zeros() + BUCKETS.ilog2());
+        let Some(first_tick) = tickets.iter().map(|ticket| ticket.tick).min() else { return };
+        let first = tick.first_deadline_of(first_tick).as_nanos();
+        let last = now.as_nanos().max(first);
+        let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + BUCKETS.ilog2());
         let part_of = |ticket: &Ticket| {
             let deadline = slots.control(ticket.index).deadline_as_a_hint();
-            u8::try_from((deadline.clamp(first, last.max(first)) - first) >> shift).unwrap_or(u8::MAX)
+            u8::try_from((deadline.clamp(first, last) - first) >> shift).unwrap_or(u8::MAX)
         };
         parts.clear();
         parts.extend(tickets.iter().map(part_of));

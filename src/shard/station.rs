@@ -180,8 +180,6 @@ pub(crate) struct Station {
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
-    /// The moment of the last check of owned timers.
-    checked_until: Timestamp,
     /// Whether the last turn left coarse slots of the wheel unspread, so that nothing due had to wait for that.
     put_spreading_off: bool,
     idle_sleep: IdleSleep,
@@ -214,7 +212,6 @@ impl Station {
             to_check: Vec::new(),
             recheck: Recheck::default(),
             order: Order::default(),
-            checked_until: now,
             put_spreading_off: false,
             idle_sleep: IdleSleep::default(),
             in_flight: InFlight::default(),
@@ -358,7 +355,7 @@ impl Station {
         let engine = attendance.engine();
         let budget = out.budget;
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
-        let (before, from) = (wheel.len(), tick.start_of(wheel.position()));
+        let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
         let progress = wheel.hand_out_until(tick.current_tick(now), budget, is_live, |chunk| {
@@ -370,7 +367,7 @@ impl Station {
                 backlog.push(waiting);
             }
         });
-        out.flush_in_order(now, |chunks| order.sort(chunks, slots, from..=now));
+        out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
         shared.counters.stale.add((before - wheel.len() - found) as u64);
         progress
     }
@@ -429,18 +426,7 @@ impl Station {
     /// timers that are due are handed over.
     fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
         let Self {
-            shard,
-            attendance,
-            shared,
-            slots,
-            wheel,
-            tick,
-            in_flight,
-            to_check,
-            recheck,
-            order,
-            checked_until,
-            ..
+            shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, order, ..
         } = self;
         let tickets = to_check.len();
         let mut postponed = 0;
@@ -461,8 +447,7 @@ impl Station {
         let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         to_check.clear();
-        out.flush_in_order(now, |chunks| order.sort(chunks, slots, *checked_until..=now));
-        *checked_until = now;
+        out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
     }
 
     /// Does one part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.

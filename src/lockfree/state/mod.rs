@@ -289,7 +289,8 @@ impl Control {
         is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// The deadline word, whatever it contains: for choices that change no outcome.
+    /// Reads the deadline word. If the timer has ended, the word contains a link or the deadline of a later timer: no
+    /// outcome may depend on the value.
     #[inline]
     pub(crate) fn deadline_as_a_hint(&self) -> u64 {
         // Ordering: Relaxed. Nothing depends on the value.

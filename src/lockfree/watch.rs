@@ -2,7 +2,8 @@
 //!
 //! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard`). One of the threads that
 //! stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the check
-//! before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
+//! before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes. The
+//! checks come less often once many of them have found no leader stuck: each check costs a wake-up.
 //!
 //! # Layout
 //! ```text
@@ -122,9 +123,15 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks. A leader may run its handlers for at least this time before another thread takes its
-/// shard over, and for at most twice this time plus the wake-up time of a thread.
+/// The time between two checks, unless leaders have been quick. A leader may run its handlers for at least this time
+/// before another thread takes its shard over, and for at most twice this time plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
+/// The time from a check that found no leader at its handlers to the next one, once leaders have been quick. A leader
+/// that gets stuck then is found out later by the difference.
+const RARELY: Duration = Duration::from_millis(4);
+/// The number of checks in a row that found leaders at work and none of them stuck, after which leaders have been
+/// quick.
+const QUICK_CHECKS: u32 = 64;
 
 /// The watcher's memory. It passes from one watcher to the next.
 #[derive(Debug)]
@@ -133,6 +140,8 @@ pub(crate) struct Checks {
     seen: Box<[u64]>,
     /// Shards whose leaders were found stuck and that no thread has taken over yet.
     stuck: Vec<usize>,
+    /// The number of checks since a leader was last found stuck, except checks that found no leader at work.
+    quick: u32,
     next: Alarm,
 }
 
@@ -147,7 +156,7 @@ pub(crate) enum Check {
 
 impl Checks {
     pub(crate) fn new(shards: usize) -> Self {
-        Self { seen: vec![0; shards].into(), stuck: Vec::new(), next: Alarm::after(Duration::ZERO) }
+        Self { seen: vec![0; shards].into(), stuck: Vec::new(), quick: 0, next: Alarm::after(Duration::ZERO) }
     }
 
     /// The time until the next check; zero if the check is due.
@@ -155,9 +164,9 @@ impl Checks {
         self.next.rest()
     }
 
-    /// Checks all shards. Two checks are [`PATIENCE`] apart: handlers that are quick have returned in between.
+    /// Checks all shards. The next check is [`PATIENCE`] or [`RARELY`] later: handlers that are quick have returned by
+    /// then.
     pub(crate) fn check(&mut self, watch: &Watch) -> Check {
-        self.next = Alarm::after(PATIENCE);
         self.stuck.clear();
         let mut found = Check::Quiet;
         for (shard, seen) in self.seen.iter_mut().enumerate() {
@@ -170,7 +179,19 @@ impl Checks {
             }
             *seen = number;
         }
+        if !self.stuck.is_empty() {
+            self.quick = 0;
+        } else if found == Check::Busy {
+            self.quick = self.quick.saturating_add(1);
+        }
+        self.next = Alarm::after(self.pause());
         found
+    }
+
+    /// The time from the check that was just made to the next one.
+    fn pause(&self) -> Duration {
+        let is_any_at_work = self.seen.iter().any(|&number| is_running(number));
+        if self.quick >= QUICK_CHECKS && !is_any_at_work { RARELY } else { PATIENCE }
     }
 
     /// A shard whose leader was at the same handlers at the last two checks, and still is.
@@ -205,5 +226,31 @@ mod tests {
         watch.end(2);
         assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
         assert_eq!(checks.check(&watch), Check::Quiet);
+    }
+
+    #[test]
+    fn the_checks_come_rarely_while_leaders_are_quick() {
+        let (watch, mut checks) = (Watch::new(2), Checks::new(2));
+        let run_quickly = |checks: &mut Checks| {
+            let _ = watch.begin(0);
+            watch.end(0);
+            checks.check(&watch);
+            checks.pause()
+        };
+        let first_rest =
+            |checks: &mut Checks| (1..=200).find(|_| run_quickly(checks) == RARELY).expect("some time");
+        assert_eq!(first_rest(&mut checks), QUICK_CHECKS);
+        // A leader that is at work may be stuck: the next check comes soon, and finds it so.
+        let _ = watch.begin(1);
+        assert_eq!((checks.check(&watch), checks.pause()), (Check::Busy, PATIENCE));
+        watch.end(1);
+        assert_eq!(run_quickly(&mut checks), RARELY);
+        let _ = watch.begin(1);
+        checks.check(&watch);
+        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, Some(1)));
+        watch.end(1);
+        assert_eq!(first_rest(&mut checks), QUICK_CHECKS);
+        // Checks that find nothing say nothing.
+        assert_eq!((checks.check(&watch), run_quickly(&mut checks)), (Check::Quiet, RARELY));
     }
 }

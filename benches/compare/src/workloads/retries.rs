@@ -20,8 +20,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Tasks,
     about: "Lateness is the time at which a consumer has an item, by the caller's `Instant`, less the deadline that was asked \
         for. CPU is that of the process from the first wait to the last item. tokio-util's queue has one owner: with one \
-        consumer this is the consumer, and with two it is a task that hands the items to them by channels. Checked: each item is \
-        received once, and none before its deadline.",
+        consumer this is the consumer, and with two it is a task that hands the items to them by channels. The pushes that are timed find memory that was touched: as many items were pushed before, and the \
+        queue was cleared. Checked: each item is received once, and none before its deadline.",
     reading: "Threads that receive wake for a tick's items at a time. Tasks that receive on tokio are woken by our engine's \
         thread.",
     cases,
@@ -75,10 +75,15 @@ impl Jobs {
         Self { deadlines, received: AtomicUsize::new(0), consumers: case.threads[0] }
     }
 
-    /// Times `push` for each item; in ns.
-    fn push(&self, mut push: impl FnMut(usize, Instant)) -> f64 {
+    /// Pushes each item into `queue`, which was filled and cleared before. Times the pushes; in ns.
+    fn push<Q>(&self, queue: &mut Q, push: impl Fn(&mut Q, usize, Instant), clear: impl Fn(&mut Q)) -> f64 {
+        let push_all = |queue: &mut Q| {
+            self.deadlines.iter().enumerate().for_each(|(item, deadline)| push(queue, item, *deadline));
+        };
+        push_all(queue);
+        clear(queue);
         let begin = Instant::now();
-        self.deadlines.iter().enumerate().for_each(|(item, deadline)| push(item, *deadline));
+        push_all(queue);
         begin.elapsed().as_secs_f64() * 1e9 / self.deadlines.len() as f64
     }
 
@@ -117,10 +122,11 @@ fn since(before: Option<Duration>) -> Option<Duration> {
 }
 
 fn queue_of(tasks: &TaskEngine, jobs: &Jobs) -> (DelayQueue<usize>, f64) {
-    let queue = tasks.handle().delay_queue();
-    let push = jobs.push(|item, deadline| {
+    let mut queue = tasks.handle().delay_queue();
+    let push = |queue: &mut DelayQueue<usize>, item, deadline: Instant| {
         queue.push_at(deadline.into(), item).expect("there is room");
-    });
+    };
+    let push = jobs.push(&mut queue, push, |queue| drop(queue.clear()));
     (queue, push)
 }
 
@@ -185,9 +191,10 @@ fn tokio_util(case: &Case) -> Figures {
     let runtime = runtime(jobs.consumers);
     let context = runtime.enter();
     let mut queue = TokioQueue::new();
-    let push = jobs.push(|item, deadline| {
+    let push = |queue: &mut TokioQueue<usize>, item, deadline: Instant| {
         queue.insert_at(item, deadline.into());
-    });
+    };
+    let push = jobs.push(&mut queue, push, TokioQueue::clear);
     drop(context);
     let before = cpu_time();
     let received = if jobs.consumers == 1 {

@@ -7,12 +7,12 @@
 //! An operation is late if its thread is off its core. Two columns are about that: how long the thread could run and
 //! had no core, by the scheduler's account in `/proc`, and the longest time between two of its readings of the clock
 //! while it waited for the next operation. A gap without a wait is the machine's own: a hypervisor took the core. In
-//! one row our threads do without the short slice that they ask for.
+//! one row our threads do without the short slice that they ask for, and in another the scheduler may move them.
 
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::{Case, thousands};
 use crate::common::{Chance, payload};
-use crate::contestants::{Caller, DefaultSlice, Of, OneShots, Stopwatch};
+use crate::contestants::{Caller, DefaultSlice, Of, OneShots, Stopwatch, Unpinned};
 use crate::process::{cpu_time, waited_for_a_core};
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
@@ -35,7 +35,8 @@ pub(super) const WORKLOAD: Workload = Workload {
         *Longest gap* is the longest time between two of its readings of the clock.",
     reading: "Each of our shards is pinned to a core, and a thread's timers are at the shard of the core on \
         which the thread first used the engine. In each tick in which something is due, the shard's thread \
-        takes that core for a moment, and the playing thread waits if it is still there. A gap that is \
+        takes that core for a moment, and the playing thread waits if it is still there. In the row with \
+        unpinned shards the shard's thread may take the other core. A gap that is \
         longer than all the time without a core is not the scheduler's: the hypervisor took the core. A \
         shorter gap may be the scheduler's or the hypervisor's. The row with the system's slice shows what \
         remains on a kernel that has no slices for single threads. Only one thread schedules, so a mutex is \
@@ -60,7 +61,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     rounds: |scale, _| scale.pick(3, 1, 1),
     entrants: || {
         let mut all = fire!(turn, never_early);
-        all.splice(1..1, entrants![turn: Of<DefaultSlice>]);
+        all.splice(1..1, entrants![turn: Of<DefaultSlice>, Of<Unpinned>]);
         all
     },
 };

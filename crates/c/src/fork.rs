@@ -10,6 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The number of forks between the first process that made a handle and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// Whether this process was forked after its parent had made a handle, which has the number `forks`. The number is not
+/// read in a process without forks.
+#[inline(always)]
+pub(crate) fn is_after(forks: impl FnOnce() -> u32) -> bool {
+    let count = count();
+    count != 0 && count != forks()
+}
+
 /// See [`FORKS`].
 #[inline]
 pub(crate) fn count() -> u32 {

@@ -14,6 +14,9 @@ pub(crate) trait Handle: Sync + Send {
 }
 
 /// The box that a handle points to.
+///
+/// The value is at its start, so that a call may get along with one cache line of it.
+#[repr(C)]
 struct Boxed<T> {
     value: T,
     /// The number of forks before this handle was made.
@@ -42,7 +45,7 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
     register::check(handle.addr(), T::NAME)?;
     // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
     let boxed = unsafe { &*handle.cast::<Boxed<T>>() };
-    if boxed.forks != fork::count() { Err(forked()) } else { Ok(&boxed.value) }
+    if fork::is_after(|| boxed.forks) { Err(forked()) } else { Ok(&boxed.value) }
 }
 
 #[cold]
@@ -64,7 +67,8 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     register::remove(handle.addr(), T::NAME)?;
     let handle = handle.cast::<Boxed<T>>();
     // SAFETY: `give` made the handle, and no other thread uses it.
-    if unsafe { &*handle }.forks != fork::count() {
+    let forks = || unsafe { &*handle }.forks;
+    if fork::is_after(forks) {
         return Ok(None);
     }
     #[cfg(debug_assertions)]

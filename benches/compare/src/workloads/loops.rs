@@ -165,7 +165,7 @@ fn refresh(case: &Case) -> f64 {
     }
     this.turn();
     let nanos = this.measure(case, |this| {
-        let at = usize::try_from(chance.next() % timers.len() as u64).expect("an index");
+        let at = usize::try_from(chance.within(&(0..timers.len() as u64))).expect("an index");
         timers[at].arm_at(this.now + 101 * SECOND).expect(MUST);
     });
     assert!(timers.iter().all(Timer::is_armed), "all are armed");

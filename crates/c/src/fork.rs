@@ -1,21 +1,19 @@
 //! Forks: how handles are refused in a child process.
 //!
 //! The child has the memory of its parent and none of its threads: no timer would ever fire, and a lock that another
-//! thread held stays locked. So each handle records the number of forks before it was made, and is refused once there
-//! were more.
+//! thread held stays locked. So the origin of each handle has the number of forks before its engine was started. The
+//! handle is refused once there were more.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of forks between the first process that made a handle and this process.
+/// The number of forks between the first process that started an engine and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process was forked after its parent had made a handle, which has the number `forks`. The number is not
-/// read in a process without forks.
+/// Whether this process was forked off a process that had started an engine.
 #[inline(always)]
-pub(crate) fn is_after(forks: impl FnOnce() -> u32) -> bool {
-    let count = count();
-    count != 0 && count != forks()
+pub(crate) fn is_child() -> bool {
+    count() != 0
 }
 
 /// See [`FORKS`].

@@ -3,6 +3,7 @@
 //! In debug builds a handle that was freed keeps its memory, empty, so that its address is never given out again: the
 //! [register](crate::register) recognises a later use of the handle.
 
+use crate::origin::Origin;
 use crate::status::{Failure, tb_status};
 use crate::{fork, register};
 use std::mem::MaybeUninit;
@@ -11,24 +12,15 @@ use std::mem::MaybeUninit;
 pub(crate) trait Handle: Sync + Send {
     /// The name of the type in C.
     const NAME: &'static str;
-}
 
-/// The box that a handle points to.
-///
-/// The value is at its start, so that a call may get along with one cache line of it.
-#[repr(C)]
-struct Boxed<T> {
-    value: T,
-    /// The number of forks before this handle was made.
-    forks: u32,
+    fn origin(&self) -> &Origin;
 }
 
 /// Gives `value` to C. Returns its handle.
 pub(crate) fn give<T: Handle>(value: T) -> *mut T {
-    fork::watch();
-    let handle = Box::into_raw(Box::new(Boxed { value, forks: fork::count() }));
+    let handle = Box::into_raw(Box::new(value));
     register::insert(handle.addr(), T::NAME);
-    handle.cast()
+    handle
 }
 
 /// The value of a handle. Fails in a child process: the child has the memory of the handle's engine, and not its
@@ -44,8 +36,9 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
     }
     register::check(handle.addr(), T::NAME)?;
     // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
-    let boxed = unsafe { &*handle.cast::<Boxed<T>>() };
-    if fork::is_after(|| boxed.forks) { Err(forked()) } else { Ok(&boxed.value) }
+    let value = unsafe { &*handle };
+    // The origin is not read in a process that is no child.
+    if fork::is_child() && value.origin().is_of_parent() { Err(forked()) } else { Ok(value) }
 }
 
 #[cold]
@@ -65,25 +58,23 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
         return Err(Failure::null(T::NAME));
     }
     register::remove(handle.addr(), T::NAME)?;
-    let handle = handle.cast::<Boxed<T>>();
     // SAFETY: `give` made the handle, and no other thread uses it.
-    let forks = || unsafe { &*handle }.forks;
-    if fork::is_after(forks) {
+    if unsafe { &*handle }.origin().is_of_parent() {
         return Ok(None);
     }
     #[cfg(debug_assertions)]
     {
         // SAFETY: `give` made the handle, the handle was live until now, and its box is not read again.
-        let boxed = unsafe { handle.read() };
+        let value = unsafe { handle.read() };
         // Without pointers in it, the memory leads a leak checker nowhere.
-        // SAFETY: the memory has room for a `Boxed`, whose value was moved out.
+        // SAFETY: the memory has room for the value, which was moved out.
         unsafe { handle.write_bytes(0, 1) };
-        Ok(Some(boxed.value))
+        Ok(Some(value))
     }
     #[cfg(not(debug_assertions))]
     {
         // SAFETY: `give` made the handle, and the caller may free it.
-        Ok(Some(unsafe { Box::from_raw(handle) }.value))
+        Ok(Some(*unsafe { Box::from_raw(handle) }))
     }
 }
 

@@ -47,6 +47,7 @@ mod keys;
 mod loops;
 mod notifier;
 mod options;
+mod origin;
 mod outcome;
 mod poll;
 mod register;

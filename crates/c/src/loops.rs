@@ -15,6 +15,7 @@ use crate::engine::tb_engine;
 use crate::event::tb_callback;
 use crate::handles::{self, Handle};
 use crate::notifier::Notifier;
+use crate::origin::Origin;
 use crate::shot::{self, Place};
 use crate::status::{Failure, guard, tb_status};
 use crate::timer::tb_timer;
@@ -35,6 +36,7 @@ pub struct tb_loop {
     owner: NonZeroU64,
     shard: RefCell<LoopShard>,
     notifier: Arc<Notifier>,
+    origin: Arc<Origin>,
 }
 
 // SAFETY: O1: the other fields are `Sync`, and `lend` gives the shard to the owner's thread alone.
@@ -42,6 +44,10 @@ unsafe impl Sync for tb_loop {}
 
 impl Handle for tb_loop {
     const NAME: &'static str = "tb_loop";
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
 }
 
 /// The number of the calling thread.
@@ -70,7 +76,7 @@ impl tb_loop {
         let mut shard = shards.take_loop(index).ok_or_else(taken)?;
         let signal = Arc::clone(&notifier);
         shard.wake_by(move || signal.signal());
-        Ok(Self { owner: here(), shard: RefCell::new(shard), notifier })
+        Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.share_origin() })
     }
 
     /// Calls `f` with the shard. Fails on another thread than the loop's, and inside of its turns.

@@ -6,9 +6,11 @@ use crate::engine::tb_engine;
 use crate::event::{Target, nanos, tb_callback, tb_event};
 use crate::events;
 use crate::handles::{self, Handle};
+use crate::origin::Origin;
 use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_tasks::{Repeat, Run, Task};
@@ -17,19 +19,22 @@ use tourbillon_tasks::{Repeat, Run, Task};
 #[derive(Debug)]
 pub struct tb_task {
     task: Task,
-    delivery: Delivery,
+    origin: Arc<Origin>,
 }
 
 impl Handle for tb_task {
     const NAME: &'static str = "tb_task";
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
 }
 
 impl tb_task {
     fn start(engine: &tb_engine, period: Duration, target: Target) -> Result<Self, Failure> {
         let (tasks, plan) = (engine.tasks(), Repeat::every(period));
         let mut instants = Instants { period: nanos(period).max(1), next: None };
-        let delivery = engine.delivery().clone();
-        let task = match &delivery {
+        let task = match engine.delivery() {
             Delivery::Call => {
                 let call = move |run: &Run| target.call(&instants.event(target, run));
                 tasks.repeat(plan, call).map_err(|error| error.kind)?
@@ -39,12 +44,13 @@ impl tb_task {
                 tasks.repeat(plan, put).map_err(|error| error.kind)?
             }
         };
-        Ok(Self { task, delivery })
+        Ok(Self { task, origin: engine.share_origin() })
     }
 
     fn stop(&self, and_wait: bool) -> tb_outcome {
-        let and_wait = and_wait && self.delivery.has_callbacks();
-        self.delivery.outcome(if and_wait { self.task.stop_and_wait() } else { self.task.stop() })
+        let delivery = &self.origin.delivery;
+        let and_wait = and_wait && delivery.has_callbacks();
+        delivery.outcome(if and_wait { self.task.stop_and_wait() } else { self.task.stop() })
     }
 }
 

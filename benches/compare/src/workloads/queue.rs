@@ -39,6 +39,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
+/// The number of different delays of the pairs.
+const DELAYS: usize = 1_024;
+
 fn cases(scale: Scale) -> Vec<Case> {
     let timers = scale.pick(100_000, 10_000, 100);
     let operations = scale.pick(1_000_000, 50_000, 200);
@@ -51,10 +54,10 @@ fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
     (0..case.timers as u64).for_each(|number| fill(number, delay()));
-    let delays: Vec<Duration> = (0..1_024).map(|_| delay()).collect();
+    let delays: Vec<Duration> = (0..DELAYS).map(|_| delay()).collect();
     let start = Instant::now();
     for number in 0..case.operations {
-        pair(number as u64, delays[number % delays.len()]);
+        pair(number as u64, delays[number % DELAYS]);
     }
     start.elapsed().as_secs_f64() * 1e9 / case.operations as f64
 }

@@ -10,7 +10,7 @@ use tourbillon::{Builder, Fired};
 const MS: Duration = Duration::from_millis(1);
 /// For what should come at once, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a handler waits for others that should run meanwhile, some two milliseconds later.
+/// How long a handler waits for others that should run meanwhile, some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// What a timer's handler does.

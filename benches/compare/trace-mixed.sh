@@ -11,17 +11,27 @@ set -euo pipefail
 contestant=${1:-engine, own workers}
 rate=${2:-100000}
 cd "$(dirname "$0")"
+export LC_ALL=C
 trace=$(mktemp)
-trap 'rm -f "$trace"' EXIT
+messages=$(mktemp)
+trap 'rm -f "$trace" "$messages"' EXIT
 
-perf sched record --mmap-pages 8192 --output "$trace" -- target/release/tourbillon-compare turn mixed "$contestant" \
-    "{\"name\":\"traced\",\"rate\":$rate,\"time_ms\":3000}" 2>/dev/null | sed 's/,"series".*//'
+if ! perf sched record --mmap-pages 8192 --output "$trace" -- target/release/tourbillon-compare turn mixed \
+    "$contestant" "{\"name\":\"traced\",\"rate\":$rate,\"time_ms\":3000}" 2>"$messages" | sed 's/,"series".*//'; then
+    cat "$messages" >&2
+    exit 1
+fi
 echo
+# The quantiles are of all switches, or there are none.
+if perf report --input "$trace" --stats 2>/dev/null | grep -i 'lost.*: *[1-9]'; then
+    echo 'perf lost events: run it again' >&2
+    exit 1
+fi
 printf '%-26s %6s  %-24s  %-32s  %s\n' thread runs 'off: p50, p99.9, max' 'delay: p50, p99, p99.9, max' 'run: mean, max'
-perf sched timehist --input "$trace" 2>/dev/null |
+perf sched timehist --input "$trace" 2>"$messages" |
     # time, cpu, name[thread/process], wait, delay, run
     awk 'match($0, /\[[0-9]+(\/[0-9]+)?\] +[0-9.]+ +[0-9.]+ +[0-9.]+ *$/) {
-        thread = substr($0, 1, index($0, "]")) substr($0, index($0, "]") + 1)
+        thread = $0
         sub(/^ *[0-9.]+ \[[0-9]+\] +/, "", thread); sub(/ +[0-9.]+ +[0-9.]+ +[0-9.]+ *$/, "", thread)
         gsub(/ /, "_", thread)
         print thread, "off", $(NF - 2); print thread, "delay", $(NF - 1); print thread, "run", $NF

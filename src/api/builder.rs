@@ -174,13 +174,14 @@ impl Builder {
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
     /// as long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches
-    /// the handlers. If a handler has not returned after one to two milliseconds, the watching thread takes over the
-    /// shard. While all handlers have been quick for some time (64 looks in a row), the watching thread looks less
-    /// often, and the takeover may come after five milliseconds. The due timers of this shard then go to the workers
-    /// for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while a handler that blocks
-    /// delays other timers of its shard by two to five milliseconds. Such a handler holds up no timer for longer,
-    /// unless the number of blocked handlers reaches the number of workers. [`Stats`](crate::Stats) counts the
-    /// takeovers.
+    /// the handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes
+    /// over the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no
+    /// handler stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler
+    /// began. In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this
+    /// shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while
+    /// a handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
+    /// timer for longer, unless the number of blocked handlers reaches the number of workers, or the machine has no
+    /// core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
     ///
     /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned). Threads that a
     /// handler starts inherit the pinning, and `available_parallelism` returns one in a handler. A program should start

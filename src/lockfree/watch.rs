@@ -2,8 +2,9 @@
 //!
 //! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard`). One of the threads that
 //! stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the check
-//! before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes. The
-//! checks come less often once many of them have found no leader stuck: each check costs a wake-up.
+//! before, the watcher takes the shard over. If no leader has run handlers since the check before, the watch ends, and
+//! no thread wakes until a leader runs handlers again. The checks come less often once many of them have found no
+//! leader stuck, since each check costs a wake-up.
 //!
 //! # Layout
 //! ```text
@@ -230,6 +231,8 @@ mod tests {
 
     #[test]
     fn the_checks_come_rarely_while_leaders_are_quick() {
+        // As `Builder::workers` states.
+        assert_eq!((2 * PATIENCE, RARELY + PATIENCE), (Duration::from_millis(2), Duration::from_millis(5)));
         let (watch, mut checks) = (Watch::new(2), Checks::new(2));
         let run_quickly = |checks: &mut Checks| {
             let _ = watch.begin(0);

@@ -35,16 +35,32 @@ impl Delivery {
         }
     }
 
+    pub(crate) fn means(&self) -> Means {
+        match self {
+            Self::Call => Means::Call,
+            Self::Poll(_) => Means::Poll,
+        }
+    }
+}
+
+/// The kind of a [`Delivery`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Means {
+    Call,
+    Poll,
+}
+
+impl Means {
     /// Whether a call that waits for callbacks may find one.
-    pub(crate) fn has_callbacks(&self) -> bool {
-        matches!(self, Self::Call)
+    pub(crate) fn has_callbacks(self) -> bool {
+        self == Self::Call
     }
 
     /// The outcome of a cancel, a disarm or a stop. What runs on an engine that is polled puts an event into the array
     /// of another thread: the event was polled. A call that waited for that would not know of the event.
-    pub(crate) fn outcome(&self, outcome: impl Into<tb_outcome>) -> tb_outcome {
+    pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
-            (Self::Poll(_), tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
+            (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
             (_, outcome) => outcome,
         }
     }

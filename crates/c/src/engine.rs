@@ -23,7 +23,8 @@ pub struct tb_engine {
     /// The engine for one-shots by id and timers, unless callbacks are called on the engine's threads.
     direct: Option<Direct>,
     keys: Keys,
-    origin: Arc<Origin>,
+    delivery: Delivery,
+    origin: Origin,
     turner: Turner,
     /// Held during a shutdown.
     shutdown: Mutex<()>,
@@ -85,8 +86,8 @@ pub(crate) fn no_loops() -> Failure {
 impl Handle for tb_engine {
     const NAME: &'static str = "tb_engine";
 
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn origin(&self) -> Origin {
+        self.origin
     }
 }
 
@@ -112,7 +113,8 @@ impl tb_engine {
         let direct = if calls_on_its_threads { None } else { Some(Direct::start(builder(), &delivery)?) };
         let (keys, shutdown) = (Keys::new(&delivery), Mutex::default());
         let has_loops = matches!(turner, Turner::Loops(_));
-        Ok(Self { tasks, direct, keys, origin: Arc::new(Origin::new(delivery, has_loops)), turner, shutdown })
+        let origin = Origin::new(delivery.means(), has_loops);
+        Ok(Self { tasks, direct, keys, delivery, origin, turner, shutdown })
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -123,13 +125,8 @@ impl tb_engine {
         &self.keys
     }
 
-    /// For the handles of what is made on this engine.
-    pub(crate) fn share_origin(&self) -> Arc<Origin> {
-        Arc::clone(&self.origin)
-    }
-
     pub(crate) fn delivery(&self) -> &Delivery {
-        &self.origin.delivery
+        &self.delivery
     }
 
     /// The engine for one-shots by id and timers; `None` if they are closures of `tasks`.
@@ -148,7 +145,7 @@ impl tb_engine {
 
     pub(crate) fn events(&self) -> Result<&Arc<Events>, Failure> {
         let none = || Failure::new(tb_status::TB_WRONG_MODE, "the engine was not made with TB_POLLED");
-        self.delivery().events().ok_or_else(none)
+        self.delivery.events().ok_or_else(none)
     }
 
     /// Fills `room` with events. Returns their number.
@@ -171,7 +168,7 @@ impl tb_engine {
         // A second shutdown waits for the first, and not in a callback, for which the first one may wait.
         let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
         // While a driven engine is advanced, its shards may hand over further jobs.
-        let _driver = if self.delivery().events().is_some() { self.driver().ok().flatten() } else { None };
+        let _driver = if self.delivery.events().is_some() { self.driver().ok().flatten() } else { None };
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
         };
@@ -180,7 +177,7 @@ impl tb_engine {
         };
         let mut by_id: Vec<tb_event> = self.tasks().shutdown().into_iter().filter_map(event).collect();
         by_id.extend(self.direct().into_iter().flat_map(Direct::shut_down).map(direct));
-        if let Some(events) = self.delivery().events() {
+        if let Some(events) = self.delivery.events() {
             events.close();
         }
         // The engine refuses by now: a schedule by key either came before this call, or is refused.
@@ -191,7 +188,7 @@ impl tb_engine {
     /// may be the caller's own; waits for that call if no callback can be the caller.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
-        if self.delivery().events().is_some() {
+        if self.delivery.events().is_some() {
             return Ok(Some(driver.lock().unwrap_or_else(PoisonError::into_inner)));
         }
         match driver.try_lock() {

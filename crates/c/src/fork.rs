@@ -10,12 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The number of forks between the first process that started an engine and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process was forked off a process that had started an engine.
-#[inline(always)]
-pub(crate) fn is_child() -> bool {
-    count() != 0
-}
-
 /// See [`FORKS`].
 #[inline]
 pub(crate) fn count() -> u32 {

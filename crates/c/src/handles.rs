@@ -4,8 +4,8 @@
 //! [register](crate::register) recognises a later use of the handle.
 
 use crate::origin::Origin;
+use crate::register;
 use crate::status::{Failure, tb_status};
-use crate::{fork, register};
 use std::mem::MaybeUninit;
 
 /// A type whose handles C holds.
@@ -13,7 +13,7 @@ pub(crate) trait Handle: Sync + Send {
     /// The name of the type in C.
     const NAME: &'static str;
 
-    fn origin(&self) -> &Origin;
+    fn origin(&self) -> Origin;
 }
 
 /// Gives `value` to C. Returns its handle.
@@ -37,8 +37,7 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
     register::check(handle.addr(), T::NAME)?;
     // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
     let value = unsafe { &*handle };
-    // The origin is not read in a process that is no child.
-    if fork::is_child() && value.origin().is_of_parent() { Err(forked()) } else { Ok(value) }
+    if value.origin().is_of_parent() { Err(forked()) } else { Ok(value) }
 }
 
 #[cold]

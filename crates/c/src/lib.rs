@@ -20,7 +20,8 @@
 //!     │       │       │     │      │     │      │
 //!  handles    └── direct ───┴──┬───┴── keys       the boxes that C holds; callbacks without a closure
 //!     │               delivery                     an event becomes a call, or is put into the array of a poll
-//!  register ── fork      │                         in debug builds, the live handles; the number of forks
+//!  register   origin     │                         in debug builds, the live handles; where a handle comes from
+//!              fork      │                         the number of forks
 //!                     events ── notifier           the jobs that polls run, and their descriptor
 //!                        │
 //!                      event                       the event, and the callback that receives it

@@ -36,7 +36,7 @@ pub struct tb_loop {
     owner: NonZeroU64,
     shard: RefCell<LoopShard>,
     notifier: Arc<Notifier>,
-    origin: Arc<Origin>,
+    origin: Origin,
 }
 
 // SAFETY: O1: the other fields are `Sync`, and `lend` gives the shard to the owner's thread alone.
@@ -45,8 +45,8 @@ unsafe impl Sync for tb_loop {}
 impl Handle for tb_loop {
     const NAME: &'static str = "tb_loop";
 
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn origin(&self) -> Origin {
+        self.origin
     }
 }
 
@@ -76,7 +76,7 @@ impl tb_loop {
         let mut shard = shards.take_loop(index).ok_or_else(taken)?;
         let signal = Arc::clone(&notifier);
         shard.wake_by(move || signal.signal());
-        Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.share_origin() })
+        Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
     /// Calls `f` with the shard. Fails on another thread than the loop's, and inside of its turns.

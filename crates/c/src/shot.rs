@@ -140,7 +140,7 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
-        let and_wait = and_wait && engine.delivery().has_callbacks();
+        let and_wait = and_wait && engine.delivery().means().has_callbacks();
         let cancelled = match (timer_of(id), engine.direct()) {
             (None, _) => Cancel::Gone,
             (Some(id), Some(direct)) => direct.cancel(id, and_wait),
@@ -151,7 +151,7 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
             annotate::waited_for_callbacks();
         }
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(outcome, engine.delivery().outcome(cancelled)) };
+        unsafe { handles::put_if_wanted(outcome, engine.delivery().means().outcome(cancelled)) };
         Ok(())
     })
 }

@@ -10,7 +10,6 @@ use crate::origin::Origin;
 use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_tasks::{Repeat, Run, Task};
@@ -19,14 +18,14 @@ use tourbillon_tasks::{Repeat, Run, Task};
 #[derive(Debug)]
 pub struct tb_task {
     task: Task,
-    origin: Arc<Origin>,
+    origin: Origin,
 }
 
 impl Handle for tb_task {
     const NAME: &'static str = "tb_task";
 
-    fn origin(&self) -> &Origin {
-        &self.origin
+    fn origin(&self) -> Origin {
+        self.origin
     }
 }
 
@@ -44,13 +43,13 @@ impl tb_task {
                 tasks.repeat(plan, put).map_err(|error| error.kind)?
             }
         };
-        Ok(Self { task, origin: engine.share_origin() })
+        Ok(Self { task, origin: engine.origin() })
     }
 
     fn stop(&self, and_wait: bool) -> tb_outcome {
-        let delivery = &self.origin.delivery;
-        let and_wait = and_wait && delivery.has_callbacks();
-        delivery.outcome(if and_wait { self.task.stop_and_wait() } else { self.task.stop() })
+        let means = self.origin.means;
+        let and_wait = and_wait && means.has_callbacks();
+        means.outcome(if and_wait { self.task.stop_and_wait() } else { self.task.stop() })
     }
 }
 

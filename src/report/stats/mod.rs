@@ -102,7 +102,7 @@ pub struct ShardStats {
     /// The time that the first of these timers has waited, if workers take the timers in order.
     pub queue_age: Duration,
     /// Times that another thread took over the shard because a handler held up the thread that led it. Each takeover
-    /// made other timers of the shard two to five milliseconds late: see [`Builder::workers`](crate::Builder::workers).
+    /// made other timers of the shard one to five milliseconds late: see [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
     /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,

@@ -1,8 +1,10 @@
 //! What a million expiries cost: lateness, processor time and context switches.
 //!
 //! A million timers are due at random moments of two seconds, 500 in a millisecond. Each handler writes its lateness to
-//! a random word of memory that was touched before. All timers are armed a second ahead, by one thread. A *switch* is a
-//! voluntary context switch of a thread of the process: a thread that slept, and woke.
+//! a random word of memory that was touched before. In the row `in_turn` each handler writes to the word after that of
+//! the handler before, which is in the cache: the difference to `one_shots` is the handlers' own misses. All timers are
+//! armed a second ahead, by one thread. A *switch* is a voluntary context switch of a thread of the process: a thread
+//! that slept, and woke.
 //!
 //! `cargo bench --bench firing` prints the median and the range of five rounds, the rows interleaved. With `--rounds N`
 //! it makes N rounds, and with `--only NAME` one row.
@@ -10,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired, Timer, Timestamp};
@@ -125,13 +127,31 @@ fn handler(record: &Arc<Record>) -> impl Fn(Fired<'_, usize>) + Send + Sync + 's
 
 fn one_shots(sizes: Sizes) -> Figures {
     let record = Record::new(sizes.timers);
-    let engine = Builder::new().start(handler(&record)).expect("an engine");
+    fire_one_shots(sizes, &record, handler(&record))
+}
+
+fn fire_one_shots(
+    sizes: Sizes,
+    record: &Record,
+    handler: impl Fn(Fired<'_, usize>) + Send + Sync + 'static,
+) -> Figures {
+    let engine = Builder::new().start(handler).expect("an engine");
     let first = Instant::now() + sizes.lead;
     for (number, offset) in offsets(sizes).into_iter().enumerate() {
         let _ =
             engine.handle().schedule_at((first + Duration::from_nanos(offset)).into(), number).expect("room");
     }
-    wait(sizes, first, &record, Usage::now())
+    wait(sizes, first, record, Usage::now())
+}
+
+fn in_turn(sizes: Sizes) -> Figures {
+    let record = Record::new(sizes.timers);
+    let (for_handler, next) = (Arc::clone(&record), AtomicUsize::new(0));
+    let handler = move |fired: Fired<'_, usize>| {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        for_handler.note(at, u64::try_from(fired.lateness.as_nanos()).expect("short"));
+    };
+    fire_one_shots(sizes, &record, handler)
 }
 
 fn owned(sizes: Sizes) -> Figures {
@@ -254,8 +274,13 @@ fn main() {
     let rounds =
         after("--rounds").map_or(if is_measured { 5 } else { 1 }, |rounds| rounds.parse().expect("a number"));
     let only = after("--only");
-    let rows: [(&str, Row); 4] =
-        [("one_shots", one_shots), ("owned", owned), ("one_loop", one_loop), ("tree", tree)];
+    let rows: [(&str, Row); 5] = [
+        ("one_shots", one_shots),
+        ("in_turn", in_turn),
+        ("owned", owned),
+        ("one_loop", one_loop),
+        ("tree", tree),
+    ];
     let rows: Vec<_> =
         rows.into_iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name)).collect();
     let mut results = vec![Vec::new(); rows.len()];

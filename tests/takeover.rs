@@ -86,6 +86,32 @@ fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     assert!(begin.elapsed() < PATIENCE, "{:?} for 25 takeovers", begin.elapsed());
 }
 
+/// While handlers are quick, the watching thread looks rarely.
+#[test]
+fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
+    let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
+    for _ in 0..3 {
+        let ((report, reports), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
+        let (outcome, have_run) = mpsc::channel();
+        // More ticks in a row than the looks after which the watching thread looks rarely.
+        let (quick, quick_reports) = mpsc::channel();
+        for tick in 0..200 {
+            engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
+        }
+        drop(quick);
+        let blocking = Act::AwaitOthers(Others { begun, reports, number: 3, outcome });
+        engine.handle().schedule(200 * MS, blocking).unwrap();
+        has_begun.recv_timeout(PATIENCE).expect("it fires");
+        for delay in [0, 1, 3] {
+            engine.handle().schedule(delay * MS, Act::Report(report.clone())).unwrap();
+        }
+        let have_run = have_run.recv_timeout(2 * GIVE_UP).expect("it returns");
+        assert!(have_run, "the others waited until the handler gave up");
+        assert_eq!(quick_reports.iter().count(), 200);
+    }
+    assert!(engine.handle().stats().total.takeovers >= 1);
+}
+
 /// Nothing can fire then, and all the rest goes on.
 #[test]
 fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {

@@ -33,16 +33,42 @@ static void count(void *user, const tb_event *event) {
     atomic_fetch_add((atomic_int *)user, 1);
 }
 
-// Uses an engine of this process, from its first callback to its end.
-static void use_an_engine(void) {
-    atomic_int calls = 0;
-    tb_engine *engine;
-    CHECK(tb_engine_create(NULL, &engine) == TB_OK);
-    CHECK(tb_schedule(engine, MS, count, &calls, NULL) == TB_OK);
-    while (atomic_load(&calls) == 0) {
+static void await_calls(atomic_int *calls) {
+    while (atomic_load(calls) == 0) {
         struct timespec time = {.tv_sec = 0, .tv_nsec = 100000};
         nanosleep(&time, NULL);
     }
+}
+
+// Uses an engine of this process and all that is made on it, from the first callbacks to their end.
+static void use_an_engine(void) {
+    atomic_int shots = 0, arms = 0, runs = 0;
+    tb_engine *engine;
+    tb_timer *own_timer;
+    tb_task *own_task;
+    void *user;
+    CHECK(tb_engine_create(NULL, &engine) == TB_OK);
+    CHECK(tb_schedule(engine, MS, count, &shots, NULL) == TB_OK);
+    CHECK(tb_timer_create(engine, count, &arms, &own_timer) == TB_OK);
+    CHECK(tb_timer_user(own_timer, &user) == TB_OK && user == &arms);
+    CHECK(tb_timer_arm(own_timer, MS) == TB_OK);
+    CHECK(tb_every(engine, MS, count, &runs, &own_task) == TB_OK);
+    await_calls(&shots);
+    await_calls(&arms);
+    await_calls(&runs);
+    // A child of this process is refused, whether or not this process is a child itself.
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(30);
+        CHECK(tb_timer_arm(own_timer, MS) == TB_FORKED && tb_task_stop(own_task, NULL) == TB_FORKED);
+        CHECK(tb_timer_free(own_timer) == TB_OK && tb_task_free(own_task) == TB_OK);
+        CHECK(tb_engine_free(engine) == TB_OK);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(tb_task_free(own_task) == TB_OK && tb_timer_free(own_timer) == TB_OK);
     CHECK(tb_engine_free(engine) == TB_OK);
 }
 

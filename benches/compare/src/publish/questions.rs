@@ -92,10 +92,10 @@ const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are a
     {mixed; 1,000,000 operations a second; Mutex<cascading wheel>, a shard a core; waited}. With shards that \
     may move it had none for {mixed; 1,000,000 operations a second; engine, own workers, unpinned; waited}, and an \
     operation takes {mixed; 1,000,000 operations a second; engine, own workers, unpinned; op_p999}. The length of a \
-    scheduler slice makes no difference that the rounds show: with the system's slice in place of the short one the thread had no core for \
-    {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; waited}, and an operation takes \
-    {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; op_p999}. Not explained is the \
-    tail of handlers that run inline at 100,000 operations a second: an operation takes \
+    scheduler slice makes no difference that the rounds show: with the system's slice in place of the short one the \
+    thread had no core for {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; waited}, \
+    and an operation takes {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; op_p999}. \
+    It is the same with handlers that run inline: at 100,000 operations a second an operation takes \
     {mixed; 100,000 operations a second; engine, inline; op_p999}, with a longest gap of \
     {mixed; 100,000 operations a second; engine, inline; gap}, and the thread had no core for \
     {mixed; 100,000 operations a second; engine, inline; waited} in all. Only one thread schedules here, so that a \

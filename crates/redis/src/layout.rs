@@ -55,7 +55,7 @@ const KEY_SETS: u16 = 8_192;
 pub(crate) const MOST_SHARDS: u16 = 1_024;
 
 /// The slots of a Redis Cluster.
-const SLOTS: u32 = 16_384;
+pub(crate) const SLOTS: u32 = 16_384;
 /// The slots in which the tag of a shard may lie, at most.
 const WIDTH: u32 = 64;
 
@@ -241,10 +241,14 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// The slot of a tag.
-#[cfg(test)]
-pub(crate) fn slot_of(tag: &[u8]) -> u32 {
-    u32::from(crc16(0, tag)) % SLOTS
+/// The slot of a key: that of its tag, the text in its first braces, if there is one.
+pub(crate) fn slot_of(key: &[u8]) -> u32 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
+        rest.get(..length)
+    });
+    u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
 }
 
 /// The tag of a shard: the first one that lies in the middle of the shard's share of the slots. The ranges of three or
@@ -271,6 +275,13 @@ mod tests {
         // The value of the specification of Redis Cluster, and what CLUSTER KEYSLOT answers.
         assert_eq!(crc16(0, b"123456789"), 0x31c3);
         assert_eq!(slot_of(b"foo"), 12_182);
+        for key in ["{foo}", "a{foo}b", "{foo}{bar}", "tb:{foo}:meta"] {
+            assert_eq!(slot_of(key.as_bytes()), 12_182, "{key}");
+        }
+        // Without a tag, or with an empty one, the whole key counts.
+        for key in ["{foo", "foo}", "{}foo", "}{"] {
+            assert_eq!(slot_of(key.as_bytes()), u32::from(crc16(0, key.as_bytes())) % SLOTS, "{key}");
+        }
         assert_eq!(crc16(crc16(0, b"1234"), b"56789"), 0x31c3);
     }
 

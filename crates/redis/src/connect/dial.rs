@@ -1,94 +1,18 @@
 //! Making connections.
 
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
+use super::slots::Address;
 use core::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::ClusterClientBuilder;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion, PushInfo,
-    PushKind, RedisConnectionInfo, RedisError, RedisResult, TlsMode, Value, from_redis_value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
+    PushKind, RedisConnectionInfo, RedisError, RedisResult, TlsMode, Value,
 };
 use std::sync::Arc;
 
 /// Called when a connection has ended.
 pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
-
-/// A connection that has been made. Its clones share it.
-#[derive(Clone)]
-pub(crate) enum Connection {
-    Node(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
-
-/// Where a request goes in a cluster. A connection to one server has one place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
-    /// The primary that has this key, or any primary.
-    Key(Option<&'a [u8]>),
-    /// The node at this address, which has the keys for now.
-    Address(&'a str),
-}
-
-impl Connection {
-    /// The replies to the commands, in order, from the one after the first `skipped`. Errors of the server are values,
-    /// unless a cluster has to act on them.
-    pub(crate) async fn send(
-        &mut self,
-        commands: &Pipeline,
-        skipped: usize,
-        place: Place<'_>,
-    ) -> RedisResult<Vec<Value>> {
-        let count = commands.len() - skipped;
-        match self {
-            Self::Node(node) => node.req_packed_commands(commands, skipped, count).await,
-            Self::Cluster(cluster) => {
-                let place = match place {
-                    Place::Key(None) => SingleNodeRoutingInfo::RandomPrimary,
-                    Place::Key(Some(key)) => {
-                        SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master))
-                    }
-                    Place::Address(address) => by_address(address)?,
-                };
-                cluster.route_pipeline(commands.clone(), skipped, count, place).await
-            }
-        }
-    }
-
-    /// The reply of the server, or of each primary of a cluster, with its address; `name` is the server's.
-    pub(crate) async fn ask_each(&mut self, command: Cmd, name: &str) -> RedisResult<Vec<(String, Value)>> {
-        match self {
-            Self::Node(node) => {
-                Ok(vec![(name.to_owned(), node.req_packed_command(&command).await?.extract_error()?)])
-            }
-            Self::Cluster(cluster) => {
-                let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-                match cluster.route_command(command, all).await?.extract_error()? {
-                    Value::Map(replies) => {
-                        let named = |(name, reply)| Ok((from_redis_value(name)?, reply));
-                        replies.into_iter().map(named).collect()
-                    }
-                    _ => {
-                        Err((ErrorKind::UnexpectedReturnType, "the nodes of a cluster have no names").into())
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether the driver connects again by itself after the end of a connection.
-    pub(crate) fn repairs_itself(&self) -> bool {
-        matches!(self, Self::Cluster(_))
-    }
-}
-
-fn by_address(address: &str) -> RedisResult<SingleNodeRoutingInfo> {
-    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) = parts.ok_or((ErrorKind::ClusterConnectionNotFound, "the cluster names no address"))?;
-    Ok(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port })
-}
 
 /// Makes connections with these settings.
 #[derive(Debug)]
@@ -115,7 +39,11 @@ impl Dial {
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
                 drop(dial.sentinel(sentinels, service, primary, *is_tls).map_err(invalid)?);
             }
-            Servers::Cluster(nodes) => drop(dial.cluster(nodes).build().map_err(invalid)?),
+            Servers::Cluster(nodes) => {
+                for node in nodes {
+                    drop(dial.client(node.clone()).map_err(invalid)?);
+                }
+            }
         }
         Ok(dial)
     }
@@ -125,40 +53,66 @@ impl Dial {
         &self.connect.servers
     }
 
-    /// A new connection. `on_end` is called when a connection to one server ends.
-    pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Connection> {
+    /// The addresses of a cluster's servers that the settings name.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
+        let address = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some(Address { host: host.as_str().into(), port: *port })
+            }
+            _ => None,
+        };
+        nodes.iter().filter_map(address).collect()
+    }
+
+    /// Makes connections to one server of the cluster. The name and the password of the cluster's first server are
+    /// those for all.
+    pub(crate) fn to_node(&self, address: &Address) -> Self {
+        let mut connect = self.connect.clone();
+        if let Servers::Cluster(nodes) = &self.connect.servers
+            && let Some(first) = nodes.first()
+        {
+            let (host, port) = (address.host.to_string(), address.port);
+            let address = match first.addr().clone() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                    ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+                }
+                _ => ConnectionAddr::Tcp(host, port),
+            };
+            connect.servers = Servers::Single(first.clone().set_addr(address));
+        }
+        Self { connect }
+    }
+
+    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called when it ends.
+    pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
         let limit = match &self.connect.servers {
-            Servers::Single(_) => self.connect.connection_timeout,
+            Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
             // Several connections, one after another.
-            Servers::Sentinel { .. } | Servers::Cluster(_) => self.connect.connection_timeout * 3,
+            Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
         };
         tokio::time::timeout(limit, self.make(on_end)).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    async fn make(&self, on_end: OnEnd) -> RedisResult<Connection> {
+    async fn make(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
+        let config = self.config(on_end);
         let mut connection = match &self.connect.servers {
             Servers::Single(info) => {
-                let client = self.client(info.clone())?;
-                Connection::Node(
-                    client.get_multiplexed_async_connection_with_config(&self.config(on_end)).await?,
-                )
+                self.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
             }
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
                 let mut client = self.sentinel(sentinels, service, primary, *is_tls)?;
-                Connection::Node(client.get_async_connection_with_config(&self.config(on_end)).await?)
+                client.get_async_connection_with_config(&config).await?
             }
-            Servers::Cluster(nodes) => {
-                let client = self.cluster(nodes).build()?;
-                Connection::Cluster(client.get_async_connection().await?)
+            Servers::Cluster(_) => {
+                return Err((ErrorKind::InvalidClientConfig, "a cluster has no one server").into());
             }
         };
         if let SyncPolicy::WaitAof { .. } = self.connect.sync {
-            let mut question = redis::pipe();
-            question.cmd("COMMAND").arg("INFO").arg("WAITAOF");
-            let answer = connection.send(&question, 0, Place::Key(None)).await?;
-            if !answer.iter().any(
-                |value| matches!(value, Value::Array(found) if found.iter().any(|one| *one != Value::Nil)),
-            ) {
+            let mut question = redis::cmd("COMMAND");
+            question.arg("INFO").arg("WAITAOF");
+            let answer = connection.req_packed_command(&question).await?;
+            if !matches!(answer, Value::Array(found) if found.iter().any(|one| *one != Value::Nil)) {
                 let message = "SyncPolicy::WaitAof needs the command WAITAOF, which Redis has from 7.2 on, and a user that may use COMMAND";
                 return Err((ErrorKind::InvalidClientConfig, message).into());
             }
@@ -194,7 +148,7 @@ impl Dial {
             Servers::Cluster(nodes) => {
                 let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1)))
                 else {
-                    return Err((ErrorKind::ClusterConnectionNotFound, "a cluster without nodes").into());
+                    return Err((ErrorKind::InvalidClientConfig, "a cluster without nodes").into());
                 };
                 // The name and the password of the first one are those for all.
                 let node = node.clone().set_redis_settings(first.redis_settings().clone());
@@ -260,21 +214,6 @@ impl Dial {
         match &self.connect.tls {
             Some(tls) => Client::build_with_tls(info, tls.certificates()),
             None => Client::open(info),
-        }
-    }
-
-    fn cluster(&self, nodes: &[ConnectionInfo]) -> ClusterClientBuilder {
-        let builder = ClusterClientBuilder::new(nodes.iter().cloned().map(resp3))
-            // The driver would send again what may have run, and hide from the store that it may have.
-            .retries(0)
-            .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(self.connect.connection_timeout)
-            .response_timeout(self.connect.response_timeout + self.connect.sync.timeout())
-            // Each call has a limit of its own.
-            .overall_response_timeout(None);
-        match &self.connect.tls {
-            Some(tls) => builder.certs(tls.certificates()),
-            None => builder,
         }
     }
 }

@@ -45,7 +45,6 @@ impl Meaning {
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::NoScript) => return Self::NotLoaded,
             ErrorKind::Server(ServerErrorKind::Ask) => return Self::Ask,
-            ErrorKind::ClusterConnectionNotFound => return Self::Elsewhere,
             _ => {}
         }
         let Some(code) = error.code() else { return Self::Lost };

@@ -1,10 +1,12 @@
 //! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
 
-use super::dial::{Connection, Dial, OnEnd};
+use super::dial::{Dial, OnEnd};
 use core::time::Duration;
 use redis::RedisError;
+use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
 /// The pauses between attempts.
@@ -19,25 +21,41 @@ const LASTING: Duration = Duration::from_secs(5);
 pub(crate) struct State {
     /// The number of the attempt that made the connection, or that is under way.
     pub(crate) attempt: u64,
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<MultiplexedConnection>,
     /// Why the last attempt failed.
     pub(crate) trouble: Option<RedisError>,
 }
 
-/// The handle of the task.
+/// The handle of the task, which ends with the last handle.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     states: watch::Receiver<State>,
     doubts: mpsc::UnboundedSender<u64>,
+    _task: Arc<Task>,
+}
+
+/// A task that ends when this is dropped.
+pub(crate) struct Task(AbortHandle);
+
+impl Task {
+    pub(crate) fn of<T>(task: &JoinHandle<T>) -> Self {
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Keeper {
-    /// Starts the task on the runtime of the caller. It ends with the runtime.
+    /// Starts the task on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (state, states) = watch::channel(State::default());
         let (doubts, doubted) = mpsc::unbounded_channel();
-        drop(tokio::spawn(keep(dial, state, doubted, doubts.clone())));
-        Self { states, doubts }
+        let task = tokio::spawn(keep(dial, state, doubted, doubts.clone()));
+        Self { states, doubts, _task: Arc::new(Task::of(&task)) }
     }
 
     /// What there is now.
@@ -45,8 +63,8 @@ impl Keeper {
         self.states.borrow().clone()
     }
 
-    /// The connection, once there is one, with the number of its attempt.
-    pub(crate) async fn connection(&mut self) -> Option<(u64, Connection)> {
+    /// The connection, once there is one, with the number of its attempt; `None` if the runtime ends.
+    pub(crate) async fn connection(&mut self) -> Option<(u64, MultiplexedConnection)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
     }

@@ -1,12 +1,15 @@
 //! Connections to Redis: one server, Sentinel or a cluster, behind the trait [`Link`].
 
+mod cluster;
 mod dial;
 mod error;
 mod heard;
 mod keeper;
 mod listen;
+mod route;
 mod session;
 mod settings;
+mod slots;
 #[cfg(test)]
 mod tests;
 

@@ -1,20 +1,22 @@
 //! Calls: one script each, with its limits of time.
 
-use super::dial::{Connection, Dial, Place};
+use super::dial::Dial;
 use super::error::{LinkError, Meaning};
-use super::keeper::Keeper;
+use super::keeper::Task;
 use super::listen::listen;
+use super::route::{Place, Route, Routes, no_reply};
 use super::settings::{Connect, ConnectError, SyncPolicy};
+use super::slots::{Address, Slots};
 use super::{Answer, Ear, Link, Pause};
 use crate::script::Script;
 use crate::words::Words;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use futures_util::future::try_join_all;
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The pauses between attempts of a call that has not run.
@@ -30,22 +32,13 @@ pub(crate) struct Session {
 }
 
 struct Caller {
-    keeper: Keeper,
+    routes: Routes,
     servers: String,
     patience: Duration,
     /// The limit of one reply.
     limit: Duration,
     sync: SyncPolicy,
     is_cluster: bool,
-}
-
-/// A subscription, which ends when this is dropped.
-struct Listening(AbortHandle);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// How a script is named to the server.
@@ -77,12 +70,12 @@ impl Session {
             .build()
             .map_err(|error| ConnectError::new(format!("no thread for connections: {error}")))?;
         let servers = dial.servers().to_string();
-        let keeper = {
+        let routes = {
             let _inside = runtime.enter();
-            Keeper::start(Arc::clone(&dial))
+            Routes::start(Arc::clone(&dial))
         };
         let caller = Caller {
-            keeper,
+            routes,
             servers,
             patience: connect.patience,
             limit: connect.response_timeout + connect.sync.timeout(),
@@ -109,16 +102,24 @@ impl Session {
     }
 
     /// The replies of any primary to commands that are no scripts. Errors of the server are values.
+    #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
-            caller.ask(async |connection| connection.send(&commands, 0, Place::Key(None)).await).await
+            let end = Instant::now() + caller.patience;
+            Ok(caller.ask(&commands, &Place::Key(None), end).await?.1)
         })
     }
 
     /// The reply of the server, or of each primary of a cluster, with its address.
     pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
-        self.spawn(async move |caller: Arc<Caller>| {
-            caller.ask(async |connection| connection.ask_each(command, &caller.servers).await).await
+        self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
+    }
+
+    /// Which primary of a cluster has which slot. Without a cluster, or an answer of one, none is known.
+    pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
+        self.spawn(async |caller: Arc<Caller>| {
+            let slots = timeout(caller.patience, caller.routes.slots()).await;
+            Ok(slots.ok().flatten().unwrap_or_default())
         })
     }
 }
@@ -156,7 +157,7 @@ impl Link for Session {
 
     fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
         let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channel.to_vec(), ear.into()));
-        Some(Box::new(Listening(task.abort_handle())))
+        Some(Box::new(Task::of(&task)))
     }
 
     fn runtime(&self) -> Option<Handle> {
@@ -177,15 +178,17 @@ impl Caller {
     /// is the caller's.
     async fn run(&self, call: &Call) -> Result<Value, LinkError> {
         let end = Instant::now() + self.patience;
-        let (mut by, mut node, mut pause) = (By::Name, None::<String>, SHORTEST);
+        let key = call.keys.first().map(Vec::as_slice);
+        let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
         loop {
-            let (attempt, mut connection) = self.connection(call.script.name(), end).await?;
-            let sent =
-                timeout(self.limit, self.send(call, by, node.take().as_deref(), &mut connection)).await;
+            let mut route = self.route(call.script.name(), &place, end).await?;
+            let is_elsewhere = matches!(place, Place::Address(_));
+            place = Place::Key(key);
+            let sent = timeout(self.limit, self.send(call, by, is_elsewhere, &mut route)).await;
             let error = match sent {
                 Err(_) => {
                     // The peer may be gone without a word.
-                    self.keeper.doubt(attempt).await;
+                    route.doubt().await;
                     return Err(LinkError::late(call.script.name(), self.limit));
                 }
                 Ok(Ok((value, is_safe))) => {
@@ -197,21 +200,28 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
+                    if is_elsewhere {
+                        place = route.address.map_or(place, Place::Address);
+                    }
                     continue;
                 }
                 Meaning::Ask => {
-                    node = error.redirect_node().map(|(address, _)| address.to_owned());
                     // At once: only the next attempt may go there.
-                    if node.is_some() && Instant::now() < end {
+                    if let Some(address) = route.redirection(&error)
+                        && Instant::now() < end
+                    {
+                        place = Place::Address(address);
                         continue;
                     }
                 }
-                Meaning::Later => {}
-                Meaning::Elsewhere => self.keeper.doubt(attempt).await,
+                Meaning::Later => self.routes.learn(&error, &route),
+                Meaning::Elsewhere => {
+                    route.doubt().await;
+                    self.routes.learn(&error, &route);
+                }
                 Meaning::Lost => {
-                    if !connection.repairs_itself() || error.is_timeout() {
-                        self.keeper.doubt(attempt).await;
-                    }
+                    route.doubt().await;
+                    self.routes.learn(&error, &route);
                     return Err(LinkError::of(call.script.name(), &error));
                 }
                 Meaning::NotLoaded | Meaning::Refused | Meaning::Broken => {
@@ -226,26 +236,50 @@ impl Caller {
         }
     }
 
-    /// Asks by `how`, and replaces a connection that does not answer.
-    async fn ask<T>(&self, how: impl AsyncFnOnce(&mut Connection) -> RedisResult<T>) -> Result<T, LinkError> {
+    /// The replies at a place, and its address in a cluster.
+    async fn ask(
+        &self,
+        commands: &Pipeline,
+        place: &Place<'_>,
+        end: Instant,
+    ) -> Result<(Option<Address>, Vec<Value>), LinkError> {
         let what = "(a question)";
-        let (attempt, mut connection) = self.connection(what, Instant::now() + self.patience).await?;
-        match timeout(self.limit, how(&mut connection)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        let mut route = self.route(what, place, end).await?;
+        match timeout(self.limit, route.send(commands, 0)).await {
+            Ok(Ok(replies)) => Ok((route.address, replies)),
             Ok(Err(error)) => Err(LinkError::of(what, &error)),
             Err(_) => {
-                self.keeper.doubt(attempt).await;
+                route.doubt().await;
                 Err(LinkError::late(what, self.limit))
             }
         }
     }
 
-    async fn connection(&self, script: &str, end: Instant) -> Result<(u64, Connection), LinkError> {
-        let mut keeper = self.keeper.clone();
-        if let Ok(Some(found)) = timeout_at(end, keeper.connection()).await {
+    async fn ask_each(&self, command: Cmd) -> Result<Vec<(String, Value)>, LinkError> {
+        let end = Instant::now() + self.patience;
+        let mut commands = redis::pipe();
+        commands.add_command(command);
+        let primaries = timeout_at(end, self.routes.slots()).await.ok().flatten();
+        let primaries = primaries.iter().flat_map(|slots| slots.primaries());
+        let mut places: Vec<_> = primaries.cloned().map(Place::Address).collect();
+        if places.is_empty() {
+            places.push(Place::Key(None));
+        }
+        let asked = places.iter().map(async |place| {
+            let (address, mut replies) = self.ask(&commands, place, end).await?;
+            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+            let name = address.map_or_else(|| self.servers.clone(), |address| address.to_string());
+            Ok((name, reply.map_err(|error| LinkError::of("(a question)", &error))?))
+        });
+        try_join_all(asked).await
+    }
+
+    /// A connection to a place, once there is one.
+    async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
+        if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
         }
-        let trouble = self.keeper.state().trouble;
+        let trouble = self.routes.trouble();
         let why = trouble.map_or_else(|| "still connecting".to_owned(), |error| error.to_string());
         Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
     }
@@ -255,11 +289,11 @@ impl Caller {
         &self,
         call: &Call,
         by: By,
-        node: Option<&str>,
-        connection: &mut Connection,
+        is_elsewhere: bool,
+        route: &mut Route,
     ) -> RedisResult<(Value, Result<(), String>)> {
         let mut commands = redis::pipe();
-        if node.is_some() {
+        if is_elsewhere {
             commands.cmd("ASKING");
         }
         let skipped = commands.len();
@@ -267,8 +301,7 @@ impl Caller {
         if let Some(wait) = wait(self.sync) {
             commands.add_command(wait);
         }
-        let place = node.map_or(Place::Key(call.keys.first().map(Vec::as_slice)), Place::Address);
-        let mut replies = connection.send(&commands, skipped, place).await?.into_iter();
+        let mut replies = route.send(&commands, skipped).await?.into_iter();
         let value = replies.next().ok_or_else(no_reply)?.extract_error()?;
         let is_safe = match self.sync {
             SyncPolicy::None => Ok(()),
@@ -331,8 +364,4 @@ fn safe(policy: SyncPolicy, answer: Value) -> Result<(), String> {
         },
         _ => Err(format!("the server answered {answer:?}")),
     }
-}
-
-fn no_reply() -> RedisError {
-    std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }

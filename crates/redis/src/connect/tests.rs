@@ -7,6 +7,7 @@ use core::time::Duration;
 use pollster::block_on;
 use redis::Value;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -390,6 +391,44 @@ fn a_cluster_that_is_silent_is_left_and_found_again() {
     // As a single server it is refused.
     let report = block_on(check(&single(&urls[0]))).expect("a report");
     assert!(report.is_refused() && report.to_string().contains("connect to it as a cluster"), "{report}");
+}
+
+#[test]
+fn a_dead_primary_holds_up_the_calls_to_itself_and_no_others() {
+    const CALLERS: usize = 64;
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let session = open(&connect_to(&cluster.urls()));
+    eventually("a call succeeds", || count(&session, "ready").is_ok());
+    let victim = cluster.owner(0, cluster.slot("victim")).expect("a primary");
+    let is_on_victim = |key: &String| cluster.owner(0, cluster.slot(key)) == Some(victim);
+    let (dead, living): (Vec<_>, Vec<_>) =
+        (0..4 * CALLERS).map(|number| number.to_string()).partition(is_on_victim);
+    cluster.nodes[victim].kill();
+    let succeeded = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let to_dead: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                let key = &dead[caller % dead.len()];
+                let call = || count(&session, key).inspect(|_| _ = succeeded.fetch_add(1, Ordering::Relaxed));
+                scope.spawn(call)
+            })
+            .collect();
+        let to_living: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                let key = &living[caller];
+                scope.spawn(|| (0..20).for_each(|_| assert!(count(&session, key).is_ok())))
+            })
+            .collect();
+        to_living.into_iter().for_each(|calls| calls.join().expect("replies"));
+        assert_eq!(succeeded.load(Ordering::Relaxed), 0, "the primary is dead");
+        cluster.nodes[victim].restart();
+        for call in to_dead {
+            // A call that was under way when the server was killed is lost. All others waited.
+            let lost = call.join().expect("a call").err();
+            assert!(lost.is_none_or(|error| error.may_have_run()));
+        }
+    });
+    eventually("a call succeeds", || count(&session, "victim").is_ok());
 }
 
 fn connect_to(urls: &[String]) -> Connect {

@@ -4,9 +4,10 @@ mod judge;
 mod report;
 
 use crate::connect::{Connect, ConnectError, LinkError, Session};
+use crate::layout::slot_of;
 use core::time::Duration;
 use judge::{Facts, judge_layout, judge_spread};
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Value, from_redis_value};
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -126,46 +127,16 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
 
 /// The number of shards of each primary.
 async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize>, LinkError> {
-    let mut questions = Pipeline::new();
-    questions.cmd("CLUSTER").arg("SLOTS");
+    let slots = session.slots().await?;
+    let none = slots.primaries().iter().map(|primary| (primary.to_string(), 0));
+    let mut spread: BTreeMap<String, usize> = none.collect();
     for tag in &plan.tags {
-        questions.cmd("CLUSTER").arg("KEYSLOT").arg(tag.as_slice());
-    }
-    let mut answers = session.ask(questions).await?.into_iter();
-    let mut ranges = Vec::new();
-    for range in answers.next().map(fields).unwrap_or_default() {
-        // First slot, last slot, and nodes, each with its address first; the first is the primary.
-        let mut range = fields(range).into_iter();
-        let (Some(Value::Int(first)), Some(Value::Int(last)), Some(primary)) =
-            (range.next(), range.next(), range.next())
-        else {
-            continue;
-        };
-        let mut primary = fields(primary).into_iter();
-        let address = format!(
-            "{}:{}",
-            primary.next().map(text).unwrap_or_default(),
-            primary.next().map(text).unwrap_or_default()
-        );
-        ranges.push((first..=last, address));
-    }
-    let mut spread: BTreeMap<String, usize> =
-        ranges.iter().map(|(_, address)| (address.clone(), 0)).collect();
-    for slot in answers {
-        let Value::Int(slot) = slot else { continue };
-        let owner = ranges.iter().find(|(range, _)| range.contains(&slot));
-        if let Some(count) = owner.and_then(|(_, address)| spread.get_mut(address)) {
+        let owner = slots.owner(slot_of(tag)).map(ToString::to_string);
+        if let Some(count) = owner.and_then(|owner| spread.get_mut(&owner)) {
             *count += 1;
         }
     }
     Ok(spread)
-}
-
-fn fields(value: Value) -> Vec<Value> {
-    match value {
-        Value::Array(fields) => fields,
-        _ => Vec::new(),
-    }
 }
 
 fn text(value: Value) -> String {

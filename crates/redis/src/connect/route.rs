@@ -1,0 +1,111 @@
+//! Ways to the servers, and one that a call takes.
+
+use super::cluster::Cluster;
+use super::dial::Dial;
+use super::keeper::Keeper;
+use super::settings::Servers;
+use super::slots::{Address, Slots};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use std::io;
+use std::sync::Arc;
+
+/// The ways to the servers.
+pub(crate) enum Routes {
+    /// To one server, or to the primary that Sentinel names.
+    Server(Keeper),
+    Cluster(Cluster),
+}
+
+/// Where a call goes in a cluster. Otherwise there is one place.
+#[derive(Clone, Debug)]
+pub(crate) enum Place<'a> {
+    /// The primary that has this key, or any primary.
+    Key(Option<&'a [u8]>),
+    /// The server at this address, which has the keys for now.
+    Address(Address),
+}
+
+/// A connection, and what replaces it.
+pub(crate) struct Route {
+    pub(crate) keeper: Keeper,
+    /// The number of the attempt that made the connection.
+    pub(crate) attempt: u64,
+    pub(crate) connection: MultiplexedConnection,
+    /// The server's address in a cluster.
+    pub(crate) address: Option<Address>,
+}
+
+impl Routes {
+    /// Starts to connect, on the runtime of the caller.
+    pub(crate) fn start(dial: Arc<Dial>) -> Self {
+        match dial.servers() {
+            Servers::Single(_) | Servers::Sentinel { .. } => Self::Server(Keeper::start(dial)),
+            Servers::Cluster(_) => Self::Cluster(Cluster::start(dial)),
+        }
+    }
+
+    /// A connection to a place, once there is one; `None` if the runtime ends.
+    pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
+        match (self, place) {
+            (Self::Server(keeper), _) => {
+                let mut keeper = keeper.clone();
+                let (attempt, connection) = keeper.connection().await?;
+                Some(Route { keeper, attempt, connection, address: None })
+            }
+            (Self::Cluster(cluster), Place::Key(key)) => cluster.to(*key).await,
+            (Self::Cluster(cluster), Place::Address(address)) => cluster.to_address(address).await,
+        }
+    }
+
+    /// Learns from an error that a call had on this route: the place may be another one.
+    pub(crate) fn learn(&self, error: &RedisError, route: &Route) {
+        let Self::Cluster(cluster) = self else { return };
+        match (route.redirection(error), error.redirect_node()) {
+            (Some(owner), Some((_, slot))) if is_moved(error) => cluster.moved(slot.into(), &owner),
+            _ => cluster.look_again(),
+        }
+    }
+
+    /// Which primary of a cluster has which slot, once that is known; `None` without a cluster.
+    pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
+        match self {
+            Self::Server(_) => None,
+            Self::Cluster(cluster) => cluster.slots().await,
+        }
+    }
+
+    /// Why there is no connection, if a server could not be connected to.
+    pub(crate) fn trouble(&self) -> Option<RedisError> {
+        match self {
+            Self::Server(keeper) => keeper.state().trouble,
+            Self::Cluster(cluster) => cluster.trouble(),
+        }
+    }
+}
+
+impl Route {
+    /// The replies to the commands, in order, from the one after the first `skipped`. Errors of the server are values.
+    pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
+        self.connection.req_packed_commands(commands, skipped, commands.len() - skipped).await
+    }
+
+    /// Takes the connection out of use. The next call waits for another.
+    pub(crate) async fn doubt(&self) {
+        self.keeper.doubt(self.attempt).await;
+    }
+
+    /// The server to which an answer redirects.
+    pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
+        Address::read(error.redirect_node()?.0, self.address.as_ref()?)
+    }
+}
+
+fn is_moved(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
+}
+
+/// The error of a connection that has ended.
+pub(crate) fn no_reply() -> RedisError {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "a reply is missing").into()
+}

@@ -7,28 +7,31 @@
 
 use super::dial::Dial;
 use super::keeper::Keeper;
-use super::route::Route;
+use super::route::{Route, no_reply};
 use super::slots::{Address, Slots};
 use crate::layout::slot_of;
 use core::pin::pin;
 use core::time::Duration;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::RedisError;
-use std::collections::BTreeMap;
+use redis::{ErrorKind, RedisError, RedisResult};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The time after which a look asks another server as well.
 const NEXT: Duration = Duration::from_millis(150);
 /// How long a server may take to answer a look.
 const REPLY: Duration = Duration::from_secs(2);
-/// The pause between two looks.
-const REST: Duration = Duration::from_millis(50);
+/// The pauses between two looks: the longer, the more of them have found nothing new.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
 /// How often a call that waits for a connection asks for a look.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long a call waits for a connection to the server that a redirection names for one time.
+const ASIDE: Duration = Duration::from_secs(1);
 
 /// The way to the servers of a cluster.
 pub(crate) struct Cluster {
@@ -43,13 +46,22 @@ struct Shared {
     /// Asks for a look.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
+    /// Why the last look found nothing.
+    trouble: Mutex<Option<RedisError>>,
 }
 
 impl Cluster {
     /// Starts to look for the slots, on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (slots, _) = watch::channel(Arc::default());
-        let shared = Arc::new(Shared { dial, slots, doubt: Notify::new(), keepers: Mutex::default() });
+        let shared = Shared {
+            dial,
+            slots,
+            doubt: Notify::new(),
+            keepers: Mutex::default(),
+            trouble: Mutex::default(),
+        };
+        let shared = Arc::new(shared);
         drop(tokio::spawn(look(Arc::clone(&shared))));
         Self { shared, turn: AtomicUsize::new(0) }
     }
@@ -81,9 +93,9 @@ impl Cluster {
         }
     }
 
-    /// A connection to the server at this address, once there is one; `None` if the runtime ends.
+    /// A connection to the server at this address, if there is one in time.
     pub(crate) async fn to_address(&self, address: &Address) -> Option<Route> {
-        self.shared.to(address).await
+        timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
     /// The map of the slots, once there is one; `None` if the runtime ends.
@@ -107,15 +119,17 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Why a server could not be connected to.
-    pub(crate) fn trouble(&self) -> Option<RedisError> {
-        self.shared.keepers().values().find_map(|keeper| keeper.state().trouble)
+    /// Why there is no connection to the primary that has the key, or to any: its server's error, or the last look's.
+    pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
+        let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
+        let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
+        of_owner.or_else(|| lock(&self.shared.trouble).clone())
     }
 }
 
 impl Shared {
     fn keepers(&self) -> MutexGuard<'_, BTreeMap<Address, Keeper>> {
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keepers)
     }
 
     /// A connection to the server at this address, once there is one; `None` if the runtime ends.
@@ -141,68 +155,114 @@ impl Shared {
     }
 
     /// The slots, as the server at this address has them.
-    async fn ask(&self, address: &Address) -> Option<Slots> {
+    async fn ask(&self, address: &Address) -> RedisResult<Slots> {
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("SLOTS");
-        let mut route = self.to(address).await?;
-        let Ok(mut answer) = route.send(&question, 0).await else {
-            route.doubt().await;
-            return None;
+        let Ok(Some(mut route)) = timeout(REPLY, self.to(address)).await else {
+            let trouble = self.keepers().get(address).and_then(|keeper| keeper.state().trouble);
+            return Err(trouble.unwrap_or_else(no_reply));
         };
-        Slots::read(answer.pop()?, address)
+        let Ok(Ok(mut replies)) = timeout(REPLY, route.send(&question, 0)).await else {
+            route.doubt().await;
+            return Err(no_reply());
+        };
+        let answer = replies.pop().ok_or_else(no_reply)?.extract_error()?;
+        let nothing = || (ErrorKind::UnexpectedReturnType, "the cluster has no slots").into();
+        Slots::read(answer, address).ok_or_else(nothing)
     }
 
     /// The first answer of these servers. Each is asked a moment after the one before it.
-    async fn first_answer(&self, servers: Vec<Address>) -> Option<Slots> {
+    async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
-            timeout(REPLY, self.ask(&address)).await.ok().flatten()
+            self.ask(&address).await
         });
         let mut answers: FuturesUnordered<_> = asked.collect();
+        let mut found = Err(no_reply());
         while let Some(answer) = answers.next().await {
-            if answer.is_some() {
-                return answer;
+            found = answer;
+            if found.is_ok() {
+                break;
             }
         }
-        None
+        found
     }
 
-    /// Takes a new map, and lets the keepers of servers go that are not in it.
-    fn take(&self, slots: Slots) {
-        let is_new = self.slots.send_if_modified(|known| {
+    /// Takes a map, and lets the keepers of servers go that are not in it. Returns whether the map is a new one.
+    fn take(&self, slots: Slots) -> bool {
+        self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
+        self.slots.send_if_modified(|known| {
             let is_new = **known != slots;
             if is_new {
                 *known = Arc::new(slots);
             }
             is_new
-        });
-        if is_new {
-            let slots = Arc::clone(&self.slots.borrow());
-            self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
-        }
+        })
     }
 }
 
 /// Looks for the slots when that is asked for, and until there is an answer.
 async fn look(shared: Arc<Shared>) {
     let seeds = shared.dial.addresses();
+    let mut pause = SHORTEST;
     for turn in 0.. {
-        let mut servers = shared.slots.borrow().primaries().to_vec();
-        // Each look begins with another server: one whose map is old does not keep the others' answers away.
-        if !servers.is_empty() {
-            let first = turn % servers.len();
-            servers.rotate_left(first);
-        }
-        let others = seeds.iter().filter(|seed| !servers.contains(seed)).cloned().collect::<Vec<_>>();
-        servers.extend(others);
+        let servers = in_turn(turn, shared.slots.borrow().primaries(), &seeds);
         let found = shared.first_answer(servers).await;
-        let is_found = found.is_some();
-        if let Some(slots) = found {
-            shared.take(slots);
-        }
-        sleep(REST).await;
+        let is_found = found.is_ok();
+        *lock(&shared.trouble) = found.as_ref().err().cloned();
+        let is_new = found.is_ok_and(|slots| shared.take(slots));
+        sleep(pause).await;
+        pause = if is_new { SHORTEST } else { (pause * 2).min(LONGEST) };
         if is_found {
+            let start = Instant::now();
             shared.doubt.notified().await;
+            // The next look is the first one of another trouble.
+            if start.elapsed() >= LONGEST {
+                pause = SHORTEST;
+            }
         }
+    }
+}
+
+/// The servers to ask. A server whose map is old does not keep the others' answers away: each look begins with another
+/// server, and every second one with those that the settings name, since all primaries of an old map may be gone.
+fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
+    let begin = |servers: &[Address]| {
+        let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);
+        let (end, start) = servers.split_at(first);
+        [start, end].concat()
+    };
+    let (mut servers, others) = match turn % 2 {
+        0 => (begin(primaries), begin(seeds)),
+        _ => (begin(seeds), begin(primaries)),
+    };
+    servers.extend(others);
+    let mut seen = BTreeSet::new();
+    servers.retain(|server| seen.insert(server.clone()));
+    servers
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_the_first_one_asked_in_some_look() {
+        let named = |host: &str| Address { host: host.into(), port: 1 };
+        let (primaries, seeds) = (["a", "b", "c"].map(named), ["s", "b"].map(named));
+        let firsts: Vec<_> =
+            (0..6).map(|turn| in_turn(turn, &primaries, &seeds)[0].host.to_string()).collect();
+        assert_eq!(firsts, ["a", "s", "b", "b", "c", "s"]);
+        for turn in 0..6 {
+            let mut all = in_turn(turn, &primaries, &seeds);
+            all.sort();
+            assert_eq!(all, ["a", "b", "c", "s"].map(named), "each once");
+        }
+        assert_eq!(in_turn(0, &[], &seeds), seeds);
+        assert_eq!(in_turn(1, &[], &[]), []);
     }
 }

@@ -45,7 +45,8 @@ impl Routes {
         }
     }
 
-    /// A connection to a place, once there is one; `None` if the runtime ends.
+    /// A connection to a place, once there is one; `None` if the runtime ends, or if a server that a redirection names
+    /// has no connection in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server(keeper), _) => {
@@ -58,12 +59,14 @@ impl Routes {
         }
     }
 
-    /// Learns from an error that a call had on this route: the place may be another one.
-    pub(crate) fn learn(&self, error: &RedisError, route: &Route) {
+    /// Learns from an error that a call had on this route, or from a reply that did not come: the place may be another
+    /// one.
+    pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
-        match (route.redirection(error), error.redirect_node()) {
-            (Some(owner), Some((_, slot))) if is_moved(error) => cluster.moved(slot.into(), &owner),
-            _ => cluster.look_again(),
+        let moved = error.filter(|error| is_moved(error));
+        match moved.and_then(|error| Some((route.redirection(error)?, error.redirect_node()?.1))) {
+            Some((owner, slot)) => cluster.moved(slot.into(), &owner),
+            None => cluster.look_again(),
         }
     }
 
@@ -75,11 +78,12 @@ impl Routes {
         }
     }
 
-    /// Why there is no connection, if a server could not be connected to.
-    pub(crate) fn trouble(&self) -> Option<RedisError> {
-        match self {
-            Self::Server(keeper) => keeper.state().trouble,
-            Self::Cluster(cluster) => cluster.trouble(),
+    /// Why there is no connection to a place, if that is known.
+    pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
+        match (self, place) {
+            (Self::Server(keeper), _) => keeper.state().trouble,
+            (Self::Cluster(cluster), Place::Key(key)) => cluster.trouble(*key),
+            (Self::Cluster(cluster), Place::Address(_)) => cluster.trouble(None),
         }
     }
 }

@@ -181,14 +181,21 @@ impl Caller {
         let key = call.keys.first().map(Vec::as_slice);
         let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
         loop {
-            let mut route = self.route(call.script.name(), &place, end).await?;
             let is_elsewhere = matches!(place, Place::Address(_));
+            let found = self.route(call.script.name(), &place, end).await;
             place = Place::Key(key);
+            let mut route = match found {
+                Ok(route) => route,
+                // The server that was named may be gone.
+                Err(_) if is_elsewhere && Instant::now() < end => continue,
+                Err(error) => return Err(error),
+            };
             let sent = timeout(self.limit, self.send(call, by, is_elsewhere, &mut route)).await;
             let error = match sent {
                 Err(_) => {
                     // The peer may be gone without a word.
                     route.doubt().await;
+                    self.routes.learn(None, &route);
                     return Err(LinkError::late(call.script.name(), self.limit));
                 }
                 Ok(Ok((value, is_safe))) => {
@@ -214,14 +221,14 @@ impl Caller {
                         continue;
                     }
                 }
-                Meaning::Later => self.routes.learn(&error, &route),
+                Meaning::Later => self.routes.learn(Some(&error), &route),
                 Meaning::Elsewhere => {
                     route.doubt().await;
-                    self.routes.learn(&error, &route);
+                    self.routes.learn(Some(&error), &route);
                 }
                 Meaning::Lost => {
                     route.doubt().await;
-                    self.routes.learn(&error, &route);
+                    self.routes.learn(Some(&error), &route);
                     return Err(LinkError::of(call.script.name(), &error));
                 }
                 Meaning::NotLoaded | Meaning::Refused | Meaning::Broken => {
@@ -279,7 +286,7 @@ impl Caller {
         if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
         }
-        let trouble = self.routes.trouble();
+        let trouble = self.routes.trouble(place);
         let why = trouble.map_or_else(|| "still connecting".to_owned(), |error| error.to_string());
         Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
     }

@@ -128,11 +128,21 @@ impl Connect {
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one is none of a server.
+    /// If there is no URL, or one is none of a server, or the URLs differ in whether TLS is used.
     pub fn cluster(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, ConnectError> {
         let nodes = infos(urls)?;
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
+        }
+        // All are reached as the first one is.
+        let security = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
+            _ => None,
+        };
+        if nodes.windows(2).any(|pair| security(&pair[0]) != security(&pair[1])) {
+            return Err(ConnectError::new(
+                "the nodes of a cluster are reached by TLS alike, or all without it",
+            ));
         }
         Ok(Self::to(Servers::Cluster(nodes)))
     }

@@ -23,14 +23,21 @@ pub(crate) struct Slots {
 }
 
 impl Address {
-    /// The address in a redirection. One without a host is at the host of the server that answers.
+    /// The address in a redirection.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Some(Self { host: of_answer.host_or(host), port: port.parse().ok()? })
+        Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    fn host_or(&self, host: &str) -> Arc<str> {
-        if host.is_empty() { Arc::clone(&self.host) } else { host.into() }
+    /// A server that is named without a host, or with one that stands for all of a machine's, is at the host of the
+    /// server that answers. A question mark stands for a host that nobody knows.
+    fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
+        let host = match host {
+            "?" => return None,
+            "" | "0.0.0.0" | "::" => Arc::clone(&of_answer.host),
+            host => host.into(),
+        };
+        Some(Self { host, port })
     }
 }
 
@@ -96,13 +103,10 @@ fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, A
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);
     let mut primary = fields(range.next()?).into_iter();
-    // Nil stands for the host of the server that answers, and "?" for one that nobody knows.
     let host: Option<String> = from_redis_value(primary.next()?).ok()?;
-    if host.as_deref() == Some("?") {
-        return None;
-    }
     let port = u16::try_from(number(primary.next()?)?).ok()?;
-    Some((first..last.checked_add(1)?, Address { host: of_answer.host_or(&host.unwrap_or_default()), port }))
+    let primary = Address::at(host.as_deref().unwrap_or_default(), port, of_answer)?;
+    Some((first..last.checked_add(1)?, primary))
 }
 
 fn number(value: Value) -> Option<usize> {
@@ -177,7 +181,12 @@ mod tests {
         for answer in odd {
             assert_eq!(Slots::read(answer.clone(), &address(":1")), None, "{answer:?}");
         }
-        assert_eq!(Address::read("no port", &address(":1")), None);
+        for text in ["no port", "?:7000", "host:70000"] {
+            assert_eq!(Address::read(text, &address(":1")), None, "{text}");
+        }
+        for text in [":7000", "0.0.0.0:7000", ":::7000"] {
+            assert_eq!(address(text), address("answerer:7000"), "{text}");
+        }
         assert_eq!(address("::1:7000"), Address { host: "::1".into(), port: 7_000 });
     }
 }

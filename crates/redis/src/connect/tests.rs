@@ -578,6 +578,7 @@ fn addresses_are_shown_and_passwords_are_not() {
         Connect::single("http://:hidden@127.0.0.1").expect_err("no URL of Redis"),
         Connect::sentinel([""; 0], "timers").expect_err("no address"),
         Connect::cluster(["unix:///run/redis"]).expect_err("a socket"),
+        Connect::cluster(["rediss://:hidden@a", "redis://b"]).expect_err("TLS for one of two"),
     ] {
         assert!(!format!("{error} {error:?}").contains("hidden"), "{error:?}");
     }

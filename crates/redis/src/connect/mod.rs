@@ -7,6 +7,7 @@ mod heard;
 mod keeper;
 mod listen;
 mod route;
+mod routes;
 mod session;
 mod settings;
 mod slots;

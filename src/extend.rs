@@ -92,7 +92,7 @@ use crate::engine::Handler;
 use core::fmt;
 use core::time::Duration;
 
-pub use crate::engine::{Due, Payload};
+pub use crate::engine::{Due, DueId, Payload};
 
 /// The engine below a layer: a handle to an engine that calls the layer's handler with payloads in place. Cloning is
 /// cheap; a base does not keep the engine running.

@@ -402,8 +402,8 @@ fn a_handler_may_cancel_its_own_timer() {
     let mut engine = Builder::new()
         .driven(move |timer: Fired<'_, ()>| {
             let engine = timer.engine();
-            sink.push([engine.cancel(timer.id), engine.cancel_and_wait(timer.id)]);
-            assert!(matches!(engine.reschedule(timer.id, MS), Err(RescheduleError::Running)));
+            sink.push([engine.cancel(timer.id()), engine.cancel_and_wait(timer.id())]);
+            assert!(matches!(engine.reschedule(timer.id(), MS), Err(RescheduleError::Running)));
         })
         .unwrap();
     let id = engine.handle().schedule(MS, ()).unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 use support::{Gate, HOUR, Log, MS, PATIENCE, lock, wait_until, within_patience};
 use tourbillon::{
-    Armed, Builder, Cancel, Clock, Disarm, Fired, Handle, Job, ManualClock, RescheduleError, Timer, Timestamp,
+    Builder, Cancel, Clock, Disarm, Fired, Handle, Job, ManualClock, RescheduleError, Timer, Timestamp,
 };
 
 fn counting(count: &Arc<AtomicU64>) -> impl Fn() + Send + Sync + 'static {
@@ -123,30 +123,6 @@ fn a_large_payload_takes_memory_for_few() {
     engine.handle().schedule(MS, [0; 1 << 16]).unwrap();
     engine.advance(2 * MS);
     assert_eq!(engine.handle().stats().fired, 1);
-}
-
-/// The id in what a handler gets is the handler's to write to: it once named the slot that was armed.
-#[test]
-fn an_id_that_a_handler_changes_arms_no_other_slot() {
-    let victim = Arc::new(Mutex::new(None));
-    let forged = Arc::clone(&victim);
-    let mut engine = Builder::new()
-        .driven(move |mut timer: Fired<'_, u64>| {
-            if let Some(id) = lock(&forged).take() {
-                timer.id = id;
-                let own = timer.timer().expect("an owned timer fired");
-                assert_eq!(own.arm(MS), Ok(Armed::Running));
-            }
-        })
-        .unwrap();
-    let id = engine.handle().schedule(MS, 1).unwrap();
-    assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(1));
-    *lock(&victim) = Some(id);
-    let timer = engine.handle().timer(2).unwrap();
-    timer.arm(MS).unwrap();
-    engine.advance(10 * MS);
-    let stats = engine.handle().stats();
-    assert_eq!((stats.owned.fired, stats.total.panics, stats.pending), (2, 0, 0));
 }
 
 /// An arming that waited for room in its lane was in force already: the old ticket fired it, and then its own did.

@@ -258,7 +258,7 @@ impl World {
         match timer.timer() {
             None => {
                 let live = self.live.get(&timer.payload).expect("it fires once, and not when cancelled");
-                assert_eq!((timer.id, timer.deadline), *live);
+                assert_eq!((timer.id(), timer.deadline), *live);
                 // A handler's own zero delay takes until the next tick.
                 assert!(timer.lateness <= self.tick || self.stalled, "timer {} is late", timer.payload);
                 self.end(timer.payload, End::Fired, now);
@@ -268,7 +268,7 @@ impl World {
                 let due = owned.due().expect("it was not disarmed");
                 assert!(now - due <= self.tick || self.stalled, "timer {} is late", timer.payload);
                 let armed = owned.deadline.take().expect("it was not disarmed");
-                assert_eq!((timer.id, timer.deadline), (owned.timer.id(), armed));
+                assert_eq!((timer.id(), timer.deadline), (owned.timer.id(), armed));
                 assert_eq!((by_ref.deadline(), owned.timer.deadline()), (None, None));
                 self.shots.push((timer.payload, armed, now));
                 self.running = Some(timer.payload);

@@ -5,7 +5,7 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::base::trace;
-use crate::engine::{self, Cancel, Core, Handler, Local, Payload, Settings, Unfired, lend};
+use crate::engine::{self, Cancel, Core, DueId, Handler, Local, Payload, Settings, Unfired, lend};
 use crate::report::health::Health;
 use crate::report::stats::Stats;
 use crate::shard::Owner;
@@ -90,27 +90,30 @@ impl<T: Send + 'static> fmt::Debug for Engine<T> {
 
 /// A fired timer, as its handler gets it.
 pub struct Fired<'a, T: Send + 'static> {
-    /// The timer's id, stale once the handler has returned.
-    pub id: TimerId,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
     /// The payload that was scheduled with the timer; for a [`Timer`](crate::Timer), a clone of its payload.
     pub payload: T,
-    /// The slot of an owned timer. It is stored apart from `id`, since the handler may write to `id`.
-    pub(crate) owned: Option<u32>,
+    pub(crate) id: DueId<'a>,
     pub(crate) core: &'a StdArc<Core<T>>,
 }
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
-    pub(crate) fn new(due: engine::Due<'_, T>, core: &'a StdArc<Core<T>>) -> Self {
+    pub(crate) fn new(due: engine::Due<'a, T>, core: &'a StdArc<Core<T>>) -> Self {
         let engine::Due { id, deadline, lateness, payload } = due;
-        let (payload, owned) = match payload {
-            Payload::Taken(payload) => (payload, None),
-            Payload::Kept(payload) => (core.clone_payload(payload), Some(id.index())),
+        let payload = match payload {
+            Payload::Taken(payload) => payload,
+            Payload::Kept(payload) => core.clone_payload(payload),
         };
-        Self { id, deadline, lateness, payload, owned, core }
+        Self { deadline, lateness, payload, id, core }
+    }
+
+    /// The timer's id. That of a one-shot is stale once the handler has returned.
+    #[must_use]
+    pub fn id(&self) -> TimerId {
+        self.id.get()
     }
 
     /// The engine that fired the timer, to schedule from the handler.
@@ -125,7 +128,7 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
 impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fired")
-            .field("id", &self.id)
+            .field("id", &self.id())
             .field("deadline", &self.deadline)
             .field("lateness", &self.lateness)
             .field("payload", &self.payload)

@@ -83,7 +83,7 @@ impl<T: Send + 'static> Fired<'_, T> {
     /// timer that its handler arms fires after this handler has returned, however soon it is due.
     #[must_use]
     pub fn timer(&self) -> Option<TimerRef<'_, T>> {
-        self.owned.map(|index| TimerRef::new(self.core, index))
+        self.id.owned_slot().map(|index| TimerRef::new(self.core, index))
     }
 }
 
@@ -248,7 +248,7 @@ impl<T: Send + 'static> Timer<T> {
     /// to cancel the timer.
     #[must_use]
     pub fn id(&self) -> TimerId {
-        self.core().id_of_owned(self.slot.index())
+        self.core().slots().id_of_owned(self.slot.index())
     }
 
     /// The timer's payload.

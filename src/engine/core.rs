@@ -23,7 +23,7 @@ use core::task::Waker;
 use core::time::Duration;
 
 /// The user's handler, as the engine calls it.
-pub(crate) type Handler<T> = Box<dyn Fn(Due<'_, T>, &StdArc<Core<T>>) + Send + Sync>;
+pub(crate) type Handler<T> = Box<dyn for<'a> Fn(Due<'a, T>, &'a StdArc<Core<T>>) + Send + Sync>;
 
 /// An engine, as its handles and the threads that serve it share it.
 pub(crate) struct Core<T> {

@@ -2,20 +2,70 @@
 
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
+use crate::lockfree::slab::Slots;
+use core::fmt;
 use core::time::Duration;
 
 /// A timer that fires, as the handler of a layer gets it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Due<'a, T> {
-    /// The timer's id. The id of a one-shot is stale once the handler has returned.
-    pub id: TimerId,
+    /// The timer's id.
+    pub id: DueId<'a>,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
     /// The payload that was scheduled with the timer.
     pub payload: Payload<'a, T>,
+}
+
+/// The id of a timer that fires. The id of an owned timer is read from memory that nothing else needs when the timer
+/// fires, so it is read when it is asked for.
+#[derive(Clone, Copy)]
+pub struct DueId<'a>(Id<'a>);
+
+#[derive(Clone, Copy)]
+enum Id<'a> {
+    OneShot(TimerId),
+    Owned(u32, &'a Slots),
+}
+
+impl<'a> DueId<'a> {
+    #[inline(always)]
+    pub(super) fn one_shot(id: TimerId) -> Self {
+        Self(Id::OneShot(id))
+    }
+
+    /// The id of the owned timer in slot `index`, whose handler runs.
+    #[inline(always)]
+    pub(super) fn owned(index: u32, slots: &'a Slots) -> Self {
+        Self(Id::Owned(index, slots))
+    }
+
+    /// The id. That of a one-shot is stale once the handler has returned.
+    #[must_use]
+    pub fn get(self) -> TimerId {
+        match self.0 {
+            Id::OneShot(id) => id,
+            Id::Owned(index, slots) => slots.id_of_owned(index),
+        }
+    }
+
+    /// The slot of an owned timer.
+    #[inline(always)]
+    pub(crate) fn owned_slot(self) -> Option<u32> {
+        match self.0 {
+            Id::OneShot(_) => None,
+            Id::Owned(index, _) => Some(index),
+        }
+    }
+}
+
+impl fmt::Debug for DueId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// The payload of a timer that fires.

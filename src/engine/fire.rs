@@ -1,7 +1,7 @@
 //! Firing: how a worker handles a due chunk.
 
 use super::core::Core;
-use super::due::{Due, Payload};
+use super::due::{Due, DueId, Payload};
 use super::local::lend;
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Runs a handler.
-    fn call(self: &StdArc<Self>, shard: usize, due: Due<'_, T>) {
+    fn call<'a>(self: &'a StdArc<Self>, shard: usize, due: Due<'a, T>) {
         let counters = &self.stations[shard].counters;
         counters.record_lateness(due.lateness);
         if !self.guarded.run(|| (self.handler)(due, self)) {
@@ -85,7 +85,8 @@ impl<T: Send + 'static> Core<T> {
                 // SAFETY: I3: the claim made the payload ours.
                 let payload = Payload::Taken(unsafe { self.slab.take(index) });
                 counters.fired.add(1);
-                let (id, lateness) = (TimerId::new(index, generation), due_at.now - deadline);
+                let id = DueId::one_shot(TimerId::new(index, generation));
+                let lateness = due_at.now - deadline;
                 self.call(due_at.shard, Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
                     self.announce_quiescence();
@@ -116,7 +117,7 @@ impl<T: Send + 'static> Core<T> {
                 // is `Sync`.
                 let payload = unsafe { self.slab.peek(index) };
                 counters.owned_fired.add(1);
-                let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
+                let (id, lateness) = (DueId::owned(index, self.slots()), due_at.now - deadline);
                 self.call(due_at.shard, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
@@ -223,9 +224,6 @@ impl<T: Send + 'static> Core<T> {
         let mut session = Session::begin(self);
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
-            if ticket.is_owned() {
-                self.slots().prefetch_extra(ticket.index);
-            }
         }
         let mut verdict = self.clock.true_now();
         let begin = self.clock.now();

@@ -32,7 +32,7 @@ mod shutdown;
 mod start;
 mod totals;
 
-pub use due::{Due, Payload};
+pub use due::{Due, DueId, Payload};
 pub use one_shot::Cancel;
 pub use owned::Armed;
 pub use shutdown::Unfired;

@@ -8,7 +8,7 @@ use super::local::{Local, lend};
 use crate::base::error::{ArmError, Refusal, ScheduleError};
 use crate::base::sync::{StdArc, ignore_poison};
 use crate::base::tick::Timestamp;
-use crate::base::ticket::{Insertion, TimerId};
+use crate::base::ticket::Insertion;
 use crate::lockfree::parker::Notified;
 use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
@@ -213,10 +213,6 @@ impl<T: Send + 'static> Core<T> {
     /// The deadline of an armed timer.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
         self.slots().owned(index).armed_for()
-    }
-
-    pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
-        TimerId::new(index, self.slots().owned(index).generation())
     }
 
     /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.

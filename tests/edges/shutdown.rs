@@ -42,7 +42,7 @@ fn a_shutdown_waits_for_running_handlers() {
             at_gate.pass();
             let error = timer.engine().schedule(MS, ()).unwrap_err();
             assert_eq!(error.kind, Refusal::ShutDown);
-            assert_eq!(timer.engine().cancel(timer.id), Cancel::Running);
+            assert_eq!(timer.engine().cancel(timer.id()), Cancel::Running);
             flag.store(true, Ordering::SeqCst);
         })
         .unwrap();

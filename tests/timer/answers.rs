@@ -77,7 +77,7 @@ fn the_answers_while_its_own_handler_runs() {
             let now = fired.engine().now();
             let shared = in_handler.upgrade().unwrap();
             let (by_ref, timer) = (fired.timer().unwrap(), shared.get().unwrap());
-            assert_eq!(fired.id, timer.id(), "the handler runs for another timer");
+            assert_eq!(fired.id(), timer.id(), "the handler runs for another timer");
             // Running: it is not armed until it is armed again.
             assert_eq!(
                 (by_ref.deadline(), timer.deadline()),

@@ -187,7 +187,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
             .driven(move |fired: Fired<'_, Tracked>| {
                 count.fetch_add(1, Ordering::SeqCst);
                 let is_me = |place: &&Place<Tracked>| {
-                    lock(place).as_ref().is_some_and(|timer| timer.id() == fired.id)
+                    lock(place).as_ref().is_some_and(|timer| timer.id() == fired.id())
                 };
                 let me = in_handler.iter().position(|place| is_me(&place)).unwrap();
                 let mut other = lock(&in_handler[me ^ 1]);

@@ -30,8 +30,8 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
     };
     let mut engine = Builder::new()
         .driven(move |fired: Fired<'_, u64>| {
-            check(&fired.engine(), fired.id);
-            sender.send(fired.id).unwrap();
+            check(&fired.engine(), fired.id());
+            sender.send(fired.id()).unwrap();
         })
         .unwrap();
     let timer = engine.handle().timer(7).unwrap();

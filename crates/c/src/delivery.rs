@@ -72,10 +72,10 @@ thread_local! {
 }
 
 /// The closure of a one-shot whose callback is called on a thread of the engine.
-pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment>) + Send + use<> + 'static {
+pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Send + use<> + 'static {
     move |moment| match moment {
         None => RETURNED.set(Some(target)),
-        Some(moment) => target.call(&tb_event { id: id_of(moment.id), ..target.event_of(moment) }),
+        Some(moment) => target.call(&tb_event { id: id_of(moment.id()), ..target.event_of(moment) }),
     }
 }
 

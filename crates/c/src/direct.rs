@@ -60,7 +60,7 @@ fn call(due: Due<'_, Target>) {
 /// The event of a due timer. The target of a timer is copied: its callback may free the timer.
 fn event_of(due: Due<'_, Target>) -> (Target, tb_event) {
     let (target, id) = match due.payload {
-        Payload::Taken(target) => (target, id_of(due.id)),
+        Payload::Taken(target) => (target, id_of(due.id.get())),
         Payload::Kept(&target) => (target, 0),
     };
     (target, target.event(id, due.deadline, due.lateness, 1))

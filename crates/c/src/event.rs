@@ -58,7 +58,7 @@ impl Target {
     }
 
     /// The event of a one-shot without an id.
-    pub(crate) fn event_of(self, moment: &Moment) -> tb_event {
+    pub(crate) fn event_of(self, moment: &Moment<'_>) -> tb_event {
         self.event(0, moment.deadline, moment.lateness, 1)
     }
 

@@ -208,7 +208,7 @@ impl Stripe {
         deadline: Timestamp,
     ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
-        let fire = move |moment: Option<&Moment>| {
+        let fire = move |moment: Option<&Moment<'_>>| {
             // The closure of a timer that the shutdown returns does nothing: the entry has the target.
             if let Some(moment) = moment {
                 stripe.fire(key, moment);
@@ -217,15 +217,15 @@ impl Stripe {
         tasks.try_at_with(deadline, fire).map_err(|error| error.kind)
     }
 
-    fn fire(&self, key: Arc<CStr>, moment: &Moment) {
+    fn fire(&self, key: Arc<CStr>, moment: &Moment<'_>) {
         match &self.delivery {
             Delivery::Call => {
-                let Some(target) = self.take_due(&key, moment.id, true) else { return };
+                let Some(target) = self.take_due(&key, moment.id(), true) else { return };
                 target.call(&target.event_of(moment).with_key(&key));
-                self.end_run(&key, moment.id);
+                self.end_run(&key, moment.id());
             }
             Delivery::Poll(_) => {
-                if let Some(target) = self.take_due(&key, moment.id, false) {
+                if let Some(target) = self.take_due(&key, moment.id(), false) {
                     events::put_keyed(target.event_of(moment), key);
                 }
             }

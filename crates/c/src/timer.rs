@@ -39,7 +39,7 @@ impl tb_timer {
         let kind = match engine.direct() {
             Some(direct) => Kind::Direct(direct.timer(target)?),
             None => {
-                let call = move |moment: &Moment| {
+                let call = move |moment: &Moment<'_>| {
                     target.call(&target.event(0, moment.deadline, moment.lateness, 1));
                 };
                 Kind::Closure(engine.tasks().timer_with(call)?, target)

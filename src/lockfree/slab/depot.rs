@@ -46,6 +46,7 @@ use super::segments::{self, Segment, Segments};
 use crate::base::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::base::sync::{AtomicU64, Ordering, thread};
 use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
 use crate::lockfree::barrier::Barrier;
 use crate::lockfree::state::Control;
 use crate::lockfree::state::owned::{Extra, Extras, Owned};
@@ -150,16 +151,15 @@ impl Slots {
         segments::prefetch(self.controls.get(index));
     }
 
-    /// Starts fetching the extra word of an owned timer, which is on a line of its own.
-    #[inline]
-    pub(crate) fn prefetch_extra(&self, index: u32) {
-        segments::prefetch(self.extras.get(index));
-    }
-
     /// The words of a slot that is or was in use, as those of an owned timer.
     #[inline(always)]
     pub(crate) fn owned(&self, index: u32) -> Owned<'_> {
         self.extras.view(self.control(index), index)
+    }
+
+    /// The id of the owned timer in a slot. The caller has a handle of the timer, or runs its handler.
+    pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
+        TimerId::new(index, self.owned(index).generation())
     }
 
     /// The barrier between the threads that arm owned timers and the threads that check them.

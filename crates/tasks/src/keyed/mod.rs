@@ -370,9 +370,9 @@ struct EntryIsDue<K: Key, V: Send + 'static> {
 }
 
 impl<K: Key, V: Send + 'static> Shot for EntryIsDue<K, V> {
-    fn fire(self: Box<Self>, moment: &Moment) {
+    fn fire(self: Box<Self>, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let is_ours = |pending: &mut Pending<V>| pending.timer == moment.id;
+        let is_ours = |pending: &mut Pending<V>| pending.timer == moment.id();
         let Some((key, pending)) = shared.entries.remove_if(&self.key, is_ours) else { return };
         let keyed = Keyed { shared };
         let &Moment { deadline, lateness, .. } = moment;

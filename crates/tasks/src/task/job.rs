@@ -3,7 +3,7 @@
 use crate::sync::Weak;
 use core::fmt;
 use core::time::Duration;
-use tourbillon::extend::{Due, Payload};
+use tourbillon::extend::{Due, DueId, Payload};
 use tourbillon::{TimerId, Timestamp};
 
 /// A closure that runs once.
@@ -21,7 +21,7 @@ pub(crate) enum Job {
 /// A job that is done once.
 pub(crate) trait Shot: Send {
     /// Does the job, on a worker.
-    fn fire(self: Box<Self>, moment: &Moment);
+    fn fire(self: Box<Self>, moment: &Moment<'_>);
 
     /// The closure that the user gets back when the job will not be done.
     fn unfired(self: Box<Self>) -> Option<Call>;
@@ -30,7 +30,7 @@ pub(crate) trait Shot: Send {
 /// The owner of an owned timer.
 pub(crate) trait OnDue: Send + Sync {
     /// Called on a worker when the timer is due; never twice at a time.
-    fn on_due(&self, moment: &Moment);
+    fn on_due(&self, moment: &Moment<'_>);
 }
 
 /// A listener for the engine's shutdown.
@@ -43,16 +43,21 @@ pub(crate) trait OnEnd: Send + Sync {
 /// The id of a timer that fired, its deadline and its lateness.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Moment {
-    /// The timer's id, stale once the closure has returned.
-    pub id: TimerId,
+pub struct Moment<'a> {
+    id: DueId<'a>,
     /// The moment that the timer was armed for.
     pub deadline: Timestamp,
     /// The time from the deadline to the start of the closure.
     pub lateness: Duration,
 }
 
-impl Moment {
+impl Moment<'_> {
+    /// The timer's id. That of a one-shot is stale once the closure has returned.
+    #[must_use]
+    pub fn id(&self) -> TimerId {
+        self.id.get()
+    }
+
     /// The moment at which the handler began.
     pub(crate) fn now(&self) -> Timestamp {
         self.deadline + self.lateness
@@ -70,7 +75,7 @@ pub(super) fn do_job(Due { id, deadline, lateness, payload, .. }: Due<'_, Job>) 
 
 impl Job {
     /// Does the job of a one-shot.
-    pub(super) fn fire(self, moment: &Moment) {
+    pub(super) fn fire(self, moment: &Moment<'_>) {
         match self {
             Self::Shot(shot) => shot.fire(moment),
             Self::Owned(_) => {}
@@ -78,7 +83,7 @@ impl Job {
     }
 
     /// Calls the owner of an owned timer.
-    fn call_owner(&self, moment: &Moment) {
+    fn call_owner(&self, moment: &Moment<'_>) {
         if let Self::Owned(owner) = self
             && let Some(owner) = owner.upgrade()
         {
@@ -107,7 +112,7 @@ impl fmt::Debug for Job {
 pub(super) struct Plain<F>(pub(super) F);
 
 impl<F: FnOnce() + Send + 'static> Shot for Plain<F> {
-    fn fire(self: Box<Self>, _: &Moment) {
+    fn fire(self: Box<Self>, _: &Moment<'_>) {
         (self.0)();
     }
 

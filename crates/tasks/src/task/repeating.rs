@@ -77,7 +77,7 @@ pub(super) trait Body: Send + Sync + Sized + 'static {
     const IN_TURN: bool;
 
     /// Makes a run whose instant has come.
-    fn make(task: &Repeating<Self>, run: Run, moment: &Moment);
+    fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
     /// Takes the closure, unless it was taken before or a run has it.
     fn take(&self) -> Option<Self::Routine>;
@@ -104,7 +104,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
 
     const IN_TURN: bool = true;
 
-    fn make(task: &Repeating<Self>, run: Run, _: &Moment) {
+    fn make(task: &Repeating<Self>, run: Run, _: &Moment<'_>) {
         let mut run = UnderWay::new(task, run);
         let panic = {
             let InTurn { routine, call } = &task.body;
@@ -131,7 +131,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 
     const IN_TURN: bool = false;
 
-    fn make(task: &Repeating<Self>, run: Run, moment: &Moment) {
+    fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>) {
         let task = task.itself.upgrade().expect("its timer has just called it");
         let tasks = task.tasks.clone();
         let run = UnderWay::new(task, run);
@@ -165,7 +165,7 @@ struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
 }
 
 impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
-    fn fire(self: Box<Self>, moment: &Moment) {
+    fn fire(self: Box<Self>, moment: &Moment<'_>) {
         let Self { routine, mut run, called } = *self;
         run.run.lateness += moment.now() - called;
         let is_wanted = !run.task.lock().is_stopped;
@@ -352,7 +352,7 @@ impl<B: Body> Repeating<B> {
 }
 
 impl<B: Body> OnDue for Repeating<B> {
-    fn on_due(&self, moment: &Moment) {
+    fn on_due(&self, moment: &Moment<'_>) {
         // The timer's deadline has come, even if the clock stepped back since.
         let now = self.tasks.true_now().max(moment.deadline);
         let run = {

@@ -108,7 +108,7 @@ impl TaskTimer {
 struct Action<F>(F);
 
 impl<F: Fn() + Send + Sync> OnDue for Action<F> {
-    fn on_due(&self, _: &Moment) {
+    fn on_due(&self, _: &Moment<'_>) {
         (self.0)();
     }
 }

@@ -17,7 +17,7 @@ impl Tasks {
     pub fn at_with(
         &self,
         deadline: Timestamp,
-        f: impl FnOnce(Option<&Moment>) + Send + 'static,
+        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
         self.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
@@ -30,7 +30,7 @@ impl Tasks {
     pub fn try_at_with(
         &self,
         deadline: Timestamp,
-        f: impl FnOnce(Option<&Moment>) + Send + 'static,
+        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
         self.try_shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
@@ -40,7 +40,7 @@ impl Tasks {
     /// # Errors
     ///
     /// Fails when the engine is full or shut down.
-    pub fn timer_with(&self, f: impl Fn(&Moment) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
+    pub fn timer_with(&self, f: impl Fn(&Moment<'_>) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
         TaskTimer::of(self, StdArc::new(WithMoment(f)))
     }
 }
@@ -48,8 +48,8 @@ impl Tasks {
 /// A closure that is called with the moment.
 struct WithMoment<F>(F);
 
-impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for WithMoment<F> {
-    fn fire(self: Box<Self>, moment: &Moment) {
+impl<F: FnOnce(Option<&Moment<'_>>) + Send + 'static> Shot for WithMoment<F> {
+    fn fire(self: Box<Self>, moment: &Moment<'_>) {
         (self.0)(Some(moment));
     }
 
@@ -58,8 +58,8 @@ impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for WithMoment<F> {
     }
 }
 
-impl<F: Fn(&Moment) + Send + Sync> OnDue for WithMoment<F> {
-    fn on_due(&self, moment: &Moment) {
+impl<F: Fn(&Moment<'_>) + Send + Sync> OnDue for WithMoment<F> {
+    fn on_due(&self, moment: &Moment<'_>) {
         (self.0)(moment);
     }
 }
@@ -79,17 +79,19 @@ mod tests {
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
         let id = tasks
             .handle()
-            .at_with(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .at_with(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id(), m.deadline))))
             .unwrap();
-        let timer =
-            tasks.handle().timer_with(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
+        let timer = tasks
+            .handle()
+            .timer_with(move |m| again.lock().unwrap().push(Some((m.id(), m.deadline))))
+            .unwrap();
         timer.arm_at(at(7)).unwrap();
         tasks.advance(Duration::from_millis(10));
         assert_eq!(log.lock().unwrap()[0], Some((id, at(5))));
         assert_eq!(log.lock().unwrap()[1].map(|(_, deadline)| deadline), Some(at(7)));
         tasks
             .handle()
-            .at_with(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .at_with(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id(), m.deadline))))
             .unwrap();
         for unfired in tasks.handle().shutdown() {
             (unfired.payload)();

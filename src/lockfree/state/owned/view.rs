@@ -36,12 +36,6 @@ impl Extras {
         self.barrier
     }
 
-    /// The extra word of slot `index`. `None` if no owned timer of its segment has needed one.
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&Extra> {
-        self.words.get(index)
-    }
-
     /// The owned timer in slot `index`, whose control word is `control`.
     #[inline(always)]
     pub(crate) fn view<'a>(&'a self, control: &'a Control, index: u32) -> Owned<'a> {

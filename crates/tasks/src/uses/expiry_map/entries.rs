@@ -135,7 +135,7 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
 }
 
 impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
-    fn on_due(&self, moment: &Moment) {
+    fn on_due(&self, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let has_expired = |slot: &mut Slot<K, V>| {
             let has_expired = !slot.is_alive(&shared.tasks, moment.now());

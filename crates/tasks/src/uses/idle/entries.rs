@@ -58,7 +58,7 @@ impl<I: Key> End<I> {
 }
 
 impl<I: Key> OnDue for End<I> {
-    fn on_due(&self, moment: &Moment) {
+    fn on_due(&self, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let Some(id) = shared.take_out(self, |_| true) else { return };
         let &Moment { deadline, lateness, .. } = moment;

@@ -39,8 +39,8 @@ pub(crate) use ours_timeout::OursTimeout;
 pub(crate) use ours_timer::{OursTimer, OursTimerEach};
 pub(crate) use pingora::{Pingora, PingoraSleeps};
 pub(crate) use services::{
-    AcrossBoundary, DefaultSlice, Fine, FineInline, Inline, Of, OwnWorkers, Sharded, ThroughHandleOnInstant,
-    Unpinned, UnpinnedInline,
+    AcrossBoundary, CoarseInline, CoarserInline, DefaultSlice, Fine, FineInline, Inline, Of, OwnWorkers,
+    Sharded, ThroughHandleOnInstant, Unpinned, UnpinnedInline,
 };
 pub(crate) use smol_tasks::{AsyncIoSleep, FuturesSleep, SmolTasks};
 pub(crate) use tasks::{Tasks, TokioSleeps};

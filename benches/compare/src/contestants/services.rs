@@ -58,6 +58,8 @@ ours! {
     AcrossBoundary: Reads::EachArm(Clock::Tsc);
     Fine: Reads::EachArm(Clock::Tsc);
     FineInline: Reads::EachArm(Clock::Tsc);
+    CoarseInline: Reads::EachArm(Clock::Tsc);
+    CoarserInline: Reads::EachArm(Clock::Tsc);
     ThroughHandleOnInstant: Reads::EachArm(Clock::Instant);
     DefaultSlice: Reads::EachArm(Clock::Tsc);
     Unpinned: Reads::EachArm(Clock::Tsc);
@@ -160,6 +162,18 @@ dispatch!(
     FineInline,
     "engine, inline, tick 0.1 ms",
     Builder::new().tick(TENTH_OF_A_MILLI).inline()
+);
+dispatch!(
+    /// With ticks of 4 ms.
+    CoarseInline,
+    "engine, inline, tick 4 ms",
+    Builder::new().tick(Duration::from_millis(4)).inline()
+);
+dispatch!(
+    /// With ticks of 16 ms.
+    CoarserInline,
+    "engine, inline, tick 16 ms",
+    Builder::new().tick(Duration::from_millis(16)).inline()
 );
 dispatch!(
     /// With the system's clock: it calls `Instant::now` for each arming.

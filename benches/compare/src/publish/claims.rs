@@ -71,6 +71,10 @@ const HEAP: &str = "Mutex<BinaryHeap>";
 const TREE: &str = "Mutex<BTreeMap>";
 const SLEEP: &str = "tokio, Sleep";
 const FINE: &str = "engine, own workers, tick 0.1 ms";
+const COARSE: &str = "engine, inline, tick 4 ms";
+const COARSER: &str = "engine, inline, tick 16 ms";
+const DELAY_QUEUE: &str = "tokio-util, DelayQueue";
+const SHARDED_WHEEL: &str = "Mutex<cascading wheel>, a shard a core";
 const WHEEL: &str = "wheel, radix 256";
 const ALLOCATION: &str = "allocate and free 16 bytes";
 const PAIR_ALONE: &str = "engine alone: schedule and cancel at once";
@@ -111,6 +115,12 @@ const CLAIMS: &[Claim] = &[
     claim(EXPIRY, "p999", OWN_WORKERS, AtMost(1.1)),
     claim(EXPIRY, "cpu", TIMER, WithinSum(1.2, &[OWN_WORKERS])),
     claim(EXPIRY, "wakes", OWN_WORKERS, BelowAllBut(TREE)),
+    // With ticks as coarse as the lateness of those that wake less often.
+    claim(EXPIRY, "wakes", COARSER, BelowAllBut(TREE)),
+    claim(EXPIRY, "wakes", COARSE, Times(DELAY_QUEUE, 1.0)),
+    claim(EXPIRY, "p99", COARSE, Times(DELAY_QUEUE, 1.0)),
+    claim(EXPIRY, "wakes", COARSE, Times(SHARDED_WHEEL, 1.0)),
+    claim(EXPIRY, "p99", COARSE, Times(SHARDED_WHEEL, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(TOKIO_TASKS, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(NETTY, 1.0)),
     claim(BUSY_2, "p999", OWN_WORKERS, Times(GO, 1.0)),

@@ -6,7 +6,9 @@
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::{Case, thousands};
 use crate::common::Chance;
-use crate::contestants::{AcrossBoundary, Fine, FineInline, Of, OneShots, OursTimerEach};
+use crate::contestants::{
+    AcrossBoundary, CoarseInline, CoarserInline, Fine, FineInline, Of, OneShots, OursTimerEach,
+};
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
 use crate::workload::{Entrant, Family, Scale, Workload};
@@ -28,8 +30,9 @@ pub(super) const WORKLOAD: Workload = Workload {
         for each thousand of timers.",
     reading: "A deadline is rounded up to a tick of 1 ms: half a tick is in the median of each wheel, and a \
         whole tick in the tail. A structure whose thread wakes for each deadline is less late, and takes \
-        more processor time. The rows with ticks of 0.1 ms show the lower lateness of ours, and its price. A \
-        row across tick 65,536 has the boundary of a level of our wheel in its window.",
+        more processor time. The rows with ticks of 0.1 ms show the lower lateness of ours, and its price; \
+        those with ticks of 4 and 16 ms show fewer wake-ups, and their price. A row across tick 65,536 has the \
+        boundary of a level of our wheel in its window.",
     cases,
     columns: |_| {
         vec![
@@ -51,7 +54,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
-    let mut entrants = entrants![turn: Of<AcrossBoundary>, Of<Fine>, Of<FineInline>, OursTimerEach];
+    let mut entrants = entrants![turn: Of<AcrossBoundary>, Of<Fine>, Of<FineInline>, Of<CoarseInline>, Of<CoarserInline>, OursTimerEach];
     entrants.extend(fire!(turn));
     entrants
 }

@@ -22,9 +22,13 @@ enum Act {
     /// Reports its thread, then waits as `Block` does.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
+    /// The first one on the shard's own thread blocks, and so does the first one on another thread. All report.
+    BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
     /// Lets another handler go and stays for a while itself.
     Release(mpsc::Sender<()>),
 }
+
+type Gate = Mutex<Option<mpsc::Receiver<()>>>;
 
 /// What a handler waits for: reports of this number of others.
 struct Others {
@@ -53,6 +57,12 @@ fn act(fired: Fired<'_, Act>) {
             let _message_or_end = gate.recv();
         }
         Act::Report(sender) => drop(sender.send(thread::current().id())),
+        Act::BlockFirst(gates, report) => {
+            let is_elsewhere = thread::current().name().is_none_or(|name| !name.starts_with("tb-shard"));
+            let gate = gates[usize::from(is_elsewhere)].lock().unwrap().take();
+            let _message_or_end = gate.map(|gate| gate.recv());
+            report.send(()).expect("the test waits");
+        }
         Act::Release(gate) => {
             drop(gate);
             thread::sleep(MS / 2);
@@ -110,6 +120,34 @@ fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
         assert_eq!(quick_reports.iter().count(), 200);
     }
     assert!(engine.handle().stats().total.takeovers >= 1);
+}
+
+/// More timers in one tick than one thread fires: the first handler on the shard's own thread blocks, and so does the
+/// first one on another thread. If that thread watched, it has left the watch to another one.
+#[test]
+fn a_watching_thread_that_has_a_job_is_followed_by_another() {
+    const TIMERS: usize = 2_100;
+    for _ in 0..20 {
+        let engine = Builder::new().shards(1).workers(3).start(act).unwrap();
+        // The thread that watches these goes on for a while.
+        let (quick, quick_reports) = mpsc::channel();
+        for tick in 0..5 {
+            engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
+        }
+        let (report, reports) = mpsc::channel();
+        let (gates, ends): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
+        let [on_shard, elsewhere] = ends.try_into().expect("two");
+        let first = Arc::new([Mutex::new(Some(on_shard)), Mutex::new(Some(elsewhere))]);
+        let acts = (0..TIMERS).map(|_| (6 * MS, Act::BlockFirst(Arc::clone(&first), report.clone())));
+        engine.handle().schedule_batch(acts).unwrap();
+        drop((quick, report));
+        for _ in 0..TIMERS - 2 {
+            reports.recv_timeout(PATIENCE).expect("all others fire while two handlers block");
+        }
+        drop(gates);
+        assert_eq!(reports.iter().count(), 2);
+        assert_eq!(quick_reports.iter().count(), 5);
+    }
 }
 
 /// Nothing can fire then, and all the rest goes on.

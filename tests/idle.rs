@@ -1,0 +1,45 @@
+//! An engine without due timers: no thread wakes. In a program of its own, which counts the wake-ups of its threads.
+
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::Builder;
+
+/// How often the engine's threads have slept.
+fn sleeps() -> u64 {
+    let count = |folder: fs::DirEntry| {
+        // A thread may end meanwhile.
+        let status = fs::read_to_string(folder.path().join("status")).ok()?;
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        field("Name:")?.starts_with("tb-").then(|| field("voluntary_ctxt_switches:")?.parse::<u64>().ok())?
+    };
+    let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
+    tasks.filter_map(|folder| count(folder.ok()?)).sum()
+}
+
+/// A thread watches the shard while its own thread runs handlers, and no longer.
+#[test]
+fn no_thread_wakes_once_the_handlers_have_returned() {
+    let (report, reports) = mpsc::channel();
+    let engine = Builder::new()
+        .shards(1)
+        .workers(2)
+        .start(move |fired| report.send(fired.payload).expect("the test waits"))
+        .unwrap();
+    for number in 0..20 {
+        engine.handle().schedule(Duration::from_millis(1), number).unwrap();
+        assert_eq!(reports.recv_timeout(Duration::from_secs(20)), Ok(number));
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let before = sleeps();
+        thread::sleep(Duration::from_millis(200));
+        if sleeps() == before {
+            break;
+        }
+        assert!(Instant::now() < end, "the threads of an idle engine go on waking up");
+    }
+}

@@ -1,4 +1,5 @@
-//! An engine without due timers: no thread wakes. In a program of its own, which counts the wake-ups of its threads.
+//! While no timer is due, no thread of an engine wakes. The test is a program of its own, since it counts the wake-ups of
+//! the engine's threads.
 
 #![cfg(target_os = "linux")]
 
@@ -20,7 +21,7 @@ fn sleeps() -> u64 {
     tasks.filter_map(|folder| count(folder.ok()?)).sum()
 }
 
-/// A thread watches the shard while its own thread runs handlers, and no longer.
+/// A watching thread watches a shard only while the shard's thread runs handlers.
 #[test]
 fn no_thread_wakes_once_the_handlers_have_returned() {
     let (report, reports) = mpsc::channel();

@@ -22,7 +22,7 @@ enum Act {
     /// Reports its thread, then waits as `Block` does.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// The first one on the shard's own thread blocks, and so does the first one on another thread. All report.
+    /// The first handler on the shard's own thread blocks, and so does the first handler elsewhere. All handlers report.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
     /// Lets another handler go and stays for a while itself.
     Release(mpsc::Sender<()>),
@@ -122,8 +122,8 @@ fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
     assert!(engine.handle().stats().total.takeovers >= 1);
 }
 
-/// More timers in one tick than one thread fires: the first handler on the shard's own thread blocks, and so does the
-/// first one on another thread. If that thread watched, it has left the watch to another one.
+/// In one tick more timers are due than one thread fires. The first handler on the shard's own thread blocks, and so
+/// does the first handler on another thread. If this other thread was the watching thread, a third one watches now.
 #[test]
 fn a_watching_thread_that_has_a_job_is_followed_by_another() {
     const TIMERS: usize = 2_100;

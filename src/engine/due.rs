@@ -20,8 +20,8 @@ pub struct Due<'a, T> {
     pub payload: Payload<'a, T>,
 }
 
-/// The id of a timer that fires. The id of an owned timer is read from memory that nothing else needs when the timer
-/// fires, so it is read when it is asked for.
+/// The id of a timer that fires. [`get`](Self::get) reads the id of an owned timer from memory that the firing itself
+/// does not need. A handler that does not ask for the id spares that read.
 #[derive(Clone, Copy)]
 pub struct DueId<'a>(Id<'a>);
 

@@ -75,11 +75,11 @@ const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handl
     thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
 const WATCHED: &str = "In each tick in which timers are due, a shard's thread of ours wakes, and so does a thread that \
     watches it. Handlers that run inline need no such thread, and then there are \
-    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. A tick that is as coarse as the others are late \
-    needs fewer than theirs: with a p99 of {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; p99} there are \
-    {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; wakes}, and with one of \
-    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; p99} there are \
-    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; wakes}.";
+    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. Coarser ticks need fewer, and fire later: the two \
+    rows with such ticks have {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; wakes} with a p99 of \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; p99}, and \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; wakes} with a p99 of \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; p99}.";
 const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any \
     thread may cancel it at that moment. In a structure behind a lock, the thread that holds the lock owns all due \
     timers at once. How much of the difference this explains has not been measured.";

@@ -30,8 +30,8 @@ pub(super) const WORKLOAD: Workload = Workload {
         for each thousand of timers.",
     reading: "A deadline is rounded up to a tick of 1 ms: half a tick is in the median of each wheel, and a \
         whole tick in the tail. A structure whose thread wakes for each deadline is less late, and takes \
-        more processor time. The rows with ticks of 0.1 ms show the lower lateness of ours, and its price; \
-        the two with coarser ticks show fewer wake-ups, and their price. A row across tick 65,536 has the \
+        more processor time. The rows with ticks of 0.1 ms are less late, and take more processor time; the two \
+        with coarser ticks have fewer wake-ups, and are later. A row across tick 65,536 has the \
         boundary of a level of our wheel in its window.",
     cases,
     columns: |_| {

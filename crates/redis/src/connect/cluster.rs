@@ -1,9 +1,9 @@
 //! A cluster: a connection to each primary, and the map of the slots.
 //!
-//! Each primary has a [`Keeper`] of its own, so that one which does not answer holds up the calls to itself and no
-//! others. A task looks for the slots: it asks one server after another, and takes the first answer. It looks at the
-//! start, after a reply that an old map may explain, and while a call waits for a connection, since the primary that
-//! does not answer may have been replaced.
+//! Each primary has a [`Keeper`] of its own, so that a primary which does not answer holds up the calls to that primary
+//! and no others. A task looks for the slots: it asks one server after another, and takes the first answer. It looks at
+//! the start, after a call without a reply, after a reply that an old map may explain, and while a call waits for a
+//! connection, since the primary that does not answer may have been replaced.
 
 use super::dial::Dial;
 use super::keeper::Keeper;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 const NEXT: Duration = Duration::from_millis(150);
 /// How long a server may take to answer a look.
 const REPLY: Duration = Duration::from_secs(2);
-/// The pauses between two looks: the longer, the more of them have found nothing new.
+/// The shortest and the longest pause between two looks. A look that finds nothing new doubles the pause.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// How often a call that waits for a connection asks for a look.
@@ -105,12 +105,12 @@ impl Cluster {
         known.ok().map(|slots| Arc::clone(&slots))
     }
 
-    /// The map may be old.
+    /// Asks for a look, since the map may be old.
     pub(crate) fn look_again(&self) {
         self.shared.doubt.notify_one();
     }
 
-    /// A server has answered that this primary has the slot.
+    /// Enters the owner of a slot that a server's redirection names, and asks for a look.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -119,7 +119,8 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Why there is no connection to the primary that has the key, or to any: its server's error, or the last look's.
+    /// Why there is no connection to the primary that has the key, or to any primary. The error is that of the last
+    /// attempt to connect to the primary; if there is none, it is that of the last look.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -188,7 +189,7 @@ impl Shared {
         found
     }
 
-    /// Takes a map, and lets the keepers of servers go that are not in it. Returns whether the map is a new one.
+    /// Replaces the map, and drops the keepers of servers that are not in it. Returns whether the map is new.
     fn take(&self, slots: Slots) -> bool {
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         self.slots.send_if_modified(|known| {
@@ -224,8 +225,8 @@ async fn look(shared: Arc<Shared>) {
     }
 }
 
-/// The servers to ask. A server whose map is old does not keep the others' answers away: each look begins with another
-/// server, and every second one with those that the settings name, since all primaries of an old map may be gone.
+/// The servers to ask, in order. One server with an old map must not always answer first, so each look begins with
+/// another server. All primaries of an old map may be gone, so every second look begins with a server of the settings.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

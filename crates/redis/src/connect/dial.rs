@@ -65,8 +65,8 @@ impl Dial {
         nodes.iter().filter_map(address).collect()
     }
 
-    /// Makes connections to one server of the cluster. The name and the password of the cluster's first server are
-    /// those for all.
+    /// Makes connections to one server of the cluster. All servers have the user name and the password of the first
+    /// one.
     pub(crate) fn to_node(&self, address: &Address) -> Self {
         let mut connect = self.connect.clone();
         if let Servers::Cluster(nodes) = &self.connect.servers
@@ -84,7 +84,8 @@ impl Dial {
         Self { connect }
     }
 
-    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called when it ends.
+    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called when the connection
+    /// ends.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
@@ -105,7 +106,7 @@ impl Dial {
                 client.get_async_connection_with_config(&config).await?
             }
             Servers::Cluster(_) => {
-                return Err((ErrorKind::InvalidClientConfig, "a cluster has no one server").into());
+                return Err((ErrorKind::InvalidClientConfig, "a cluster is not a single server").into());
             }
         };
         if let SyncPolicy::WaitAof { .. } = self.connect.sync {

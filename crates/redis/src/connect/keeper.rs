@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) trouble: Option<RedisError>,
 }
 
-/// The handle of the task, which ends with the last handle.
+/// A handle of the task. The task ends when its last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     states: watch::Receiver<State>,
@@ -71,7 +71,7 @@ impl Keeper {
 
     /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.
     pub(crate) async fn doubt(&self, attempt: u64) {
-        // The task ends only with its runtime.
+        // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
             let is_over = |state: &State| state.attempt != attempt || state.connection.is_none();
             drop(self.states.clone().wait_for(is_over).await);

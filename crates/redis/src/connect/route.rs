@@ -6,7 +6,7 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError, RedisResult, Value};
 use std::io;
 
-/// A connection, and what replaces it.
+/// A connection, and the keeper that replaces it.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt that made the connection.
@@ -33,7 +33,7 @@ impl Route {
     }
 }
 
-/// The error of a connection that has ended.
+/// The error of a call whose reply is missing.
 pub(crate) fn no_reply() -> RedisError {
     io::Error::new(io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }

@@ -16,12 +16,12 @@ pub(crate) enum Routes {
     Cluster(Cluster),
 }
 
-/// Where a call goes in a cluster. Otherwise there is one place.
+/// Where a call goes in a cluster. Without a cluster, all calls go to one server.
 #[derive(Clone, Debug)]
 pub(crate) enum Place<'a> {
     /// The primary that has this key, or any primary.
     Key(Option<&'a [u8]>),
-    /// The server at this address, which has the keys for now.
+    /// The server at this address.
     Address(Address),
 }
 
@@ -48,8 +48,8 @@ impl Routes {
         }
     }
 
-    /// Learns from an error that a call had on this route, or from a reply that did not come: the place may be another
-    /// one.
+    /// Asks for a look after a call on this route failed or had no reply, since the key may have another primary now.
+    /// After `MOVED`, changes the map as well. Without a cluster, does nothing.
     pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
         let moved = error.filter(|error| is_moved(error));

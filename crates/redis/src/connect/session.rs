@@ -116,7 +116,8 @@ impl Session {
         self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
     }
 
-    /// Which primary of a cluster has which slot. Without a cluster, or an answer of one, none is known.
+    /// Which primary of a cluster has which slot. The map is empty without a cluster, or if no
+    /// server has answered.
     pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
         self.spawn(async |caller: Arc<Caller>| {
             let slots = timeout(caller.patience, caller.routes.slots()).await;
@@ -244,7 +245,7 @@ impl Caller {
         }
     }
 
-    /// The replies at a place, and its address in a cluster.
+    /// The replies of the server at a place, and in a cluster the server's address.
     async fn ask(
         &self,
         commands: &Pipeline,

@@ -128,7 +128,7 @@ impl Connect {
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one is none of a server, or the URLs differ in whether TLS is used.
+    /// If there is no URL, if a URL names no server, or if the URLs differ in their use of TLS.
     pub fn cluster(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, ConnectError> {
         let nodes = infos(urls)?;
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
@@ -140,9 +140,7 @@ impl Connect {
             _ => None,
         };
         if nodes.windows(2).any(|pair| security(&pair[0]) != security(&pair[1])) {
-            return Err(ConnectError::new(
-                "the nodes of a cluster are reached by TLS alike, or all without it",
-            ));
+            return Err(ConnectError::new("the URLs of a cluster differ in their use of TLS"));
         }
         Ok(Self::to(Servers::Cluster(nodes)))
     }

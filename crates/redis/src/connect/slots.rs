@@ -16,9 +16,9 @@ pub(crate) struct Address {
 /// Which primary has which slot, as one server has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// In order, each once.
+    /// All primaries, sorted by address, without repetitions.
     primaries: Vec<Address>,
-    /// For each slot the place of its primary.
+    /// For each slot, the index of its primary in `primaries`.
     owners: Vec<Option<u16>>,
 }
 
@@ -29,8 +29,8 @@ impl Address {
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// A server that is named without a host, or with one that stands for all of a machine's, is at the host of the
-    /// server that answers. A question mark stands for a host that nobody knows.
+    /// The address with this host and port. An empty host, and a host that stands for all addresses of a machine, mean
+    /// the host of the server that answers. The host `?` is not known, so there is no address.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,
@@ -78,7 +78,7 @@ impl Slots {
         self.primaries.get(usize::from(place))
     }
 
-    /// The same, but for one slot, which this primary has. `None` if nothing is new.
+    /// A copy of the map in which this primary has the slot; `None` if it has the slot in this map already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;
@@ -98,7 +98,8 @@ impl Slots {
     }
 }
 
-/// A range of slots: the first, the last, and nodes, each with its address first. The first node is the primary.
+/// Reads a range: the first slot, the last slot and the nodes. A node begins with its address. The first is the
+/// primary.
 fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, Address)> {
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);

@@ -1,5 +1,5 @@
-//! While no timer is due, no thread of an engine wakes. The test is a program of its own, since it counts the wake-ups of
-//! the engine's threads.
+//! While no timer is due, no thread of an engine wakes. The test is a program of its own, since it counts the wake-ups
+//! of the engine's threads.
 
 #![cfg(target_os = "linux")]
 

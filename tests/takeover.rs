@@ -22,7 +22,7 @@ enum Act {
     /// Reports its thread, then waits as `Block` does.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// The first handler on the shard's own thread blocks, and so does the first handler elsewhere. All handlers report.
+    /// The first handler on the shard's own thread blocks, and so does the first handler elsewhere. All report.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
     /// Lets another handler go and stays for a while itself.
     Release(mpsc::Sender<()>),

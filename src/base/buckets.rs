@@ -40,16 +40,46 @@ impl AtomicBuckets {
         Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
-    #[inline]
-    pub(crate) fn record(&self, nanos: u64) {
-        if let Some(bucket) = self.0.get(index(nanos)) {
-            bucket.fetch_add(1, Ordering::Relaxed);
+    /// Counts what `run` has noted.
+    fn add(&self, run: &Run) {
+        if let Some(bucket) = self.0.get(run.bucket) {
+            bucket.fetch_add(run.count, Ordering::Relaxed);
         }
     }
 
     /// The counts so far. Times that are recorded meanwhile may or may not be included.
     pub(crate) fn load(&self) -> Buckets {
         Buckets(self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect())
+    }
+}
+
+/// Times of one bucket, noted one after the other by one thread and not counted yet. A thread that fires timers notes
+/// many such times in a row, and threads that do so at the same time would pass the line of the bucket to and fro.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    bucket: usize,
+    count: u64,
+}
+
+impl Run {
+    /// Notes a time, to be counted in `buckets`. If its bucket is another one than that of the times before, they are
+    /// counted.
+    #[inline]
+    pub(crate) fn note(&mut self, nanos: u64, buckets: &AtomicBuckets) {
+        let bucket = index(nanos);
+        if bucket != self.bucket {
+            self.finish(buckets);
+            self.bucket = bucket;
+        }
+        self.count += 1;
+    }
+
+    /// Counts the times that were noted.
+    pub(crate) fn finish(&mut self, buckets: &AtomicBuckets) {
+        if self.count > 0 {
+            buckets.add(self);
+            self.count = 0;
+        }
     }
 }
 
@@ -131,9 +161,12 @@ mod tests {
             })
             .collect();
         let (ours, others) = (AtomicBuckets::new(), AtomicBuckets::new());
+        let mut runs = [Run::default(), Run::default()];
         for (at, &time) in times.iter().enumerate() {
-            if at % 3 == 0 { ours.record(time) } else { others.record(time) }
+            if at % 3 == 0 { runs[0].note(time, &ours) } else { runs[1].note(time, &others) }
         }
+        runs[0].finish(&ours);
+        runs[1].finish(&others);
         let mut buckets = Buckets::empty();
         assert_eq!((buckets.count(), buckets.quantile(500)), (0, Duration::ZERO));
         buckets.add(&ours.load());

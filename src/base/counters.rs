@@ -1,8 +1,8 @@
 //! The counters of a shard and of its stations. They are read without stopping anything, so a snapshot is not of one
 //! instant.
 
-use crate::base::buckets::{AtomicBuckets, Buckets};
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::buckets::{AtomicBuckets, Buckets, Run};
+use crate::base::sync::{AtomicU64, Ordering, number_of_this_thread};
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
@@ -123,6 +123,29 @@ impl ShardCounters {
     }
 }
 
+/// The number of lines for the counts of fired timers.
+const STRIPES: usize = 8;
+
+/// The line on which a thread counts the timers that it fires. With a line for all, threads that fire at the same time
+/// would pass it to and fro with each timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stripe(usize);
+
+impl Stripe {
+    #[expect(clippy::cast_possible_truncation, reason = "below STRIPES")]
+    pub(crate) fn of_this_thread() -> Self {
+        Self((number_of_this_thread() % STRIPES as u64) as usize)
+    }
+}
+
+/// The timers that the threads of one stripe have fired.
+#[derive(Debug)]
+struct Firings {
+    one_shots: Counter,
+    /// Runs of owned timers' handlers.
+    owned: Counter,
+}
+
 /// The counters of one station: those that the shard's leader writes, and those that the workers write, on lines of
 /// their own.
 #[derive(Debug)]
@@ -139,12 +162,10 @@ pub(crate) struct StationCounters {
     pub(crate) held_back: Counter,
     /// Due tickets of owned timers that were posted again, because their deadline was postponed meanwhile.
     pub(crate) postponed: Counter,
-    pub(crate) fired: CachePadded<Counter>,
+    fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
     /// The time of the hand-over of the latest chunk that a worker has begun.
     begun_from: Counter,
-    /// Runs of owned timers' handlers.
-    pub(crate) owned_fired: Counter,
     pub(crate) stale_at_worker: Counter,
     /// Tickets that a worker posted again, and tickets of owned timers that it freed.
     pub(crate) passed_on: Counter,
@@ -164,10 +185,11 @@ impl StationCounters {
             tickets: Counter::new(),
             held_back: Counter::new(),
             postponed: Counter::new(),
-            fired: CachePadded::new(Counter::new()),
+            fired: core::array::from_fn(|_| {
+                CachePadded::new(Firings { one_shots: Counter::new(), owned: Counter::new() })
+            }),
             begun: CachePadded::new(Counter::new()),
             begun_from: Counter::new(),
-            owned_fired: Counter::new(),
             stale_at_worker: Counter::new(),
             passed_on: Counter::new(),
             panics: Counter::new(),
@@ -177,8 +199,33 @@ impl StationCounters {
     }
 
     #[inline]
-    pub(crate) fn record_lateness(&self, lateness: Duration) {
-        self.lateness.record(nanos(lateness));
+    pub(crate) fn count_fired(&self, Stripe(stripe): Stripe) {
+        self.fired[stripe].one_shots.add(1);
+    }
+
+    #[inline]
+    pub(crate) fn count_owned_fired(&self, Stripe(stripe): Stripe) {
+        self.fired[stripe].owned.add(1);
+    }
+
+    /// The number of one-shots that were fired.
+    pub(crate) fn fired(&self) -> u64 {
+        self.fired.iter().map(|firings| firings.one_shots.get()).sum()
+    }
+
+    /// The number of runs of owned timers' handlers.
+    pub(crate) fn owned_fired(&self) -> u64 {
+        self.fired.iter().map(|firings| firings.owned.get()).sum()
+    }
+
+    /// Notes the lateness of a timer. It is counted when `run` ends.
+    #[inline]
+    pub(crate) fn note_lateness(&self, run: &mut Run, lateness: Duration) {
+        run.note(nanos(lateness), &self.lateness);
+    }
+
+    pub(crate) fn count_lateness(&self, run: &mut Run) {
+        run.finish(&self.lateness);
     }
 
     pub(crate) fn add_busy(&self, time: Duration) {
@@ -211,8 +258,7 @@ impl StationCounters {
     /// The number of due tickets that no worker has taken, handed over or held back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
         // Taken first, for the same reason as in `waiting_chunks`.
-        let taken = [&self.fired, &self.owned_fired, &self.stale_at_worker, &self.passed_on];
-        let taken = taken.map(Counter::get).iter().sum();
+        let taken = self.fired() + self.owned_fired() + self.stale_at_worker.get() + self.passed_on.get();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
@@ -267,12 +313,12 @@ mod tests {
             |now| (counters.waiting_chunks(), counters.waiting_tickets(), counters.waited(at(now)).as_secs());
         assert_eq!(seen(15), (2, 3, 5));
         counters.begin_chunk(at(10));
-        counters.fired.add(1);
+        counters.count_fired(Stripe::of_this_thread());
         assert_eq!(seen(15), (1, 2, 5));
         counters.stale_at_worker.add(1);
         counters.begin_chunk(at(12));
         assert_eq!(seen(15), (0, 1, 3));
-        counters.owned_fired.add(1);
+        counters.count_owned_fired(Stripe::of_this_thread());
         assert_eq!(seen(15), (0, 0, 0));
         counters.hand_over(1, 1, at(20));
         assert_eq!(seen(21), (1, 1, 1));

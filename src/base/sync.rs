@@ -20,6 +20,11 @@ mod imp {
         thread::current().id()
     }
 
+    /// A number of the calling thread. Threads of a model share it.
+    pub(crate) fn number_of_this_thread() -> u64 {
+        0
+    }
+
     /// A model has no time: a timed park waits for its unpark.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
@@ -72,6 +77,13 @@ mod imp {
         }
         let key = KEY.get();
         ThreadKey(if key == 0 { choose() } else { key })
+    }
+
+    /// A number of the calling thread. Threads that ask for theirs one after the other get numbers that follow each
+    /// other.
+    #[inline]
+    pub(crate) fn number_of_this_thread() -> u64 {
+        this_thread().0
     }
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.

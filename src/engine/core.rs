@@ -212,7 +212,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for station in &self.stations {
-            totals.fired += station.counters.fired.get();
+            totals.fired += station.counters.fired();
         }
         for lane in self.lanes() {
             let (created, destroyed) = lane.created_and_destroyed();

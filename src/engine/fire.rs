@@ -3,6 +3,8 @@
 use super::core::Core;
 use super::due::{Due, DueId, Payload};
 use super::local::lend;
+use crate::base::buckets::Run;
+use crate::base::counters::{StationCounters, Stripe};
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, Ticket, TimerId};
@@ -18,19 +20,29 @@ struct Session<'a, T: Send + 'static> {
     core: &'a Core<T>,
     /// The slots of fired timers.
     vacated: Magazine,
+    counters: &'a StationCounters,
+    stripe: Stripe,
+    lateness: Run,
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    fn begin(core: &'a Core<T>) -> Self {
+    fn begin(core: &'a Core<T>, shard: usize) -> Self {
         core.sessions.begin();
         core.crew.begin_firing(core.id, core.dispatcher.own_workers().is_some());
-        Self { core, vacated: Magazine::new() }
+        Self {
+            core,
+            vacated: Magazine::new(),
+            counters: &core.stations[shard].counters,
+            stripe: Stripe::of_this_thread(),
+            lateness: Run::default(),
+        }
     }
 }
 
 impl<T: Send + 'static> Drop for Session<'_, T> {
     fn drop(&mut self) {
         self.core.crew.end_firing();
+        self.counters.count_lateness(&mut self.lateness);
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
         if self.core.crew.is_turned_here() {
             // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
@@ -61,11 +73,10 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Runs a handler.
-    fn call<'a>(self: &'a StdArc<Self>, shard: usize, due: Due<'a, T>) {
-        let counters = &self.stations[shard].counters;
-        counters.record_lateness(due.lateness);
+    fn call<'a>(self: &'a StdArc<Self>, session: &mut Session<'_, T>, due: Due<'a, T>) {
+        session.counters.note_lateness(&mut session.lateness, due.lateness);
         if !self.guarded.run(|| (self.handler)(due, self)) {
-            counters.panics.add(1);
+            session.counters.panics.add(1);
         }
     }
 
@@ -78,16 +89,16 @@ impl<T: Send + 'static> Core<T> {
         due_at: DueAt,
     ) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = &self.stations[due_at.shard].counters;
+        let counters = session.counters;
         let control = self.slots().control(index);
         match control.claim(stamp, due_at.come) {
             Claim::Won { generation, deadline } => {
                 // SAFETY: I3: the claim made the payload ours.
                 let payload = Payload::Taken(unsafe { self.slab.take(index) });
-                counters.fired.add(1);
+                counters.count_fired(session.stripe);
                 let id = DueId::one_shot(TimerId::new(index, generation));
                 let lateness = due_at.now - deadline;
-                self.call(due_at.shard, Due { id, deadline, lateness, payload });
+                self.call(session, Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
                     self.announce_quiescence();
                 }
@@ -107,7 +118,7 @@ impl<T: Send + 'static> Core<T> {
     /// true if the handler ran.
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = &self.stations[due_at.shard].counters;
+        let counters = session.counters;
         let timer = self.slots().owned(index);
         // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
         // stepped back.
@@ -116,9 +127,9 @@ impl<T: Send + 'static> Core<T> {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
                 // is `Sync`.
                 let payload = unsafe { self.slab.peek(index) };
-                counters.owned_fired.add(1);
+                counters.count_owned_fired(session.stripe);
                 let (id, lateness) = (DueId::owned(index, self.slots()), due_at.now - deadline);
-                self.call(due_at.shard, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
+                self.call(session, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
                 match then {
@@ -178,10 +189,9 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-/// Where and when a ticket is fired.
+/// When a ticket is fired.
 #[derive(Clone, Copy)]
 struct DueAt {
-    shard: usize,
     /// The moment for the lateness, by the fast clock, which may be a little ahead.
     now: Timestamp,
     /// The moment that decides whether a deadline has come: by the true clock, never ahead.
@@ -220,8 +230,8 @@ impl<T: Send + 'static> Core<T> {
     /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
     fn fire_chunk(self: &StdArc<Self>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let tick = self.tick();
-        let counters = &self.stations[shard].counters;
-        let mut session = Session::begin(self);
+        let mut session = Session::begin(self, shard);
+        let counters = session.counters;
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
         }
@@ -235,7 +245,7 @@ impl<T: Send + 'static> Core<T> {
                 counters.begin_chunk(chunk.handed_over());
             }
             let come = verdict.max(tick.start_of(ticket.tick));
-            let due_at = DueAt { shard, now, verdict, come };
+            let due_at = DueAt { now, verdict, come };
             let ran = if ticket.is_owned() {
                 self.fire_owned(&mut session, ticket, due_at)
             } else {

@@ -115,7 +115,8 @@ pub struct ShardStats {
     pub handler_time: Duration,
     /// Shards whose thread the system would not pin.
     pub pins_refused: u64,
-    /// The times from deadlines to the start of their handlers.
+    /// The times from deadlines to the start of their handlers. A thread counts them after some timers: while it runs a
+    /// handler, that one's time and up to 31 before it may be missing.
     pub lateness: Lateness,
 }
 
@@ -130,7 +131,7 @@ impl ShardStats {
     ) -> Self {
         let (counters, leader) = (&station.counters, &shard.counters);
         Self {
-            fired: counters.fired.get() + counters.owned_fired.get(),
+            fired: counters.fired() + counters.owned_fired(),
             panics: counters.panics.get(),
             tickets: counters.tickets.get(),
             stale_tickets: counters.stale.get() + counters.stale_at_worker.get(),
@@ -204,7 +205,7 @@ impl Stats {
             clock: core.clock_report(),
             owned: OwnedStats {
                 alive: totals.owned(),
-                fired: stations.iter().map(|station| station.counters.owned_fired.get()).sum(),
+                fired: stations.iter().map(|station| station.counters.owned_fired()).sum(),
                 posted: core.posted_arms(),
                 postponed: stations.iter().map(|station| station.counters.postponed.get()).sum(),
             },

@@ -84,8 +84,8 @@ impl Dial {
         Self { connect }
     }
 
-    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called when the connection
-    /// ends.
+    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called at the end of the
+    /// connection.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,

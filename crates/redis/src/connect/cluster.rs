@@ -191,14 +191,15 @@ impl Shared {
 
     /// Replaces the map, and drops the keepers of servers that are not in it. Returns whether the map is new.
     fn take(&self, slots: Slots) -> bool {
-        self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
-        self.slots.send_if_modified(|known| {
-            let is_new = **known != slots;
-            if is_new {
-                *known = Arc::new(slots);
-            }
+        let slots = Arc::new(slots);
+        let is_new = self.slots.send_if_modified(|known| {
+            let is_new = *known != slots;
+            *known = Arc::clone(&slots);
             is_new
-        })
+        });
+        // After the map, by which calls make keepers.
+        self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
+        is_new
     }
 }
 

@@ -116,8 +116,7 @@ impl Session {
         self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
     }
 
-    /// Which primary of a cluster has which slot. The map is empty without a cluster, or if no
-    /// server has answered.
+    /// Which primary of a cluster has which slot. The map is empty without a cluster, or if no server has answered.
     pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
         self.spawn(async |caller: Arc<Caller>| {
             let slots = timeout(caller.patience, caller.routes.slots()).await;

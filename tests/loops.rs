@@ -513,33 +513,6 @@ fn a_wake_function_whose_drop_panics_costs_the_caller_nothing() {
     });
 }
 
-/// A loop that is a task does not ask for its next deadline again when another task of its thread has armed a timer.
-#[test]
-fn a_task_is_woken_for_earlier_timers_of_its_own_thread() {
-    let (engine, mut loops, log) = stepped(1);
-    let shard = &mut loops[0];
-    let wakes = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&wakes);
-    shard.wake_task_by(move || {
-        count.fetch_add(1, Ordering::SeqCst);
-    });
-    settle(shard, at(0));
-    let wakes_after = |n: u64| {
-        engine.handle().schedule_at(at(n), n).unwrap();
-        wakes.load(Ordering::SeqCst)
-    };
-    assert_eq!(wakes_after(50), 1);
-    assert_eq!(wakes_after(60), 1, "a later timer is found at the earlier moment");
-    assert_eq!(wakes_after(40), 2);
-    assert_eq!(elsewhere(|| wakes_after(30)), 3);
-    settle(shard, at(60));
-    assert_eq!(log.take(), [30, 40, 50, 60]);
-    // With the other function, the thread's own timers wake nobody again.
-    let wakes = count_wakes(shard);
-    engine.handle().schedule_at(at(70), 70).unwrap();
-    assert_eq!(wakes.load(Ordering::SeqCst), 0);
-}
-
 #[test]
 fn a_loop_moves_to_another_thread() {
     let (engine, mut loops, log) = stepped(2);

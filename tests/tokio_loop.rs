@@ -5,42 +5,12 @@ mod support;
 use std::future::pending;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 use support::{HOUR, MS, PATIENCE};
 use tokio::runtime::{Builder as Runtimes, Runtime};
-use tokio::sync::{Notify, oneshot};
-use tourbillon::{Builder, Left, LoopShard};
-
-const BUDGET: usize = 1_024;
-
-/// Turns a loop's shard for as long as the runtime runs.
-async fn turn(mut shard: LoopShard) {
-    let woken = Arc::new(Notify::new());
-    let wake = Arc::clone(&woken);
-    shard.wake_task_by(move || wake.notify_one());
-    loop {
-        let now = Instant::now();
-        let left = shard.turn(now, BUDGET);
-        match shard.timeout(now) {
-            _ if left == Left::More => tokio::task::yield_now().await,
-            // By tokio's timer, rounded up to its millisecond.
-            Some(rest) => drop(tokio::time::timeout(rest, woken.notified()).await),
-            None => woken.notified().await,
-        }
-    }
-}
-
-/// So the tests of the task here are tests of the example's.
-#[test]
-fn the_task_is_the_examples_word_for_word() {
-    let task = |source: &str| {
-        let (_, rest) = source.split_once("\nasync fn turn(").expect("the task");
-        rest.split_once("\n}\n").expect("its end").0.to_owned()
-    };
-    assert_eq!(task(include_str!("tokio_loop.rs")), task(include_str!("../examples/tokio_loop/main.rs")));
-}
+use tokio::sync::oneshot;
+use tourbillon::Builder;
 
 // --- The task ---
 
@@ -58,7 +28,7 @@ fn each_arming_wakes_the_task(workers: usize) {
     let engine = shards.engine().start_futures().unwrap();
     let timers = engine.handle();
     runtime(workers).block_on(async {
-        let turning = tokio::spawn(turn(loops.remove(0)));
+        let turning = tokio::spawn(loops.remove(0).turn_as_task(tokio::time::sleep));
         let far = tokio::spawn(timers.timeout(HOUR, pending::<()>()));
         for n in 0..ARMINGS {
             let timeout = timers.timeout(MS, pending::<()>());

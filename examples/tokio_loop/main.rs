@@ -1,14 +1,14 @@
 //! A tokio runtime whose timeouts are tourbillon's, turned on the runtime's own threads by a task.
 //!
-//! The task turns a loop's shard (`LoopShard`), and sleeps until the shard's next deadline. There is no timer thread:
-//! the turn wakes the tasks whose timeouts have passed, and the worker that turned has them in its own queue. A thread
-//! outside of the runtime would put them into the queue of all workers, behind a thousand others if the runtime is
-//! busy.
+//! The task turns a loop's shard (`LoopShard::turn_as_task`), and sleeps until the shard's next deadline. There is no
+//! timer thread: the turn wakes the tasks whose timeouts have passed, and the worker that turned has them in its own
+//! queue. A thread outside of the runtime would put them into the queue of all workers, behind a thousand others if the
+//! runtime is busy.
 //!
 //! ```text
 //!  tasks: timeout ──► shard ◄── turn ── the turning task ── sleeps by tokio's timer ──► until next_deadline()
 //!                       │                      ▲
-//!                       └─ earlier deadline ───┘ `wake_task_by`
+//!                       └─ earlier deadline ───┘ the task is woken
 //! ```
 //!
 //! # What tokio does not offer
@@ -23,14 +23,9 @@
 use clap::Parser;
 use std::future::pending;
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 use tourbillon::future::Wakeup;
-use tourbillon::{Builder, Handle, Left, LoopShard};
-
-/// Tickets that one turn fires or moves before the other tasks have their turn.
-const BUDGET: usize = 1_024;
+use tourbillon::{Builder, Handle};
 
 /// Lets the timeouts of many tasks pass on the threads of a tokio runtime, and tells how late they were.
 #[derive(Clone, Debug, Parser)]
@@ -48,23 +43,6 @@ struct Options {
     /// Milliseconds over which the timeouts are spread
     #[arg(long, value_name = "MILLIS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     spread: u64,
-}
-
-/// Turns a loop's shard for as long as the runtime runs.
-async fn turn(mut shard: LoopShard) {
-    let woken = Arc::new(Notify::new());
-    let wake = Arc::clone(&woken);
-    shard.wake_task_by(move || wake.notify_one());
-    loop {
-        let now = Instant::now();
-        let left = shard.turn(now, BUDGET);
-        match shard.timeout(now) {
-            _ if left == Left::More => tokio::task::yield_now().await,
-            // By tokio's timer, rounded up to its millisecond.
-            Some(rest) => drop(tokio::time::timeout(rest, woken.notified()).await),
-            None => woken.notified().await,
-        }
-    }
 }
 
 /// Waits for a timeout. Returns its lateness, or `None` if it was early.
@@ -90,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (spread, step) = (Duration::from_millis(options.spread), options.tasks.max(1));
     let outside = engine.handle().clone();
     let passed = workers.block_on(async {
-        tokio::spawn(turn(loops.remove(0)));
+        tokio::spawn(loops.remove(0).turn_as_task(tokio::time::sleep));
         let first = Duration::from_millis(options.first);
         let tasks: Vec<_> = (0..options.tasks)
             // The later ones first, so that each arming is earlier than those before it.

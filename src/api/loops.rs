@@ -37,7 +37,7 @@ use core::time::Duration;
 /// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. A
 /// thread elsewhere that arms a timer for an earlier moment than the announced one calls the function of
 /// [`wake_by`](Self::wake_by), once for each earlier moment. This function must make the present poll, or the next one,
-/// return at once.
+/// return at once. A task of an asynchronous runtime turns the shard by `turn_as_task` (feature `async`).
 ///
 /// # Time
 ///
@@ -119,44 +119,15 @@ impl LoopShard {
 
     /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime: other tasks run on its
     /// thread after it has asked for its next deadline. The function is called for the timers that they arm there, too.
-    /// The task waits by the runtime's timer until its next deadline, or until this function has woken it, and turns
-    /// then; it may do so on any thread of the runtime. The tasks whose timeouts have passed are woken on that thread.
-    ///
-    #[cfg_attr(feature = "async", doc = "```")]
-    #[cfg_attr(not(feature = "async"), doc = "```ignore")]
-    /// use std::sync::Arc;
-    /// use std::time::{Duration, Instant};
-    /// use tokio::sync::Notify;
-    /// use tourbillon::{Builder, Left, LoopShard};
-    ///
-    /// /// Turns a loop's shard for as long as the runtime runs.
-    /// async fn turn(mut shard: LoopShard) {
-    ///     let woken = Arc::new(Notify::new());
-    ///     let wake = Arc::clone(&woken);
-    ///     shard.wake_task_by(move || wake.notify_one());
-    ///     loop {
-    ///         let now = Instant::now();
-    ///         let left = shard.turn(now, 256);
-    ///         match shard.timeout(now) {
-    ///             _ if left == Left::More => tokio::task::yield_now().await,
-    ///             Some(rest) => drop(tokio::time::timeout(rest, woken.notified()).await),
-    ///             None => woken.notified().await,
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// let (shards, mut loops) = Builder::new().loops(1)?;
-    /// let engine = shards.engine().start_futures()?;
-    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    /// let outcome = runtime.block_on(async {
-    ///     tokio::spawn(turn(loops.remove(0)));
-    ///     engine.handle().timeout(Duration::from_millis(5), std::future::pending::<()>()).await
-    /// });
-    /// assert!(outcome.is_err(), "it has passed");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
+    #[cfg(feature = "async")]
+    pub(crate) fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, true);
+    }
+
+    /// The present by the clock of the set, never ahead of the truth.
+    #[cfg(feature = "async")]
+    pub(crate) fn true_now(&self) -> Timestamp {
+        self.crew().settings().clock.true_now()
     }
 
     fn be_woken(&mut self, wake: impl Fn() + Send + Sync + 'static, is_of_task: bool) {

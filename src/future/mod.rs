@@ -68,6 +68,7 @@ mod interval;
 mod sleep;
 mod source;
 mod timeout;
+mod turning;
 mod wakeup;
 
 pub use interval::{Interval, ZeroPeriod};

@@ -58,5 +58,6 @@ mod sleep;
 mod tasks;
 mod threads;
 mod timeout;
+mod turning;
 mod types;
 mod wakers;

@@ -104,7 +104,7 @@ const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are a
     mutex is always free.";
 const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all workers \
     share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the tasks into \
-    its own queue. A task of the runtime that turns a loop's shard (`LoopShard::wake_task_by`) does so, too, and the \
+    its own queue. A task of the runtime that turns a loop's shard (`LoopShard::turn_as_task`) does so, too, and the \
     lateness is then {proxy; 1,000 connections; engine, turned by a task; late_p99}.";
 const ALSO_A_TASK: &str = "The task that turns the shard is one of the runtime's: it waits for its turn among the \
     tasks that are ready. It sleeps by tokio's timer, so that each moment is rounded up to tokio's millisecond as \

@@ -17,9 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 use tourbillon::future::Wakeup;
-use tourbillon::{Builder, Left, LoopShard};
+use tourbillon::{Builder, LoopShard};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "proxy",
@@ -130,7 +129,7 @@ impl Turned {
 impl Timers for Turned {
     fn begin(&self) {
         let shard = self.shard.lock().expect("no task panics with it").take();
-        tokio::spawn(turn_shard(shard.expect("it begins once")));
+        tokio::spawn(shard.expect("it begins once").turn_as_task(tokio::time::sleep));
     }
 
     async fn within<F: Future<Output: Send> + Send>(
@@ -139,24 +138,6 @@ impl Timers for Turned {
         future: F,
     ) -> Option<F::Output> {
         self.engine.handle().timeout_at(deadline.into(), future).await.ok()
-    }
-}
-
-/// Turns a shard until the runtime ends.
-async fn turn_shard(mut shard: LoopShard) {
-    let woken = Arc::new(Notify::new());
-    let wake = Arc::clone(&woken);
-    shard.wake_task_by(move || wake.notify_one());
-    loop {
-        let now = Instant::now();
-        let left = shard.turn(now, 1_024);
-        match shard.timeout(now) {
-            _ if left == Left::More => tokio::task::yield_now().await,
-            Some(rest) => {
-                let _ = tokio::time::timeout(rest, woken.notified()).await;
-            }
-            None => woken.notified().await,
-        }
     }
 }
 

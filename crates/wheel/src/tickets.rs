@@ -17,7 +17,8 @@
 //!
 //! W1. A ticket stands in the slot of its tick, at a level whose ring reaches it.          (`check_invariants`)
 //! W2. An occupied slot begins after `position`: coarse slots are emptied before they begin. (`check_invariants`)
-//! W3. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
+//! W3. No occupied slot begins before `fine_from` and `coarse_from`.                       (`check_invariants`)
+//! W4. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
 //!     (`check_invariants`)
 //!
 //! # Cascades
@@ -136,6 +137,8 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     /// came since.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
+    /// No occupied slot of the finest level is for a tick before this one. Time may pass until then without a search.
+    fine_from: u64,
     /// No occupied coarse slot begins before this tick, so most turns need not look at the coarse levels.
     coarse_from: u64,
     /// The number of ticks that passed since coarse slots were last looked at for spreading.
@@ -184,6 +187,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             overdue: Slot::new(),
             late: Slot::new(),
             levels: Vec::new(),
+            fine_from: u64::MAX,
             coarse_from: u64::MAX,
             unspread: 0,
             crowded: false,
@@ -237,9 +241,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             self.add_levels(depth);
         }
         let slot_begin = self.levels[depth].push(ticket);
-        if depth > 0 {
-            self.coarse_from = self.coarse_from.min(slot_begin);
-        }
+        let first = if depth > 0 { &mut self.coarse_from } else { &mut self.fine_from };
+        *first = (*first).min(slot_begin);
     }
 
     #[cold]
@@ -364,6 +367,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         mut expired: impl FnMut(Vec<T>),
     ) -> Progress {
         let from = self.position;
+        if to.0 < self.fine_from.min(self.coarse_from) && self.overdue.is_empty() && self.late.is_empty() {
+            self.position = from.max(to.0);
+            self.unspread += self.position - from;
+            return Progress::Settled;
+        }
         let mut budget = budget;
         if !self.hand_out_late(&mut budget, &mut expired) {
             return Progress::BudgetSpent;
@@ -414,6 +422,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
         let fine = self.levels.first().and_then(|level| level.first_occupied(position));
         let coarse = (self.coarse_from < u64::MAX).then_some(self.coarse_from);
+        self.fine_from = fine.unwrap_or(u64::MAX);
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
@@ -568,6 +577,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
         let overdue = self.overdue.tickets().count() + self.late.tickets().count();
         assert_eq!(held + overdue, self.len);
+        for level in &self.levels {
+            let begin = level.first_occupied(self.position).map(|number| level.start_of(number));
+            let from = self.fine_from.min(self.coarse_from);
+            assert!(begin.is_none_or(|begin| begin >= from), "a slot that time would pass over");
+        }
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > self.position || overdue > 0);
             let mut tickets = self.levels.iter().flat_map(Level::tickets);

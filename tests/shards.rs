@@ -251,7 +251,7 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     });
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "async"))]
 fn engine_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     let name = |task: std::io::Result<std::fs::DirEntry>| {

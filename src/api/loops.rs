@@ -8,7 +8,7 @@ use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::dispatch::survives;
-use crate::engine::{Armed, Core, forget_parts_of, lend};
+use crate::engine::{Armed, Core, come_home, lend};
 use crate::lockfree::roster::Waking;
 use crate::shard::{Crew, Left, Seat};
 use core::cell::Cell;
@@ -117,17 +117,32 @@ impl LoopShard {
         self.be_woken(wake, false);
     }
 
-    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime: other tasks run on its
-    /// thread after it has asked for its next deadline. The function is called for the timers that they arm there, too.
+    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime. Other tasks run on the
+    /// loop's thread after the loop has asked for its next deadline. If one of them arms an earlier timer, the function
+    /// is called, too.
     #[cfg(feature = "async")]
     pub(crate) fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, true);
     }
 
-    /// The present by the clock of the set, never ahead of the truth.
+    /// The present by the clock of the set, or a moment before it.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.crew().settings().clock.true_now()
+    }
+
+    #[cfg(feature = "async")]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.crew().is_forked()
+    }
+
+    /// The time for which a task may sleep before it turns, unless it is woken. `None` if it need not turn before it is
+    /// woken: nothing is pending, or the clock moves in steps.
+    #[cfg(feature = "async")]
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        let (deadline, clock) = (self.next_deadline()?, &self.crew().settings().clock);
+        let now = clock.true_now();
+        if deadline <= now { Some(Duration::ZERO) } else { clock.as_dyn().sleep_for(now, deadline) }
     }
 
     fn be_woken(&mut self, wake: impl Fn() + Send + Sync + 'static, is_of_task: bool) {
@@ -143,7 +158,7 @@ impl LoopShard {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let crew = self.crew();
-        crew.next_look(&self.seat, || forget_parts_of(crew.id()))
+        crew.next_look(&self.seat, || come_home(crew.id(), self.index()))
     }
 
     /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing
@@ -157,8 +172,8 @@ impl LoopShard {
     /// to a few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past
     /// then. Handlers run here, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
-        let crew = self.shards.owner().crew();
-        crew.turn_loop(&mut self.seat, (now.into(), budget), || forget_parts_of(crew.id()))
+        let (crew, index) = (self.shards.owner().crew(), self.seat.index());
+        crew.turn_loop(&mut self.seat, (now.into(), budget), || come_home(crew.id(), index))
     }
 }
 

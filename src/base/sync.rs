@@ -113,7 +113,8 @@ mod imp {
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
+/// Locks for the rare paths only: start, stop, waiting for a handler, waking a loop that is a task. No model enters
+/// them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 /// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.

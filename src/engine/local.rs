@@ -154,13 +154,13 @@ fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
-/// Drops the calling thread's parts of the engines on a crew, since the thread has another home there from now on.
-pub(crate) fn forget_parts_of(crew: u64) {
+/// Makes `shard` the calling thread's home in the engines on a crew: drops the thread's parts that have another home.
+pub(crate) fn come_home(crew: u64, shard: usize) {
     let front = take_front().map(|front| ManuallyDrop::into_inner(front).into_inner());
     let forgotten = OTHERS.try_with(|Others(others)| {
         let mut others = others.borrow_mut();
         others.extend(front);
-        others.extract_if(.., |local| local.crew == crew).collect::<Vec<_>>()
+        others.extract_if(.., |local| local.crew == crew && local.home != shard).collect::<Vec<_>>()
     });
     drop(forgotten);
 }

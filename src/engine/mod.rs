@@ -39,5 +39,5 @@ pub use shutdown::Unfired;
 
 pub(crate) use self::core::{Core, Handler, Settings};
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, forget_parts_of, lend};
+pub(crate) use local::{Local, come_home, lend};
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};

@@ -9,9 +9,9 @@
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
 //! Making a future with a delay costs a clock read, and with a deadline none; nothing more happens before the future is
-//! polled. Dropping a future disarms it. The shard's own thread wakes a task. A waker may use the engine, but it holds
-//! up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to another
-//! task wakes the task that polled it last.
+//! polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
+//! it holds up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to
+//! another task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently

@@ -4,33 +4,40 @@ use crate::api::loops::LoopShard;
 use crate::base::sync::{Mutex, PoisonError, StdArc};
 use crate::shard::Left;
 use core::convert::Infallible;
-use core::future::{Future, poll_fn};
+use core::future::{Future, pending, poll_fn};
 use core::mem;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-/// The tickets that one turn fires or moves before the other tasks of the runtime go on.
+/// The budget of one turn. The other tasks of the runtime go on between two turns.
 const BUDGET: usize = 1_024;
+/// A longer sleep is divided: not every timer of a runtime can count centuries.
+const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 impl LoopShard {
-    /// Turns the shard in a task of an asynchronous runtime, for as long as the task runs. `sleep` is the runtime's own
-    /// timer: `tokio::time::sleep`, or `smol::Timer::after`. The task sleeps by it until the shard's next deadline, and
-    /// is woken when a task or a thread arms an earlier timer. It may run on any thread of the runtime, and wakes the
-    /// tasks whose timeouts have passed on that thread.
+    /// A future that turns the shard and never completes, to be spawned as a task of an asynchronous runtime. `sleep`
+    /// is the runtime's own timer: `tokio::time::sleep`, or `smol::Timer::after`. The task sleeps by `sleep` until the
+    /// shard's next deadline. When another task or a thread arms an earlier timer, the turning task is woken. It may
+    /// run on any thread of the runtime, and handlers of the shard's engines run in it.
     ///
-    /// With shards that have threads, a task whose timeout has passed is woken by a thread outside of the runtime, and
-    /// goes to the end of the queue that all workers of the runtime share. A worker puts the tasks that it wakes into
-    /// its own queue. On a runtime that has nothing to spare, timeouts are noticed earlier that way.
+    /// If the shards have threads of their own, a thread outside of the runtime wakes a task whose timeout has passed.
+    /// That task goes to the end of the queue that all workers of the runtime share. A worker of the runtime puts a
+    /// task that it wakes into the worker's own queue. If all workers are busy, the woken task runs earlier then.
     ///
-    /// A deadline is rounded up to the tick of the shards, and then as `sleep` rounds it. At most 1,024 tickets are
-    /// fired or moved before the other tasks of the runtime go on. Dropping the future drops the shard: see "The end"
-    /// at [`LoopShard`]. A function that was set by [`wake_by`](Self::wake_by) is not called any more.
+    /// A deadline is rounded up to the tick of the shards, and `sleep` may round it up once more. A turn fires at most
+    /// some 1,024 timers of each engine, and the other tasks of the runtime go on after each turn. On tokio, a task
+    /// that arms a timer and then computes for long without an `await` can hold the turning task up: tokio keeps a task
+    /// that was woken last for the worker that woke it.
+    ///
+    /// Nothing is turned before the first poll, which replaces the function of [`wake_by`](Self::wake_by). Dropping the
+    /// future drops the shard: see "The end" at [`LoopShard`]. (A task of smol ends when its handle is dropped, unless
+    /// it was detached.) `sleep` must not be a timer on the same shards, which would wait for a turn of this task.
     ///
     /// # Panics
     ///
-    /// The task panics if `sleep` or its future does, as tokio's do in a runtime without a timer. The shard is dropped
-    /// then.
+    /// The task panics if `sleep` panics, or the future that `sleep` returns. tokio's `sleep` panics in a runtime
+    /// without a timer. The shard is dropped then.
     ///
     /// # Examples
     ///
@@ -53,21 +60,30 @@ impl LoopShard {
         self.wake_task_by(move || rings.ring());
         loop {
             let left = self.turn(self.true_now(), BUDGET);
-            match self.timeout(self.true_now()) {
-                None if left == Left::Nothing => bell.rung().await,
-                Some(rest) if left == Left::Nothing && !rest.is_zero() => bell.rung_or(sleep(rest)).await,
-                _ => let_the_others_go_on().await,
+            if self.is_forked() {
+                // A thread that is gone may hold the bell's lock.
+                pending::<()>().await;
+            }
+            let has_waited = match self.rest() {
+                _ if left == Left::More => false,
+                Some(Duration::ZERO) => false,
+                Some(rest) => bell.rung_or(sleep(rest.min(LONGEST_SLEEP))).await,
+                None => bell.rung_or(pending::<()>()).await,
+            };
+            if !has_waited {
+                let_the_others_go_on().await;
             }
         }
     }
 }
 
-/// The bell of a turning task, which everybody who arms an earlier timer rings. A ring while the task is awake counts.
+/// The bell of a turning task. Each thread that arms an earlier timer rings it.
 #[derive(Default)]
 struct Bell(Mutex<Rope>);
 
 #[derive(Default)]
 struct Rope {
+    /// Whether the bell has rung since the task last waited.
     has_rung: bool,
     /// The task, while it waits.
     waits: Option<Waker>,
@@ -80,39 +96,40 @@ impl Bell {
             rope.has_rung = true;
             rope.waits.take()
         };
-        // Outside of the lock, as all code of the runtime.
+        // The runtime's code runs outside of the lock.
         if let Some(task) = waits {
             task.wake();
         }
     }
 
-    /// Waits for a ring since the last wait.
-    async fn rung(&self) {
-        poll_fn(|cx| self.poll_rung(cx)).await;
-    }
-
-    /// Waits for a ring, or for the end of `sleep`.
-    async fn rung_or(&self, sleep: impl Future) {
+    /// Waits until the bell rings or `sleep` ends. Returns false if there was nothing to wait for: the bell has rung
+    /// since the last wait, or `sleep` had ended already.
+    async fn rung_or(&self, sleep: impl Future) -> bool {
         let mut sleep = pin!(sleep);
-        poll_fn(|cx| match self.poll_rung(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => sleep.as_mut().poll(cx).map(drop),
+        let mut has_waited = false;
+        poll_fn(|cx| {
+            if self.take_ring(cx) || sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(has_waited);
+            }
+            has_waited = true;
+            Poll::Pending
         })
-        .await;
+        .await
     }
 
-    fn poll_rung(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Whether the bell has rung since the last wait. If it has not, the next ring wakes the task.
+    fn take_ring(&self, cx: &Context<'_>) -> bool {
         let task = cx.waker().clone();
         let former = {
             let mut rope = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if mem::take(&mut rope.has_rung) {
-                return Poll::Ready(());
+                return true;
             }
             rope.waits.replace(task)
         };
         // Outside of the lock, as in `ring`.
         drop(former);
-        Poll::Pending
+        false
     }
 }
 

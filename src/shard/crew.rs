@@ -531,6 +531,17 @@ impl Owner {
         for mut leading in self.crew.shards.iter().filter_map(Shard::lead) {
             leading.stalls.expect_turn(now);
         }
+        self.be_woken_by_steps();
+    }
+
+    /// Has the clock wake the shards after each of its steps, if it moves in steps.
+    fn be_woken_by_steps(&self) {
+        let crew = StdArc::downgrade(&self.crew);
+        self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {
+            let wake_all =
+                |crew: &StdArc<Crew>| crew.shards.iter().for_each(|shard| shard.parker.wake_if_asleep());
+            crew.upgrade().inspect(wake_all).is_some()
+        }));
     }
 
     fn start_threads(&self) -> io::Result<()> {
@@ -547,12 +558,7 @@ impl Owner {
             let thread = thread::Builder::new().name(name).spawn(move || crew.serve(me))?;
             self.crew.lock_threads().push(thread);
         }
-        let crew = StdArc::downgrade(&self.crew);
-        self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {
-            let wake_all =
-                |crew: &StdArc<Crew>| crew.shards.iter().for_each(|shard| shard.parker.wake_if_asleep());
-            crew.upgrade().inspect(wake_all).is_some()
-        }));
+        self.be_woken_by_steps();
         Ok(())
     }
 

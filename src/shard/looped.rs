@@ -27,11 +27,12 @@
 //!
 //! # Invariants
 //! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
-//!     it asks for the next look before each poll, and turns when the poll ends. P2. Only a turn raises a word. It
-//!     announces, passes the heavy fence, and drains the lanes once more (K1 of `parker`). P3. A thread that lowers a
-//!     word wakes the loop afterwards, unless the loop runs on that thread. P4. A seat knows all stations that are at
-//!     the shard, or the word of the shard's own parker says "at once": a station that joins lowers that word, and only
-//!     a turn, after which the seat knows the stations again, raises it (P2).
+//!     it asks for the next look before each poll, and turns when the poll ends.
+//! P2. Only a turn raises a word. It announces, passes the heavy fence, and drains the lanes once more (K1 of
+//!     `parker`).
+//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread and is no task.
+//! P4. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
+//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (P2).
 //!
 //! # Races and their legal endings
 //! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and

@@ -1,14 +1,23 @@
 //! A loop's shard that a task turns, polled by hand, on a clock that the test moves. Tasks on tokio are in
 //! `tests/tokio_loop.rs`.
 
-use crate::support::{HOUR, Log, MS};
+use crate::support::{HOUR, Log, MS, within_patience};
 use crate::tasks::{Answer, Task, expect_panic};
 use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Engine, Fired, Handle, LoopShard, ManualClock, Shards, Timestamp};
+use tourbillon::{Builder, Clock, Engine, Fired, Handle, LoopShard, ManualClock, Shards, Timestamp};
+
+/// The time of a manual clock, which seems to pass by itself: the clock does not say when it is moved.
+struct Passing(ManualClock);
+
+impl Clock for Passing {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
 
 /// A set with one loop on a clock at time zero, and an engine that notes its payloads.
 struct World {
@@ -24,7 +33,7 @@ struct World {
 
 fn world() -> (World, LoopShard) {
     let clock = ManualClock::new();
-    let (shards, mut loops) = Builder::new().clock(clock.clone()).loops(1).unwrap();
+    let (shards, mut loops) = Builder::new().clock(Passing(clock.clone())).loops(1).unwrap();
     let fired = Log::new();
     let sink = fired.clone();
     let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
@@ -154,7 +163,7 @@ fn the_other_tasks_go_on_while_much_is_due() {
 #[test]
 fn it_does_not_sleep_when_a_deadline_has_passed() {
     let clock = ManualClock::new();
-    let (shards, mut loops) = Builder::new().clock(clock.clone()).loops(1).unwrap();
+    let (shards, mut loops) = Builder::new().clock(Passing(clock.clone())).loops(1).unwrap();
     let (works, fired, sleeps) = (clock.clone(), Log::new(), Log::new());
     let sink = fired.clone();
     let slow = move |timer: Fired<'_, u64>| {
@@ -203,6 +212,52 @@ impl Future for Impatient {
     }
 }
 
+/// Each poll ends, although there is always something to turn for.
+#[test]
+fn the_other_tasks_go_on_while_no_sleep_lasts() {
+    within_patience(|| {
+        let (world, shard) = world();
+        world.schedule(10);
+        let mut task = Task::new(shard.turn_as_task(|_| ready(())));
+        for _ in 0..100 {
+            assert!(task.poll().is_pending());
+            assert!(task.take_wakes() > 0, "it goes on by itself");
+        }
+        world.clock.advance(10 * MS);
+        assert!(task.poll().is_pending());
+        assert_eq!(world.fired.take(), [10]);
+    });
+}
+
+#[test]
+fn a_step_of_the_clock_wakes_the_task() {
+    let clock = ManualClock::new();
+    let (shards, mut loops) = Builder::new().clock(clock.clone()).loops(1).unwrap();
+    let fired = Log::new();
+    let sink = fired.clone();
+    let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
+    engine.handle().schedule_at(at(5), 5).unwrap();
+    let no_sleep = |_| -> Ready<()> { panic!("no sleep helps") };
+    let mut task = Task::new(loops.remove(0).turn_as_task(no_sleep));
+    settle(&mut task);
+    for _ in 0..5 {
+        assert!(fired.take().is_empty());
+        clock.advance(MS);
+        assert!(task.take_wakes() > 0);
+        settle(&mut task);
+    }
+    assert_eq!(fired.take(), [5]);
+}
+
+#[test]
+fn a_sleep_of_centuries_is_divided() {
+    let (world, shard) = world();
+    world.timers().schedule_at(Timestamp::from_nanos(u64::MAX - 1), 1).unwrap();
+    let mut task = world.task(shard);
+    settle(&mut task);
+    assert_eq!(world.sleeps.take(), [24 * HOUR]);
+}
+
 #[test]
 fn a_task_that_is_dropped_gives_its_shard_up() {
     let (world, shard) = world();
@@ -237,7 +292,7 @@ fn a_sleep_that_panics_costs_the_task_and_no_timer() {
 #[test]
 fn several_tasks_turn_a_shard_each() {
     let clock = ManualClock::new();
-    let (shards, loops) = Builder::new().clock(clock.clone()).loops(3).unwrap();
+    let (shards, loops) = Builder::new().clock(Passing(clock.clone())).loops(3).unwrap();
     let fired = Log::new();
     let sink = fired.clone();
     let engine = shards.engine().start(move |timer: Fired<'_, usize>| sink.push(timer.payload)).unwrap();

@@ -17,7 +17,8 @@
 //!
 //! W1. A ticket stands in the slot of its tick, at a level whose ring reaches it.          (`check_invariants`)
 //! W2. An occupied slot begins after `position`: coarse slots are emptied before they begin. (`check_invariants`)
-//! W3. No occupied slot begins before `fine_from` and `coarse_from`.                       (`check_invariants`)
+//! W3. No slot of the finest level is occupied before `fine_from`, and none of a coarse level begins before
+//!     `coarse_from`.                                                                      (`check_invariants`)
 //! W4. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
 //!     (`check_invariants`)
 //!
@@ -577,9 +578,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
         let overdue = self.overdue.tickets().count() + self.late.tickets().count();
         assert_eq!(held + overdue, self.len);
-        for level in &self.levels {
+        for (depth, level) in self.levels.iter().enumerate() {
             let begin = level.first_occupied(self.position).map(|number| level.start_of(number));
-            let from = self.fine_from.min(self.coarse_from);
+            let from = if depth > 0 { self.coarse_from } else { self.fine_from };
             assert!(begin.is_none_or(|begin| begin >= from), "a slot that time would pass over");
         }
         if let Some(Tick(wake)) = self.wake_tick() {

@@ -534,7 +534,7 @@ impl Owner {
         self.be_woken_by_steps();
     }
 
-    /// Has the clock wake the shards after each of its steps, if it moves in steps.
+    /// From now on a clock that moves in steps wakes the shards after each step.
     fn be_woken_by_steps(&self) {
         let crew = StdArc::downgrade(&self.crew);
         self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {

@@ -63,12 +63,12 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * 1_000_000)
 }
 
-/// Polls until the task waits. The number of polls.
-fn settle<F: Future<Output = Infallible>>(task: &mut Task<F>) -> u32 {
-    for polls in 1..1_000 {
+/// Polls until the task waits.
+fn settle<F: Future<Output = Infallible>>(task: &mut Task<F>) {
+    for _ in 0..1_000 {
         assert!(task.poll().is_pending());
         if task.take_wakes() == 0 {
-            return polls;
+            return;
         }
     }
     panic!("it never waits");
@@ -288,7 +288,7 @@ fn a_sleep_that_panics_costs_the_task_and_no_timer() {
     assert_eq!(world.fired.take(), [5]);
 }
 
-/// Each of its threads turns a loop's shard of its own, and a timer goes to the shard of the thread that arms it.
+/// Each task turns a shard of its own, and a timer wakes the task of its shard alone.
 #[test]
 fn several_tasks_turn_a_shard_each() {
     let clock = ManualClock::new();

@@ -26,7 +26,10 @@ fn origin() -> &'static Origin {
         Origin {
             instant,
             #[cfg(target_os = "linux")]
-            boot: BootClock::since_boot() - nanos_i128(now - instant),
+            boot: {
+                let (now, boot) = BootClock::read_beside_the_monotonic_clock();
+                boot - nanos_i128(now - instant)
+            },
         }
     })
 }
@@ -139,6 +142,17 @@ impl BootClock {
     #[must_use]
     pub fn new() -> Self {
         Self(())
+    }
+
+    /// A reading of the monotonic clock, and one of this clock soon afterwards. The thread may lose its core between
+    /// the two, so of a few pairs this is the closest one.
+    fn read_beside_the_monotonic_clock() -> (Instant, i128) {
+        let read = |_| {
+            let (before, boot) = (Instant::now(), Self::since_boot());
+            (before.elapsed(), before, boot)
+        };
+        let (_apart, now, boot) = (0..8).map(read).min_by_key(|&(apart, ..)| apart).expect("eight pairs");
+        (now, boot)
     }
 
     fn since_boot() -> i128 {

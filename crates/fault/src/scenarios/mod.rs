@@ -75,26 +75,23 @@ fn arguments() -> Option<Arguments> {
 const AROUND: Duration = Duration::from_secs(9);
 
 pub(crate) fn main() -> ExitCode {
-    let Some(Arguments { time, seed, only }) = arguments() else {
-        table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
-        for (name, ..) in SCENARIOS {
-            table::say(&format!("  {name}"));
-        }
-        return ExitCode::from(2);
-    };
+    let Some(Arguments { time, seed, only }) = arguments() else { return say_how() };
+    let is_meant = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let meant: Vec<_> = SCENARIOS.iter().filter(|(name, ..)| is_meant(name)).collect();
+    if meant.is_empty() {
+        return say_how();
+    }
     if !works(&["redis-server", "--version"]) {
         table::say("there is no redis-server (apt-get install redis-server)");
         return ExitCode::FAILURE;
     }
-    let is_meant = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    let meant: Vec<_> = SCENARIOS.iter().filter(|(name, ..)| is_meant(name)).collect();
     let shares: u32 = meant.iter().map(|(_, share, _)| share).sum();
     // A part of the list has the minutes for its faults alone.
     let around = match only {
         Some(_) => Duration::ZERO,
         None => AROUND * u32::try_from(meant.len()).unwrap_or(1),
     };
-    let each = time.saturating_sub(around) / shares.max(1);
+    let each = time.saturating_sub(around) / shares;
     table::say(&format!("seed {seed}"));
     table::head();
     let mut failed = Vec::new();
@@ -118,4 +115,13 @@ pub(crate) fn main() -> ExitCode {
     }
     table::say(&format!("failed: {}. Again: --seed {seed} --only '{}'", failed.join(", "), failed[0]));
     ExitCode::FAILURE
+}
+
+/// The result of arguments that name nothing to do.
+fn say_how() -> ExitCode {
+    table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
+    for (name, ..) in SCENARIOS {
+        table::say(&format!("  {name}"));
+    }
+    ExitCode::from(2)
 }

@@ -25,6 +25,9 @@
 //! | P2: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
+//! | Y1: `pass_on_the_watch` does not say that a watcher is wanted, or wakes no thread | `the_watch_is_passed_on_while_a_thread_goes_to_sleep` |
+//! | the watcher does not look whether the engine is closed | none: it ends its watch once no leader runs handlers, and sees the end then |
+//! | a leader that takes its shard back does not end the run of its handlers | none: a watcher takes over no shard that is led, so this costs vain checks |
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
 use super::{Endings, crew_of_one_shard, model, model_with_endings};
@@ -60,6 +63,26 @@ fn a_leader_begins_while_the_watcher_leaves() {
         let wakes = leader.join().unwrap();
         assert!(!left || watch.is_wanted(), "a leader runs handlers, and no thread watches");
         assert_eq!(wakes, watch.is_wanted(), "the thread to watch was woken in vain, or not at all");
+    });
+}
+
+/// The watcher, which has something else to do, passes the watch on while another thread goes to sleep. Legal endings:
+/// (a) that thread sees before it sleeps that a watcher is wanted; (b) it is woken.
+#[test]
+fn the_watch_is_passed_on_while_a_thread_goes_to_sleep() {
+    model("the_watch_is_passed_on_while_a_thread_goes_to_sleep", || {
+        let roster = Roster::new(1);
+        let workers = StdArc::new(Workers::new(1, 1, StdArc::clone(&roster)));
+        assert!(workers.watch().begin(0) && workers.watch().take(), "no other thread watches");
+        let next = StdArc::clone(&workers);
+        let next = thread::spawn(move || {
+            roster.enter_current_thread(0);
+            while !next.watch().take() {
+                next.stand_by(0);
+            }
+        });
+        workers.pass_on_the_watch();
+        next.join().unwrap();
     });
 }
 

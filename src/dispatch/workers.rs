@@ -107,6 +107,12 @@ impl Workers {
         self.sleepers.wake_one();
     }
 
+    /// Passes the watch on from the calling thread, the watcher, to a thread that stands by.
+    pub(crate) fn pass_on_the_watch(&self) {
+        self.watch.pass_on();
+        self.wake_one();
+    }
+
     /// Sleeps as thread `n` of the roster until there is a job to run or a watch to take, or the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());

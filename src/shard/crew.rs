@@ -435,8 +435,7 @@ impl Crew {
         };
         // The next watcher finds what this one saw.
         drop(checks);
-        watch.pass_on();
-        workers.wake_one();
+        workers.pass_on_the_watch();
         taken_over
     }
 

@@ -25,6 +25,7 @@
 //! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
 //! | N1: `join` wakes nobody | both models of a station that joins |
 //! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |
+//! | the bell forgets a ring that comes before the wait, or a ring does not wake the task that waits | `an_arming_elsewhere_races_with_a_task_that_waits` |
 
 use super::{Endings, model, model_with_endings};
 use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
@@ -279,7 +280,8 @@ fn a_drain_elsewhere_races_with_the_loop() {
 /// A timer is cancelled elsewhere while the loop turns at its deadline: it fires, or it is cancelled.
 #[test]
 fn a_cancel_elsewhere_races_with_a_turn() {
-    model("looped::a_cancel_elsewhere_races_with_a_turn", || {
+    const ENDINGS: &[&str] = &["it fires", "it is cancelled"];
+    model_with_endings("looped::a_cancel_elsewhere_races_with_a_turn", ENDINGS, |endings| {
         let world = World::joined();
         let mut magazines = Magazines::new();
         let index = magazines.take(&world.slots).unwrap();
@@ -290,7 +292,66 @@ fn a_cancel_elsewhere_races_with_a_turn() {
         let elsewhere =
             thread::spawn(move || u64::from(other.slots.control(index).cancel(id) == Cancel::Won));
         world.turn();
-        assert_eq!(world.fired() + elsewhere.join().unwrap(), 1, "the timer did not end once");
+        let cancelled = elsewhere.join().unwrap();
+        assert_eq!(world.fired() + cancelled, 1, "the timer did not end once");
+        endings.note(ENDINGS[usize::from(cancelled == 1)]);
+        world.end();
+    });
+}
+
+/// Wakes the thread that polls a future.
+#[cfg(feature = "async")]
+struct Polls(thread::Thread);
+
+#[cfg(feature = "async")]
+impl std::task::Wake for Polls {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(feature = "async")]
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = std::sync::Arc::new(Polls(thread::current())).into();
+    let (mut future, mut cx) = (core::pin::pin!(future), core::task::Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            core::task::Poll::Ready(output) => return output,
+            core::task::Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// A due timer is scheduled elsewhere while a loop that is a task, with no timer, turns and waits by its bell, as
+/// `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the turn, in the
+/// lowered word, or since the bell has rung; (b) it is woken.
+#[cfg(feature = "async")]
+#[test]
+fn an_arming_elsewhere_races_with_a_task_that_waits() {
+    const ENDINGS: &[&str] =
+        &["it is found by a turn", "the bell has rung before the wait", "the task is woken"];
+    model_with_endings("an_arming_elsewhere_races_with_a_task_that_waits", ENDINGS, |endings| {
+        let (world, bell) = (World::joined(), StdArc::new(crate::future::Bell::new()));
+        let rings = StdArc::clone(&bell);
+        let function: StdArc<WakeFn> = StdArc::new(move || rings.ring());
+        world.crew.settings().roster.wake_by(0, Waking { function, is_of_task: true });
+        let (task, noted) = (StdArc::clone(&world), StdArc::clone(endings));
+        let task = thread::spawn(move || {
+            let (mut seat, mut ending) = (Seat::new(0), ENDINGS[0]);
+            loop {
+                task.turn_by(&mut seat);
+                if task.fired() == 1 {
+                    noted.note(ending);
+                    return;
+                }
+                if task.crew.next_look(&seat, || {}).is_none() {
+                    let has_waited = block_on(bell.rung_or(core::future::pending::<()>()));
+                    ending = ENDINGS[1 + usize::from(has_waited)];
+                }
+            }
+        });
+        world.arm(DUE);
+        task.join().unwrap();
         world.end();
     });
 }

@@ -75,6 +75,8 @@ pub use interval::{Interval, ZeroPeriod};
 pub use sleep::{ShutDown, Sleep};
 pub use source::global;
 pub use timeout::{Elapsed, ReusableTimeout, Timeout, Within};
+#[cfg(all(test, tourbillon_loom))]
+pub(crate) use turning::Bell;
 pub use wakeup::Wakeup;
 
 use crate::api::handle::Handle;

@@ -1,7 +1,7 @@
 //! Turning a loop's shard in a task of a runtime.
 
 use crate::api::loops::LoopShard;
-use crate::base::sync::{Mutex, PoisonError, StdArc};
+use crate::base::sync::{ModelledMutex, PoisonError, StdArc};
 use crate::shard::Left;
 use core::convert::Infallible;
 use core::future::{Future, pending, poll_fn};
@@ -17,13 +17,14 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 impl LoopShard {
     /// A future that turns the shard and never completes, to be spawned as a task of an asynchronous runtime. `sleep`
-    /// is the runtime's own timer: `tokio::time::sleep`, or `smol::Timer::after`. The task sleeps by `sleep` until the
-    /// shard's next deadline. When another task or a thread arms an earlier timer, the turning task is woken. It may
-    /// run on any thread of the runtime, and handlers of the shard's engines run in it.
+    /// is the runtime's own timer: `tokio::time::sleep`, or `smol::Timer::after`. The turning task sleeps by `sleep`
+    /// until the shard's next deadline, and is woken when another task or a thread arms an earlier timer. The turning
+    /// task may run on any thread of the runtime, and handlers of the shard's engines run in it.
     ///
     /// If the shards have threads of their own, a thread outside of the runtime wakes a task whose timeout has passed.
-    /// That task goes to the end of the queue that all workers of the runtime share. A worker of the runtime puts a
-    /// task that it wakes into the worker's own queue. If all workers are busy, the woken task runs earlier then.
+    /// On tokio, that task goes to the end of the queue that all workers share. The turning task runs on a worker, and
+    /// a task that it wakes goes to the worker's own queue. While all workers are busy, the own queue is the shorter
+    /// way: BENCHMARKS.md has both under `proxy`.
     ///
     /// A deadline is rounded up to the tick of the shards, and `sleep` may round it up once more. A turn fires at most
     /// some 1,024 timers of each engine, and the other tasks of the runtime go on after each turn. On tokio, a task
@@ -55,7 +56,7 @@ impl LoopShard {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn turn_as_task<S: Future>(mut self, mut sleep: impl FnMut(Duration) -> S) -> Infallible {
-        let bell = StdArc::new(Bell::default());
+        let bell = StdArc::new(Bell::new());
         let rings = StdArc::clone(&bell);
         self.wake_task_by(move || rings.ring());
         loop {
@@ -78,8 +79,7 @@ impl LoopShard {
 }
 
 /// The bell of a turning task. Each thread that arms an earlier timer rings it.
-#[derive(Default)]
-struct Bell(Mutex<Rope>);
+pub(crate) struct Bell(ModelledMutex<Rope>);
 
 #[derive(Default)]
 struct Rope {
@@ -90,7 +90,11 @@ struct Rope {
 }
 
 impl Bell {
-    fn ring(&self) {
+    pub(crate) fn new() -> Self {
+        Self(ModelledMutex::new(Rope::default()))
+    }
+
+    pub(crate) fn ring(&self) {
         let waits = {
             let mut rope = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             rope.has_rung = true;
@@ -104,7 +108,7 @@ impl Bell {
 
     /// Waits until the bell rings or `sleep` ends. Returns false if there was nothing to wait for: the bell has rung
     /// since the last wait, or `sleep` had ended already.
-    async fn rung_or(&self, sleep: impl Future) -> bool {
+    pub(crate) async fn rung_or(&self, sleep: impl Future) -> bool {
         let mut sleep = pin!(sleep);
         let mut has_waited = false;
         poll_fn(|cx| {

@@ -248,16 +248,20 @@ fn a_shutdown_waits_for_a_leader_that_is_held_up() {
 /// A handler that is quick stays on one thread: there is no second wake-up.
 #[test]
 fn quick_handlers_run_on_the_shards_own_thread() {
-    let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
-    let mut threads = HashSet::new();
-    for _ in 0..50 {
-        let (sender, fired) = mpsc::channel();
-        engine.handle().schedule(MS, Act::Report(sender)).unwrap();
-        threads.insert(fired.recv_timeout(PATIENCE).unwrap());
-    }
-    let takeovers = engine.handle().stats().total.takeovers;
     // The system may take the thread from its core for longer than a handler is given: then another one takes over.
-    assert!(takeovers > 0 || threads.len() == 1, "{} threads", threads.len());
+    let is_disturbed = (0..20).all(|_| {
+        let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
+        let mut threads = HashSet::new();
+        for _ in 0..50 {
+            let (sender, fired) = mpsc::channel();
+            engine.handle().schedule(MS, Act::Report(sender)).unwrap();
+            threads.insert(fired.recv_timeout(PATIENCE).unwrap());
+        }
+        let is_taken_over = engine.handle().stats().total.takeovers > 0;
+        assert!(is_taken_over || threads.len() == 1, "{} threads", threads.len());
+        is_taken_over
+    });
+    assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
 /// The first leader's handler returns while the thread that took its shard over runs one itself: the first leader leads

@@ -19,10 +19,10 @@ use core::time::Duration;
 /// A shard that an event loop of the program turns, in place of a thread: for servers that have a loop for each core.
 ///
 /// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a loop's shard for each loop. Engines
-/// attach to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set starts no
-/// threads that stay. Timers that the loop's thread schedules or arms go to its own shard. From any other thread
-/// everything works as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome,
-/// and [`Handle::on`](crate::Handle::on) chooses the loop.
+/// attach to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set keeps no
+/// threads. Timers that the loop's thread schedules or arms go to the loop's shard. From any other thread everything
+/// works as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome, and
+/// [`Handle::on`](crate::Handle::on) chooses the loop.
 ///
 /// # The loop
 ///
@@ -34,16 +34,17 @@ use core::time::Duration;
 /// shard.turn(now, 256);                       fires what is due
 /// ```
 /// The loop asks for [`next_deadline`](Self::next_deadline) or [`timeout`](Self::timeout) after its last call that arms
-/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. A
-/// thread elsewhere that arms a timer for an earlier moment than the announced one calls the function of
-/// [`wake_by`](Self::wake_by), once for each earlier moment. This function must make the present poll, or the next one,
-/// return at once. A task of an asynchronous runtime turns the shard by `turn_as_task` (feature `async`).
+/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. If another
+/// thread arms a timer that is earlier than the last `next_deadline`, this thread calls the function of
+/// [`wake_by`](Self::wake_by). The function is called again only for a timer that is earlier still. It must make the
+/// present poll, or the next one, return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
+/// (feature `async`).
 ///
 /// # Time
 ///
-/// `turn` goes by the moment that it is given: no handler begins before its deadline by that moment. A one-shot is due
-/// by that moment alone. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too. If a moment
-/// is earlier than that of the turn before, nothing fires until the moments have caught up.
+/// `turn` goes by the moment `now` that it is given. A one-shot fires if its deadline is not after `now`, so a `now` in
+/// the future fires one-shots early. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too.
+/// If `now` is earlier than in the turn before, no timer fires until `now` has passed that earlier value again.
 ///
 /// # The end
 ///
@@ -109,10 +110,10 @@ impl LoopShard {
     }
 
     /// Sets the function that wakes the loop out of its poll: a write to an `eventfd` or a pipe, `mio::Waker::wake`. A
-    /// thread that arms a timer for an earlier moment than the announced one calls the function, so it should neither
-    /// block nor take long. Its panic is reported as a handler's is, and has no other effect: the timer is armed, and
-    /// fires at the loop's next turn after its deadline. Without such a function, a loop finds the timers of other
-    /// threads whenever it turns.
+    /// thread that arms a timer for an earlier moment than the last [`next_deadline`](Self::next_deadline) calls the
+    /// function, so it should neither block nor take long. If it panics, the panic is caught and traced, and has no
+    /// other effect: the timer is armed, and fires at the loop's next turn after its deadline. Without such a function,
+    /// a timer of another thread does not end the poll, and may fire late, in the first turn after the poll.
     pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, false);
     }
@@ -168,9 +169,9 @@ impl LoopShard {
         self.next_deadline().map(|deadline| deadline - now.into())
     }
 
-    /// Fires the timers that are due at `now`: at most `budget` tickets of each engine are fired or moved, rounded up
-    /// to a few dozen. Returns whether something is left to do; [`next_deadline`](Self::next_deadline) is in the past
-    /// then. Handlers run here, unless their engine has an executor.
+    /// Fires the timers that are due at `now`. A turn handles at most `budget` timers of each engine, or a few dozen
+    /// more. If it returns [`Left::More`], [`next_deadline`](Self::next_deadline) returns a moment in the past.
+    /// Handlers run here, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
         let (crew, index) = (self.shards.owner().crew(), self.seat.index());
         crew.turn_loop(&mut self.seat, (now.into(), budget), || come_home(crew.id(), index))
@@ -229,9 +230,9 @@ pub struct On<'a, T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// This handle for timers on one shard, counted modulo the number of shards: for a thread that makes timers for the
-    /// loops of others, and for a connection that moves from one loop to another. The shard of the calling thread's
-    /// other timers stays as it is.
+    /// This handle for timers on one shard, counted modulo the number of shards: for a thread that makes timers for
+    /// another thread's loop, and for a connection that moves from one loop to another. The calling thread's other
+    /// timers keep their shard.
     ///
     /// # Examples
     ///
@@ -288,9 +289,8 @@ impl<T: Send + 'static> On<'_, T> {
         })
     }
 
-    /// Arms an owned timer for `deadline`, and moves it to this shard, where its handler runs from now on. A later
-    /// [`Timer::arm_at`] that needs no new ticket leaves the timer where it is. If it needs one, the ticket goes to the
-    /// shard of the calling thread.
+    /// Arms an owned timer for `deadline`, and moves the timer to this shard. A later [`Timer::arm_at`] may move the
+    /// timer again, to the shard of the calling thread. A later call of this function keeps it here.
     ///
     /// If the timer's shard is looking at the timer at this moment, the timer stays there: the call returns
     /// [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.

@@ -11,6 +11,7 @@
 //! # Layout
 //! ```text
 //! wake_at    0                the shard is awake and will look at its lanes before it sleeps
+//!            1                a loop looks at its lanes in its next turn, whatever the time
 //!            nanoseconds      the shard sleeps, or is about to; a deadline before this moment is earlier
 //!            u64::MAX - 1     it sleeps until it is woken
 //!            u64::MAX         closed: the engine takes no more timers
@@ -27,8 +28,8 @@
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
-//! K4. A nap ends no later than the next tick begins. What is pushed during a nap for a moment that has not come is due
-//!     at its end or later.
+//! K4. A *nap*, a sleep of a millisecond at most, ends no later than the next tick begins. What is pushed during a nap
+//!     for a moment that has not come is due at its end or later.
 //!
 //! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads
 //! that see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a
@@ -38,7 +39,8 @@
 //!
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
-//! announcement stands while it is awake: the word is the moment at which the loop looks at its lanes at the latest. A
+//! announcement stands while it polls and while it handles its events: the word is the moment at which the loop looks
+//! at its lanes at the latest. A
 //! producer with an earlier ticket *lowers* the word to its deadline, so that the next look comes in time, and wakes
 //! the loop, which then reads the word. So the loop pays for fences only where it raises the word again. The loop's own
 //! thread lowers the word as others do, and needs no waking, unless the loop is a task that waits already.

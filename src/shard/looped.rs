@@ -3,14 +3,17 @@
 //! The loop calls [`turn_loop`](Crew::turn_loop) whenever it is awake, and asks for its [`next_look`](Crew::next_look)
 //! before it polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
 //! another thread can take the stations of its engine out. The station, the lanes, the wheel and the parkers are those
-//! of every shard. The difference is in the sleep: a loop does not park, it *announces*. The announcement is made at
-//! the end of a turn and stands until the loop has something to do, over any number of polls.
+//! of every shard. The difference is in the sleep. Another leader announces its sleep, parks, and withdraws the
+//! announcement when it wakes. A loop does not park: its announcement is made at the end of a turn, and stands over any
+//! number of polls, until a turn has something to do.
+//!
+//! A *word* is the value of a parker: the moment at which the loop looks at its lanes at the latest, or "at once".
 //!
 //! # States
 //! ```text
 //!            a turn finds work       the turn is over: announce, fence, look again
 //!    asleep ───────────────────► awake ───────────────────────────────────────────► asleep
-//!      ▲ │ a ticket is earlier: lower the word, wake the loop                          (its words are a moment)
+//!      ▲ │ a ticket is earlier: lower the word, wake the loop
 //!      └─┘
 //! ```
 //! Asleep means that the words of the shard's parkers hold a moment. The loop itself may be in its poll, or handle its
@@ -28,9 +31,10 @@
 //! # Invariants
 //! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
 //!     it asks for the next look before each poll, and turns when the poll ends.
-//! P2. Only a turn raises a word. It announces, passes the heavy fence, and drains the lanes once more (K1 of
+//! P2. Only a turn raises a word. The turn announces, passes the heavy fence, and drains the lanes once more (K1 of
 //!     `parker`).
-//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread and is no task.
+//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread. A loop that is a
+//!     task of a runtime (`future::turning`) is woken from its own thread, too.
 //! P4. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
 //!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (P2).
 //!

@@ -380,7 +380,8 @@ impl Builder {
 
     /// Makes a set of shards for the event loops of a program, with one [`LoopShard`] for each of `loops` loops, and no
     /// engine yet. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
-    /// builder's settings of shards, cores, workers and scheduling do not apply.
+    /// builder's settings of shards, cores, workers and scheduling do not apply: a loop's thread is the program's. With
+    /// the system's default slice, whatever else the machine runs may hold the loop up for some milliseconds.
     ///
     /// # Errors
     ///

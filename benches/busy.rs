@@ -26,6 +26,9 @@ struct Sizes {
 /// The p99 and the p99.9 of the lateness, in ms. `None` if the system refused a setting.
 type Figures = Option<[f64; 2]>;
 
+/// The name of a row, and its builder.
+type Row = (&'static str, fn() -> Builder);
+
 fn round(builder: Builder, burners: usize, sizes: Sizes) -> Figures {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -78,7 +81,7 @@ fn main() {
     } else {
         (Sizes { timers: 100, lead: Duration::from_millis(20), window: Duration::from_millis(50) }, 1)
     };
-    let rows: [(&str, fn() -> Builder); 5] = [
+    let rows: [Row; 5] = [
         ("default", Builder::new),
         ("slice(None)", || Builder::new().slice(None)),
         ("unpinned", || Builder::new().unpinned()),

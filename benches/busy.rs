@@ -7,6 +7,11 @@
 //! `cargo bench --bench busy` prints the median and the range of five rounds, the rows interleaved.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
+#[allow(dead_code, reason = "each bench takes what it needs")]
+#[path = "common/chance.rs"]
+mod chance;
+
+use chance::Chance;
 use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,10 +57,9 @@ fn lateness(builder: Builder, sizes: Sizes) -> Figures {
     let engine = builder.start(note).expect("an engine");
     let first = Instant::now() + sizes.lead;
     let window = u64::try_from(sizes.window.as_nanos()).expect("some seconds");
-    let mut random = 1_u64;
+    let mut chance = Chance::new(1);
     for _ in 0..sizes.timers {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let after = Duration::from_nanos((random >> 11) % window);
+        let after = Duration::from_nanos(chance.within(&(0..window)));
         let _ = engine.handle().schedule_at((first + after).into(), ()).expect("room");
     }
     thread::sleep((first + sizes.window).saturating_duration_since(Instant::now()));

@@ -5,6 +5,11 @@
 //! with `--only NAME` one row, for `valgrind --tool=callgrind`.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
+#[allow(dead_code, reason = "each bench takes what it needs")]
+#[path = "common/chance.rs"]
+mod chance;
+
+use chance::Chance;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Engine, Fired, LoopShard, Timer, TimerId, Timestamp};
@@ -87,13 +92,11 @@ fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
         timer.arm_at(this.now + 100 * SECOND).expect("open");
     }
     this.turn();
-    let mut random = 1_u64;
+    let mut chance = Chance::new(1);
     move || {
         this.time(operations, |this, _| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // A division would take longer than what is measured.
-            let pick = ((random >> 32) * pending) >> 32;
-            let timer = &timers[usize::try_from(pick).expect("fewer than 2^32")];
+            // Without a division, which would be a part of what is measured.
+            let timer = &timers[usize::try_from(chance.within(&(0..pending))).expect("an index")];
             let _ = black_box(timer.arm_at(this.now + 101 * SECOND));
         })
     }

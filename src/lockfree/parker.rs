@@ -40,10 +40,10 @@
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
 //! announcement stands while it polls and while it handles its events: the word is the moment at which the loop looks
-//! at its lanes at the latest. A
-//! producer with an earlier ticket *lowers* the word to its deadline, so that the next look comes in time, and wakes
-//! the loop, which then reads the word. So the loop pays for fences only where it raises the word again. The loop's own
-//! thread lowers the word as others do, and needs no waking, unless the loop is a task that waits already.
+//! at its lanes at the latest. A producer with an earlier ticket *lowers* the word to its deadline, so that the next
+//! look comes in time, and wakes the loop, which then reads the word. So the loop pays for fences only where it raises
+//! the word again. The loop's own thread lowers the word as others do, and needs no waking, unless the loop is a task
+//! that waits already.
 //!
 //! The same fences serve the shutdown, which closes the word, fences, and collects every armed timer. If the shutdown
 //! does not see the push of a scheduling thread, that thread reads the closed word and takes its own timer back.

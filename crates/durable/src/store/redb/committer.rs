@@ -1,12 +1,14 @@
 //! The thread that commits: batches, syncs, and the way back from an error.
 
-use super::backend::{Places, Shared};
+use super::backend::Shared;
+use super::common::{Common, being_opened};
+use super::compaction;
 use super::error::converted;
-use super::journal::{self, Journal};
+use super::journal::Journal;
+use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, without_journal};
 use super::queue::{Receiver, Waited};
 use super::request::{Pending, Request};
-use super::stats::StoreStats;
-use super::tables::{Reading, Writing};
+use super::tables::Writing;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
@@ -15,25 +17,12 @@ use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
 use crate::utc::UtcMillis;
 use core::time::Duration;
-use redb::{Database, ReadableDatabase, StorageBackend, WriteTransaction};
+use redb::WriteTransaction;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
-
-/// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 3;
-/// The version without the numbers of timers by hour.
-const WITHOUT_HOURS: u64 = 2;
-const SCHEMA_NAME: &[u8] = b"schema";
-/// The number by which a journal knows its database.
-const STORE_NAME: &[u8] = b"store";
-/// The number of the last batch that the database has.
-const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The number of the last batch when the store was closed: if it is still the last one, the journal has nothing to add.
-const CLOSED_NAME: &[u8] = b"closed";
 
 /// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);
@@ -51,204 +40,6 @@ const GATHERING: Duration = Duration::from_micros(200);
 const ENDED_AT_ONCE: u32 = 10_000;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// The time that a compaction waits for readers.
-const COMPACTION_WAITS: Duration = Duration::from_secs(2);
-
-/// What the thread that commits and the callers share.
-pub(super) struct Common {
-    pub(super) clock: Box<dyn Clock>,
-    pub(super) wakers: Wakers,
-    /// `None` while the database is closed after an error.
-    pub(super) database: RwLock<Option<Database>>,
-    pub(super) stats: Mutex<StoreStats>,
-    /// The places of the bytes, for their lengths.
-    pub(super) lengths: Mutex<(Option<Shared>, u64)>,
-}
-
-impl Common {
-    pub(super) fn now(&self) -> UtcMillis {
-        UtcMillis::from_timestamp(self.clock.true_now())
-    }
-
-    /// A transaction that reads.
-    pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        let database = database.as_ref().ok_or_else(being_opened)?;
-        Ok(Ledger::new(Reading::new(database.begin_read().map_err(converted)?), self.now()))
-    }
-
-    /// The length of the database's file.
-    pub(super) fn database_len(&self) -> Result<u64, StoreError> {
-        let place = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
-        Ok(place.map_or(Ok(0), |place| place.len())?)
-    }
-
-    fn count(&self, count: impl FnOnce(&mut StoreStats)) {
-        count(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-fn being_opened() -> StoreError {
-    StoreError::new(StoreErrorKind::Io, "the database is being opened again after an error")
-}
-
-fn without_journal(path: &Path) -> StoreError {
-    let message = format!(
-        "{} is missing, the file with the operations since the last checkpoint: the store was not closed. To go on \
-         without these operations, make an empty file in its place",
-        path.display()
-    );
-    StoreError::new(StoreErrorKind::Corrupt, message)
-}
-
-fn number_of(bytes: Option<Vec<u8>>) -> Option<u64> {
-    bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes)
-}
-
-/// The way to open the database.
-#[derive(Debug)]
-pub(super) struct Opener {
-    pub(super) places: Places,
-    pub(super) cache: usize,
-}
-
-/// A database that is open, with its numbers.
-struct Opened {
-    database: Database,
-    place: Shared,
-    store: u64,
-    sequence: u64,
-    /// Whether the store was closed after the last batch.
-    is_closed: bool,
-    /// Whether the database was made by this opening.
-    is_new: bool,
-}
-
-impl Opener {
-    fn builder(&self) -> redb::Builder {
-        let mut builder = Database::builder();
-        builder.set_cache_size(self.cache);
-        builder
-    }
-
-    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
-    /// that is none: the journal's file shows that, and the file is made again.
-    fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
-        let is_new = self.places.timers()?.len()? == 0;
-        let was_making = journal::is_making(operations)?;
-        if is_new && !was_making {
-            journal::making(operations)?;
-            reach(Point::MakingNoted);
-        }
-        let opened = match self.open() {
-            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
-                self.places.timers()?.set_len(0)?;
-                self.open()?
-            }
-            opened => opened?,
-        };
-        if is_new || was_making {
-            reach(Point::DatabaseMade);
-            journal::made(operations)?;
-        }
-        Ok(opened)
-    }
-
-    fn open(&self) -> Result<Opened, StoreError> {
-        self.refuse_newer()?;
-        let place = self.places.timers()?;
-        // redb may panic on a file that was changed by others.
-        let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
-            .map_err(|_| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
-            .map_err(converted)?;
-        let Numbers { store, sequence, is_closed, is_new } = numbers(&database)?;
-        Ok(Opened { database, place, store, sequence, is_closed, is_new })
-    }
-
-    /// Looks at the schema's version without a change of the file. A database that needs a repair is not looked at.
-    fn refuse_newer(&self) -> Result<(), StoreError> {
-        let place = self.places.timers()?;
-        if place.len()? == 0 {
-            return Ok(());
-        }
-        let opened = catch_unwind(AssertUnwindSafe(|| self.builder().open_read_only_with_backend(place)));
-        match opened {
-            Ok(Ok(database)) => {
-                let tables = Reading::new(database.begin_read().map_err(converted)?);
-                schema_of(&tables).map(drop)
-            }
-            Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
-            Ok(Err(error)) => Err(converted(error)),
-        }
-    }
-}
-
-/// The schema's version, if the database has one.
-fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
-    let schema = number_of(tables.get(Table::Meta, SCHEMA_NAME)?);
-    match schema {
-        Some(schema) if schema > SCHEMA => {
-            let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
-            Err(StoreError::new(StoreErrorKind::NewerSchema, message))
-        }
-        Some(schema) if schema < WITHOUT_HOURS => {
-            // No release wrote it.
-            let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
-            Err(StoreError::new(StoreErrorKind::Corrupt, message))
-        }
-        schema => Ok(schema),
-    }
-}
-
-/// The numbers of a database.
-struct Numbers {
-    store: u64,
-    sequence: u64,
-    is_closed: bool,
-    is_new: bool,
-}
-
-/// The store's number and that of its last batch. A new database gets its tables.
-fn numbers(database: &Database) -> Result<Numbers, StoreError> {
-    let tables = Reading::new(database.begin_read().map_err(converted)?);
-    let schema = schema_of(&tables)?;
-    if schema == Some(WITHOUT_HOURS) {
-        count_hours(database)?;
-    }
-    let store = number_of(tables.get(Table::Meta, STORE_NAME)?);
-    let sequence = number_of(tables.get(Table::Meta, SEQUENCE_NAME)?);
-    if let (Some(_), Some(store), Some(sequence)) = (schema, store, sequence) {
-        let is_closed = number_of(tables.get(Table::Meta, CLOSED_NAME)?) == Some(sequence);
-        return Ok(Numbers { store, sequence, is_closed, is_new: false });
-    }
-    if tables.has_tables()? {
-        return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is no store of timers"));
-    }
-    drop(tables);
-    let mut transaction = database.begin_write().map_err(converted)?;
-    transaction.set_quick_repair(true);
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
-    let store = crate::timer::TimerId::fresh().as_u128() as u64;
-    let mut tables = Writing::new(&transaction);
-    tables.open_all()?;
-    for (name, value) in [(SCHEMA_NAME, SCHEMA), (STORE_NAME, store), (SEQUENCE_NAME, 0)] {
-        tables.put(Table::Meta, name, &value.to_be_bytes())?;
-    }
-    drop(tables);
-    transaction.commit().map_err(converted)?;
-    Ok(Numbers { store, sequence: 0, is_closed: false, is_new: true })
-}
-
-/// Counts the timers by hour, for a database of the version that did not.
-fn count_hours(database: &Database) -> Result<(), StoreError> {
-    let mut transaction = database.begin_write().map_err(converted)?;
-    transaction.set_quick_repair(true);
-    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
-    ledger.recount_hours()?;
-    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
-    drop(ledger);
-    transaction.commit().map_err(converted)
-}
 
 /// The state after an error: the database is closed.
 struct Outage {
@@ -788,26 +579,10 @@ impl Committer {
     fn try_compact(&mut self) -> Result<bool, StoreError> {
         self.checkpoint()?;
         let before = self.common.database_len()?;
-        let until = Instant::now() + COMPACTION_WAITS;
-        loop {
-            let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
-            let result = database.as_mut().ok_or_else(being_opened)?.compact();
-            drop(database);
-            match result {
-                Ok(_) => {
-                    reach(Point::AfterCompaction);
-                    // Compaction leaves no record of the free pages, which a start after a crash would miss.
-                    self.checkpoint()?;
-                    return Ok(self.common.database_len()? < before);
-                }
-                Err(redb::CompactionError::TransactionInProgress) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(redb::CompactionError::TransactionInProgress) => {
-                    return Err(StoreError::new(StoreErrorKind::Locked, "a reader has not ended"));
-                }
-                Err(error) => return Err(converted(error)),
-            }
-        }
+        compaction::compact(&self.common)?;
+        reach(Point::AfterCompaction);
+        // Compaction leaves no record of the free pages, which a start after a crash would miss.
+        self.checkpoint()?;
+        Ok(self.common.database_len()? < before)
     }
 }

@@ -57,8 +57,11 @@
 
 mod backend;
 mod committer;
+mod common;
+mod compaction;
 mod error;
 mod journal;
+mod opening;
 mod queue;
 mod request;
 mod stats;
@@ -68,8 +71,10 @@ pub use backend::Part;
 pub use stats::StoreStats;
 
 use self::backend::Places;
-use self::committer::{Committer, Common, Opener};
+use self::committer::Committer;
+use self::common::Common;
 use self::error::{closed, lost};
+use self::opening::Opener;
 use self::queue::{Sender, queue};
 use self::request::{Reply, Request};
 use super::error::StoreError;

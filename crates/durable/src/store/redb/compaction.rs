@@ -1,0 +1,31 @@
+//! The compaction of the database.
+
+use super::common::{Common, being_opened};
+use super::error::converted;
+use crate::store::error::{StoreError, StoreErrorKind};
+use core::time::Duration;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// The time that a compaction waits for readers.
+const COMPACTION_WAITS: Duration = Duration::from_secs(2);
+
+/// Compacts the database, once no reader has it.
+pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
+    let until = Instant::now() + COMPACTION_WAITS;
+    loop {
+        let mut database = common.database.write().unwrap_or_else(PoisonError::into_inner);
+        let result = database.as_mut().ok_or_else(being_opened)?.compact();
+        drop(database);
+        match result {
+            Ok(_) => return Ok(()),
+            Err(redb::CompactionError::TransactionInProgress) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(redb::CompactionError::TransactionInProgress) => {
+                return Err(StoreError::new(StoreErrorKind::Locked, "a reader has not ended"));
+            }
+            Err(error) => return Err(converted(error)),
+        }
+    }
+}

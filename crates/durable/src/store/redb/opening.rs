@@ -1,0 +1,184 @@
+//! The opening of the database: its versions, its numbers, and a database that was being made.
+
+use super::backend::{Places, Shared};
+use super::error::converted;
+use super::journal;
+use super::tables::{Reading, Writing};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
+use crate::store::ledger::Ledger;
+use crate::store::tables::{Table, Tables};
+use crate::utc::UtcMillis;
+use redb::{Database, ReadableDatabase, StorageBackend};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// The version of the tables and records that this crate writes.
+pub(super) const SCHEMA: u64 = 3;
+/// The version without the numbers of timers by hour.
+const WITHOUT_HOURS: u64 = 2;
+const SCHEMA_NAME: &[u8] = b"schema";
+/// The number by which a journal knows its database.
+const STORE_NAME: &[u8] = b"store";
+/// The number of the last batch that the database has.
+pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
+/// The number of the last batch when the store was closed: if it is still the last one, the journal has nothing to add.
+pub(super) const CLOSED_NAME: &[u8] = b"closed";
+
+pub(super) fn without_journal(path: &Path) -> StoreError {
+    let message = format!(
+        "{} is missing, the file with the operations since the last checkpoint: the store was not closed. To go on \
+         without these operations, make an empty file in its place",
+        path.display()
+    );
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
+fn number_of(bytes: Option<Vec<u8>>) -> Option<u64> {
+    bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes)
+}
+
+/// The way to open the database.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub(super) places: Places,
+    pub(super) cache: usize,
+}
+
+/// A database that is open, with its numbers.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) place: Shared,
+    pub(super) store: u64,
+    pub(super) sequence: u64,
+    /// Whether the store was closed after the last batch.
+    pub(super) is_closed: bool,
+    /// Whether the database was made by this opening.
+    pub(super) is_new: bool,
+}
+
+impl Opener {
+    fn builder(&self) -> redb::Builder {
+        let mut builder = Database::builder();
+        builder.set_cache_size(self.cache);
+        builder
+    }
+
+    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
+    /// that is none: the journal's file shows that, and the file is made again.
+    pub(super) fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
+        let is_new = self.places.timers()?.len()? == 0;
+        let was_making = journal::is_making(operations)?;
+        if is_new && !was_making {
+            journal::making(operations)?;
+            reach(Point::MakingNoted);
+        }
+        let opened = match self.open() {
+            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
+                self.places.timers()?.set_len(0)?;
+                self.open()?
+            }
+            opened => opened?,
+        };
+        if is_new || was_making {
+            reach(Point::DatabaseMade);
+            journal::made(operations)?;
+        }
+        Ok(opened)
+    }
+
+    pub(super) fn open(&self) -> Result<Opened, StoreError> {
+        self.refuse_newer()?;
+        let place = self.places.timers()?;
+        // redb may panic on a file that was changed by others.
+        let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
+            .map_err(|_| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
+            .map_err(converted)?;
+        let Numbers { store, sequence, is_closed, is_new } = numbers(&database)?;
+        Ok(Opened { database, place, store, sequence, is_closed, is_new })
+    }
+
+    /// Looks at the schema's version without a change of the file. A database that needs a repair is not looked at.
+    fn refuse_newer(&self) -> Result<(), StoreError> {
+        let place = self.places.timers()?;
+        if place.len()? == 0 {
+            return Ok(());
+        }
+        let opened = catch_unwind(AssertUnwindSafe(|| self.builder().open_read_only_with_backend(place)));
+        match opened {
+            Ok(Ok(database)) => {
+                let tables = Reading::new(database.begin_read().map_err(converted)?);
+                schema_of(&tables).map(drop)
+            }
+            Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
+            Ok(Err(error)) => Err(converted(error)),
+        }
+    }
+}
+
+/// The schema's version, if the database has one.
+fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
+    let schema = number_of(tables.get(Table::Meta, SCHEMA_NAME)?);
+    match schema {
+        Some(schema) if schema > SCHEMA => {
+            let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
+            Err(StoreError::new(StoreErrorKind::NewerSchema, message))
+        }
+        Some(schema) if schema < WITHOUT_HOURS => {
+            // No release wrote it.
+            let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
+            Err(StoreError::new(StoreErrorKind::Corrupt, message))
+        }
+        schema => Ok(schema),
+    }
+}
+
+/// The numbers of a database.
+struct Numbers {
+    store: u64,
+    sequence: u64,
+    is_closed: bool,
+    is_new: bool,
+}
+
+/// The store's number and that of its last batch. A new database gets its tables.
+fn numbers(database: &Database) -> Result<Numbers, StoreError> {
+    let tables = Reading::new(database.begin_read().map_err(converted)?);
+    let schema = schema_of(&tables)?;
+    if schema == Some(WITHOUT_HOURS) {
+        count_hours(database)?;
+    }
+    let store = number_of(tables.get(Table::Meta, STORE_NAME)?);
+    let sequence = number_of(tables.get(Table::Meta, SEQUENCE_NAME)?);
+    if let (Some(_), Some(store), Some(sequence)) = (schema, store, sequence) {
+        let is_closed = number_of(tables.get(Table::Meta, CLOSED_NAME)?) == Some(sequence);
+        return Ok(Numbers { store, sequence, is_closed, is_new: false });
+    }
+    if tables.has_tables()? {
+        return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is no store of timers"));
+    }
+    drop(tables);
+    let mut transaction = database.begin_write().map_err(converted)?;
+    transaction.set_quick_repair(true);
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
+    let store = crate::timer::TimerId::fresh().as_u128() as u64;
+    let mut tables = Writing::new(&transaction);
+    tables.open_all()?;
+    for (name, value) in [(SCHEMA_NAME, SCHEMA), (STORE_NAME, store), (SEQUENCE_NAME, 0)] {
+        tables.put(Table::Meta, name, &value.to_be_bytes())?;
+    }
+    drop(tables);
+    transaction.commit().map_err(converted)?;
+    Ok(Numbers { store, sequence: 0, is_closed: false, is_new: true })
+}
+
+/// Counts the timers by hour, for a database of the version that did not.
+fn count_hours(database: &Database) -> Result<(), StoreError> {
+    let mut transaction = database.begin_write().map_err(converted)?;
+    transaction.set_quick_repair(true);
+    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
+    ledger.recount_hours()?;
+    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
+    drop(ledger);
+    transaction.commit().map_err(converted)
+}

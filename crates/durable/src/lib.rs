@@ -14,6 +14,8 @@ pub mod plan;
 pub mod policy;
 mod record;
 mod runtime;
+#[cfg(test)]
+mod samples;
 pub mod schedule;
 mod spec;
 pub mod state;

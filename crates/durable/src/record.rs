@@ -170,6 +170,7 @@ fn split(record: &[u8]) -> Option<(&str, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use core::time::Duration;
 
     fn plain() -> Timer {
@@ -201,24 +202,15 @@ mod tests {
         assert_eq!(encode(&timer).len(), texts + 19);
     }
 
-    /// Other bytes are another version.
     #[test]
-    fn the_bytes_of_a_version_stay() {
-        let timer = Timer {
-            labels: vec!["a".into(), "b".into()],
-            deliveries: 3,
-            failures: 2,
-            last_error: Some("why".into()),
-            state: State::Parked("later".into()),
-            trace: Some("t".into()),
-            has_chosen_id: true,
-            payload: Payload(vec![1, 2].into()),
-            ..plain()
-        };
-        let text: String = encode(&timer).iter().map(|byte| format!("{byte:02x}")).collect();
-        let bytes = "0200011030313233343536373839616263646566047465737402010280a0f1c2b13480e497d01200\
-                     01020161016200000302010377687902056c6174657201017401";
-        assert_eq!((VERSION, &*text), (2, bytes));
+    fn the_bytes_of_a_version_stay_for_timers_of_every_kind() {
+        let rows = samples::timers().into_iter().map(|(name, timer)| {
+            assert_kept(&timer);
+            (name, encode(&timer))
+        });
+        let advice = "Other bytes are another version of the records, and of each store's layout.";
+        samples::assert_fixed("record_v2.txt", rows, advice);
+        assert_eq!(VERSION, 2, "the file has the version in its name");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// The version of the layout. Another one is refused, an earlier one too.
-const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 2;
 
 /// The layouts that programs have written, each with the version of its records. Programs of two versions share a
 /// deployment if both know its layout, so a row never changes: other records are a new layout.

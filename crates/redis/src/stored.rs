@@ -189,6 +189,8 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tourbillon_durable::state::{Death, DeathReason};
+    use tourbillon_durable::timer::Payload;
 
     fn leased(withdrawn: Option<Withdrawal>) -> Timer {
         let lease = Lease {
@@ -209,6 +211,48 @@ mod tests {
             let pending = Timer { deliveries: 3, state: State::Pending, ..timer };
             assert_eq!(found.member, member_of(&pending));
         }
+    }
+
+    /// Programs of two versions share a deployment: other bytes, or bytes in other parts, are another layout.
+    #[test]
+    fn the_bytes_that_a_shard_has_of_a_timer_stay() {
+        let timer = Timer {
+            namespace: "n".into(),
+            key: Some("k\0".into()),
+            labels: vec!["a".into(), "b".into(), "a".into()],
+            payload: Payload(Box::new([1, 2, 3])),
+            ..leased(None)
+        };
+        let dead = Death { reason: DeathReason::Attempts, at: UtcMillis::from_millis(88) };
+        let states = [
+            State::Pending,
+            leased(None).state,
+            leased(Some(Withdrawal::Cancelled)).state,
+            leased(Some(Withdrawal::Replaced)).state,
+            State::Parked("later".into()),
+            State::Dead(dead),
+        ];
+        let mut lines = String::new();
+        for state in states {
+            let name = format!("{:?}", state.phase());
+            for entry in entries(&Timer { state, ..timer.clone() }) {
+                let (part, bytes) = match entry {
+                    Entry::Record(bytes) => ("record", bytes),
+                    Entry::Token(bytes) => ("token", bytes),
+                    Entry::Lease(moment) => ("lease", moment.to_be_bytes().to_vec()),
+                    Entry::Pending(moment) => ("pending", moment.to_be_bytes().to_vec()),
+                    Entry::Parked(bytes) => ("parked", bytes),
+                    Entry::Dead(moment) => ("dead", moment.to_be_bytes().to_vec()),
+                    Entry::Key(bytes) => ("key", bytes),
+                    Entry::Label(bytes) => ("label", bytes),
+                };
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                lines += &format!("{name}, {part}: {hex}\n");
+            }
+        }
+        let fixed = include_str!("stored_v2.txt");
+        assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
+        assert_eq!(crate::store::VERSION, 2, "the file has the layout's version in its name");
     }
 
     #[test]

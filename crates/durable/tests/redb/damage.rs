@@ -6,7 +6,9 @@ use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
 use pollster::block_on;
 use std::ops::Range;
 use tourbillon::ManualClock;
+use tourbillon_durable::state::State;
 use tourbillon_durable::store::{Durability, Op, RedbStore, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::Timer;
 
 const SECTOR: usize = 512;
 
@@ -308,12 +310,74 @@ fn a_journal_of_a_newer_version_is_refused_and_stays() {
         let machine = machine_with(&timers_file, &journal);
         let error = open(&machine, &lived.clock).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
-        assert!(error.to_string().contains("a journal of version 3, and 2 is the last one known"), "{error}");
+        assert!(error.to_string().contains("a journal of version 4, and 3 is the last one known"), "{error}");
         assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
         // The version that wrote it reads it.
         journal[head + 3] -= 1;
         let checksum = crc32fast::hash(&journal[head..head + 52]);
         journal[head + 52..head + 56].copy_from_slice(&checksum.to_le_bytes());
         assert!(found(&[timers_file.clone(), journal.clone()], &lived.clock).unwrap() == *lived.last());
+    }
+}
+
+#[test]
+fn operations_in_a_journal_of_an_older_version_are_refused_and_stay() {
+    let lived = Lived::new();
+    let [timers_file, mut journal] = lived.killed();
+    journal[3] = 2;
+    let checksum = crc32fast::hash(&journal[..52]);
+    journal[52..56].copy_from_slice(&checksum.to_le_bytes());
+    let machine = machine_with(&timers_file, &journal);
+    let error = open(&machine, &lived.clock).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OlderSchema, "{error}");
+    assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
+}
+
+/// The journal with other bytes in the last record that has the bytes `from`, and with the checksums of these.
+fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut journal = journal.to_vec();
+    let last = |bytes: &[u8], wanted: &[u8]| bytes.windows(wanted.len()).rposition(|found| found == wanted);
+    let at = last(&journal, from).unwrap();
+    journal[at..at + to.len()].copy_from_slice(to);
+    let head = last(&journal[..at], b"tbj\x03").unwrap();
+    let length = u32::from_le_bytes(journal[head + 4..head + 8].try_into().unwrap());
+    let body = head + 56..head + 56 + usize::try_from(length).unwrap();
+    assert!(body.contains(&at), "the bytes are in the body");
+    let sums = [(body, head + 48), (head..head + 52, head + 52)];
+    for (summed, place) in sums {
+        let sum = crc32fast::hash(&journal[summed]);
+        journal[place..place + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+    journal
+}
+
+/// As another version of the crate would do it, which means other operations by the same bytes.
+#[test]
+fn an_opening_that_cannot_repeat_what_was_acknowledged_fails_and_changes_nothing() {
+    let lived = Lived::new();
+    apply_all(&lived.store, vec![place(keyed(399, 9_000, "used"))], Durability::PowerLoss);
+    apply_all(&lived.store, vec![place(keyed(400, 9_000, "free"))], Durability::PowerLoss);
+    let parked = Timer { state: State::Parked("z".into()), ..timer(401, 9_000) };
+    apply_all(&lived.store, vec![place(parked)], Durability::PowerLoss);
+    let [timers_file, journal] = lived.killed();
+    let acknowledged = timers(&lived.store);
+    let cases = [
+        // The key is another timer's: the timer is refused, and was created.
+        (rewritten(&journal, b"\x04free", b"\x04used"), "has another outcome"),
+        // A new timer is never dead.
+        (rewritten(&journal, b"\x02\x01z", b"\x03\x01z"), "was acknowledged and fails now"),
+    ];
+    for (other, reason) in &cases {
+        let machine = machine_with(&timers_file, other);
+        for _ in 0..2 {
+            let error = open(&machine, &lived.clock).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(reason) && text.contains("in the journal cannot be repeated"), "{text}");
+        }
+        let files = machine.lock().unwrap().files.each_ref().map(|file| file.current.clone());
+        assert!(files[1] == *other, "the journal is changed");
+        let found = found(&[files[0].clone(), journal.clone()], &lived.clock).unwrap();
+        assert!(found == acknowledged, "{:?}", found.keys());
     }
 }

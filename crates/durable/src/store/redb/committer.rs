@@ -4,7 +4,7 @@ use super::backend::Shared;
 use super::common::{Common, being_opened};
 use super::compaction;
 use super::error::converted;
-use super::journal::Journal;
+use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, without_journal};
 use super::queue::{Receiver, Waited};
 use super::request::{Pending, Request};
@@ -139,18 +139,19 @@ impl Committer {
         let mut tables = Writing::new(&transaction);
         for record in records {
             let mut ledger = Ledger::new(tables, record.now);
-            for request in record.requests {
-                let before = ledger.begin();
+            for (nth, (request, noted)) in record.requests.into_iter().enumerate() {
+                let (before, name) = (ledger.begin(), request.name());
                 ledger.tables().keep();
-                match request.run(&mut ledger) {
-                    Ok(()) => ledger.keep(before),
-                    Err(error) if ledger.tables().has_failed() => return Err(error),
-                    // It succeeded when it was noted, so this is a fault of this crate. The others are repeated.
-                    Err(_) => {
-                        ledger.undo(before);
-                        ledger.tables().undo()?;
+                let reason = match request.run(&mut ledger) {
+                    Ok(digest) if digest == noted => {
+                        ledger.keep(before);
+                        continue;
                     }
-                }
+                    Ok(_) => "has another outcome than the one that was acknowledged".to_owned(),
+                    Err(error) if ledger.tables().has_failed() => return Err(error),
+                    Err(error) => format!("was acknowledged and fails now, {error}"),
+                };
+                return Err(unrepeatable(record.sequence, nth, name, &reason));
             }
             tables = ledger.finish()?.0;
             self.sequence = record.sequence;
@@ -325,6 +326,9 @@ impl Committer {
             match request.run(&mut ledger) {
                 Ok(done) => {
                     ledger.keep(outer);
+                    if notes.len() > noted {
+                        notes.extend_from_slice(&done.digest.to_le_bytes());
+                    }
                     batch.answers.push(done.pending);
                     wanted = wanted.max(done.durability);
                     if let Some(next_due) = done.next_due {

@@ -9,7 +9,9 @@
 //! seal:   a head without a body, whose `durable` is its own sequence number
 //! ```
 //!
-//! All numbers are little-endian. The body is the batch's requests, after postcard. The file has the records since the
+//! All numbers are little-endian. The body is the batch's requests, each after postcard and followed by the digest of its
+//! outcome (4). The version is that of the head, of the requests and of the digests: a test fixes the bytes of all of
+//! them, and other bytes are another version. The file has the records since the
 //! database's last durable commit, from offset 0 on. A seal is behind them once they are synced, and the next record
 //! takes the place of the seal. Behind the seal is what earlier records left. A later version keeps the layout of the
 //! head.
@@ -47,6 +49,7 @@
 //!     record of a later opening. J4. The first record of the file follows the batch with which the database's last
 //!     durable commit ended, or an earlier one.
 
+use super::digest;
 use super::request::Logged;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
@@ -56,8 +59,8 @@ use redb::StorageBackend;
 
 /// The first bytes of a head.
 const MARK: [u8; 3] = *b"tbj";
-/// Version 1 had another head. It was never published.
-const VERSION: u8 = 2;
+/// Version 1 had another head, and version 2 no digests. Neither was published.
+pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
 /// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
 const GROWTH: usize = 256 * 1024;
@@ -95,7 +98,8 @@ pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
-    pub(super) requests: Vec<Logged>,
+    /// Each with the digest of its outcome.
+    pub(super) requests: Vec<(Logged, u32)>,
 }
 
 /// The records since the last durable commit: all of them in memory, and the first ones in a file.
@@ -306,8 +310,16 @@ impl Head {
     }
 
     fn admit_version(&self) -> Result<(), StoreError> {
-        if self.version <= VERSION {
+        if self.version == VERSION {
             return Ok(());
+        }
+        if self.version < VERSION {
+            let message = format!(
+                "operations in a journal of version {}, and {VERSION} is read here: open and close the store with the \
+                 version that wrote it",
+                self.version
+            );
+            return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
         }
         let message = format!("a journal of version {}, and {VERSION} is the last one known", self.version);
         Err(StoreError::new(StoreErrorKind::NewerSchema, message))
@@ -356,13 +368,27 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-fn requests(mut body: &[u8]) -> Result<Vec<Logged>, StoreError> {
+/// The error of an opening that cannot repeat what was acknowledged.
+pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
+    let message = format!(
+        "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \
+         program that wrote the journal may be able to repeat it. To go on without the operations since the last \
+         checkpoint, make an empty file in the place of the journal",
+        nth + 1
+    );
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
+fn requests(mut body: &[u8]) -> Result<Vec<(Logged, u32)>, StoreError> {
+    let unread = |error: &str| {
+        StoreError::new(StoreErrorKind::Corrupt, format!("an operation cannot be read: {error}"))
+    };
     let mut requests = Vec::new();
     while !body.is_empty() {
-        let (request, rest) = postcard::take_from_bytes(body).map_err(|error| {
-            StoreError::new(StoreErrorKind::Corrupt, format!("an operation cannot be read: {error}"))
-        })?;
-        requests.push(request);
+        let (request, rest) = postcard::take_from_bytes(body).map_err(|error| unread(&error.to_string()))?;
+        let (digest, rest) =
+            rest.split_first_chunk::<{ digest::LEN }>().ok_or_else(|| unread("it has no digest"))?;
+        requests.push((request, u32::from_le_bytes(*digest)));
         body = rest;
     }
     Ok(requests)

@@ -30,6 +30,10 @@
 //! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes
 //! are always the last ones.
 //!
+//! Each noted request has a digest of its outcome. If a request fails when it is repeated, or has another outcome than
+//! its caller was told, the opening fails and changes nothing: this version of the crate means other operations by
+//! these notes, or the database is not the one for which they were made.
+//!
 //! # Damage to the journal
 //!
 //! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is no error, and is cut
@@ -59,6 +63,7 @@ mod backend;
 mod committer;
 mod common;
 mod compaction;
+mod digest;
 mod error;
 mod journal;
 mod opening;

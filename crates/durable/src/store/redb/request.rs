@@ -1,5 +1,6 @@
 //! Requests to the thread that commits, and the form in which they are noted.
 
+use super::digest::{Digested, digest};
 use super::tables::Writing;
 use crate::state::Token;
 use crate::store::error::StoreError;
@@ -53,6 +54,8 @@ pub(super) struct Done {
     pub(super) durability: Durability,
     /// The answer of a claim: the first due moment that is left.
     pub(super) next_due: Option<Option<UtcMillis>>,
+    /// The digest of the outcome, of a request that is noted.
+    pub(super) digest: u32,
 }
 
 fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
@@ -119,10 +122,11 @@ impl Request {
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
+        let mut sum = 0;
         let pending = match self {
             Self::Apply(ops, wanted, reply) => {
                 durability = wanted;
-                answer(reply, ops.into_iter().map(|op| ledger.apply(op)).collect())
+                answer(reply, noting(apply(ledger, ops), &mut sum))
             }
             Self::Claim(by, claim, limit, reply) => {
                 let claimed = ledger.claim(by, claim, limit).map(|(claimed, must_be_durable)| {
@@ -132,19 +136,28 @@ impl Request {
                     next_due = Some(claimed.next_due);
                     claimed
                 });
-                answer(reply, claimed)
+                answer(reply, noting(claimed, &mut sum))
             }
             Self::Recover(by, claim, reply) => answer(reply, ledger.recover(by, claim)),
-            Self::Renew(by, leases, reply) => answer(reply, ledger.renew(by, leases)),
-            Self::Reap(limit, reply) => answer(reply, ledger.reap(limit, false)),
+            Self::Renew(by, leases, reply) => answer(reply, noting(ledger.renew(by, leases), &mut sum)),
+            Self::Reap(limit, reply) => answer(reply, noting(ledger.reap(limit, false), &mut sum)),
             Self::Import(timers, reply) => {
                 durability = Durability::PowerLoss;
                 answer(reply, ledger.import(timers))
             }
             Self::Compact(reply) => answer(reply, Ok(false)),
         };
-        pending.map(|pending| Done { pending, durability, next_due })
+        pending.map(|pending| Done { pending, durability, next_due, digest: sum })
     }
+}
+
+fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+    ops.into_iter().map(|op| ledger.apply(op)).collect()
+}
+
+/// The same result. Its digest is noted if it is no error.
+fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
+    result.inspect(|outcome| *sum = digest(outcome))
 }
 
 /// The reply with its value, or the error and the reply that is to carry it.
@@ -162,18 +175,213 @@ fn answer<T: Send + 'static>(
 }
 
 impl Logged {
-    /// Makes the changes again.
-    pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<(), StoreError> {
-        match self {
-            Self::Apply(ops) => ops.into_iter().try_for_each(|op| ledger.apply(op).map(drop)),
+    /// Makes the changes again. Returns the digest of the outcome.
+    pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
+        Ok(match self {
+            Self::Apply(ops) => digest(&apply(ledger, ops)?),
             Self::Claim { incarnation, lease, claim, timers, bytes } => {
                 let by = Claimant { incarnation, lease };
-                ledger.claim(by, claim, Limit { timers, bytes }).map(drop)
+                digest(&ledger.claim(by, claim, Limit { timers, bytes })?.0)
             }
             Self::Renew { incarnation, lease, leases } => {
-                ledger.renew(Claimant { incarnation, lease }, leases).map(drop)
+                digest(&ledger.renew(Claimant { incarnation, lease }, leases)?)
             }
-            Self::Reap(limit) => ledger.reap(limit, false).map(drop),
+            Self::Reap(limit) => digest(&ledger.reap(limit, false)?),
+        })
+    }
+
+    /// The name of the request, for an error.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "operations",
+            Self::Claim { .. } => "claim",
+            Self::Renew { .. } => "renewal",
+            Self::Reap(_) => "reap",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal;
+    use super::*;
+    use crate::samples::{self, DUE, TOKEN, plain};
+    use crate::state::{Failure, Phase, Refusal};
+    use crate::store::{IfPresent, LeftOut};
+    use crate::timer::{Address, KeyOf};
+    use futures_channel::oneshot::channel;
+
+    const ID: TimerId = TimerId::from_u128(0x33);
+    const OTHER: TimerId = TimerId::from_u128(0x44);
+    const ADVICE: &str = "Other bytes are another version of the journal.";
+
+    fn key() -> Address {
+        Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
+    }
+
+    /// Each operation, with all of its forms. A new one does not compile without a line here.
+    fn ops() -> Vec<Op> {
+        let place = |if_present| {
+            match if_present {
+                IfPresent::Reject
+                | IfPresent::Keep
+                | IfPresent::Replace
+                | IfPresent::ReplaceKeepDue
+                | IfPresent::ReplaceOnly(_) => {}
+            }
+            Op::Place(Box::new(plain()), if_present)
+        };
+        let failure = Failure { error: "why".into(), retry_after: Some(Duration::new(1, 5)), is_final: true };
+        let mut ops = vec![
+            place(IfPresent::Reject),
+            place(IfPresent::Keep),
+            place(IfPresent::Replace),
+            place(IfPresent::ReplaceKeepDue),
+            place(IfPresent::ReplaceOnly(ID)),
+            Op::Cancel(ID.into(), None),
+            Op::Cancel(key(), Some(ID)),
+            Op::CancelLabelled { namespace: "n".into(), label: "l".into(), limit: 300 },
+            Op::Move(ID.into(), DUE),
+            Op::Pause(ID.into()),
+            Op::Resume(ID.into()),
+            Op::Ack(ID, TOKEN),
+            Op::Skip(ID, TOKEN),
+            Op::Fail(ID, TOKEN, Failure::default()),
+            Op::Fail(ID, TOKEN, failure),
+            Op::Snooze(ID, TOKEN, DUE),
+            Op::Release(ID, TOKEN),
+            Op::Return(Box::new(plain()), TOKEN),
+            Op::Park(ID, TOKEN, "later".into()),
+            Op::Unpark("later".into(), 300),
+            Op::Replay(ID),
+            Op::Fire(key()),
+        ];
+        for (_, timer) in samples::timers() {
+            ops.push(Op::Place(Box::new(timer), IfPresent::Reject));
+        }
+        for op in &ops {
+            match op {
+                Op::Place(..)
+                | Op::Cancel(..)
+                | Op::CancelLabelled { .. }
+                | Op::Move(..)
+                | Op::Pause(_)
+                | Op::Resume(_)
+                | Op::Ack(..)
+                | Op::Skip(..)
+                | Op::Fail(..)
+                | Op::Snooze(..)
+                | Op::Release(..)
+                | Op::Return(..)
+                | Op::Park(..)
+                | Op::Unpark(..)
+                | Op::Replay(_)
+                | Op::Fire(_) => {}
+            }
+        }
+        ops
+    }
+
+    fn requests() -> Vec<Request> {
+        let by = Claimant { incarnation: 0x0102_0304_0506_0708, lease: Duration::new(30, 5) };
+        let mut requests = vec![
+            Request::Claim(by, 7, Limit { timers: 300, bytes: 70_000 }, channel().0),
+            Request::Renew(by, vec![(ID, TOKEN)], channel().0),
+            Request::Reap(300, channel().0),
+            Request::Apply(ops(), Durability::PowerLoss, channel().0),
+        ];
+        for op in ops() {
+            let reply = channel().0;
+            requests.push(Request::Apply(vec![op], Durability::PowerLoss, reply));
+        }
+        requests
+    }
+
+    /// The notes are what an earlier process has left: the bytes of each are fixed.
+    #[test]
+    fn the_bytes_of_a_noted_request_stay_for_every_operation() {
+        let rows = requests().into_iter().map(|request| {
+            let mut notes = Vec::new();
+            request.note(&mut notes).unwrap();
+            let logged: Logged = postcard::from_bytes(&notes).unwrap();
+            let name = match (&request, logged) {
+                (Request::Apply(ops, ..), Logged::Apply(read)) => {
+                    assert_eq!(*ops, read, "they are read as they were noted");
+                    match &ops[..] {
+                        [op] => samples::variant(op),
+                        _ => "all operations".to_owned(),
+                    }
+                }
+                (_, logged) => samples::variant(&logged),
+            };
+            (name, notes)
+        });
+        samples::assert_fixed("store/redb/requests_v3.txt", rows, ADVICE);
+        assert_eq!(journal::VERSION, 3, "the file has the version in its name");
+    }
+
+    #[test]
+    fn the_digest_of_an_outcome_stays_and_differs_from_those_of_others() {
+        let timer = || Box::new(plain());
+        let phases =
+            [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead, Phase::Done, Phase::Withdrawn];
+        let mut outcomes = vec![
+            Outcome::Created(ID),
+            Outcome::Repeated(ID),
+            Outcome::Kept(ID),
+            Outcome::Created(OTHER),
+            Outcome::KeyExists { holder: ID, refused: timer() },
+            Outcome::KeyExists { holder: OTHER, refused: timer() },
+            Outcome::Cancelled(timer()),
+            Outcome::Cancelled(Box::new(Timer { deliveries: 1, ..plain() })),
+            Outcome::InFlight(ID),
+            Outcome::CancelledMany { cancelled: 1, in_flight: 2, more: false },
+            Outcome::CancelledMany { cancelled: 2, in_flight: 1, more: false },
+            Outcome::CancelledMany { cancelled: 1, in_flight: 2, more: true },
+            Outcome::Changed(ID),
+            Outcome::Unparked(1),
+            Outcome::Unparked(2),
+            Outcome::NotFound,
+            Outcome::Refused(Refusal::NotDue),
+            Outcome::Refused(Refusal::Stale),
+        ];
+        for phase in phases {
+            outcomes.push(Outcome::Replaced { new: ID, old: OTHER, was: phase });
+            outcomes.push(Outcome::Ended { id: ID, phase, next: None, skipped: 0 });
+            outcomes.push(Outcome::Refused(Refusal::State(phase)));
+        }
+        outcomes.push(Outcome::Ended { id: ID, phase: Phase::Done, next: Some(OTHER), skipped: 3 });
+        let mut rows: Vec<(String, Vec<u8>)> = outcomes
+            .into_iter()
+            .map(|outcome| (samples::variant(&outcome), vec![outcome]))
+            .map(|(name, outcomes)| (name, digest(&outcomes).to_le_bytes().to_vec()))
+            .collect();
+        let left_out = || vec![LeftOut { id: ID, key: Some("k".into()), count: 2 }];
+        let leased = |timer| vec![Leased { timer, token: TOKEN }];
+        let claims = [
+            Claimed::default(),
+            Claimed { leased: leased(plain()), ..Claimed::default() },
+            Claimed { next_due: Some(DUE), ..Claimed::default() },
+            Claimed { quarantined: 1, ..Claimed::default() },
+            Claimed { left_out: left_out(), ..Claimed::default() },
+        ];
+        for claim in claims {
+            rows.push(("claim".to_owned(), digest(&claim).to_le_bytes().to_vec()));
+        }
+        let reaps = [
+            Reaped::default(),
+            Reaped { returned: vec![ID], ..Reaped::default() },
+            Reaped { dead: vec![ID], ..Reaped::default() },
+            Reaped { withdrawn: 1, ..Reaped::default() },
+            Reaped { next: Some(DUE), ..Reaped::default() },
+            Reaped { left_out: left_out(), ..Reaped::default() },
+        ];
+        for reaped in reaps {
+            rows.push(("reap".to_owned(), digest(&reaped).to_le_bytes().to_vec()));
+        }
+        rows.push(("lost leases".to_owned(), digest(&vec![ID]).to_le_bytes().to_vec()));
+        let different: std::collections::BTreeSet<&Vec<u8>> = rows.iter().map(|(_, digest)| digest).collect();
+        assert_eq!(different.len(), rows.len(), "two outcomes with one digest: {rows:?}");
+        samples::assert_fixed("store/redb/digests_v3.txt", rows, ADVICE);
     }
 }

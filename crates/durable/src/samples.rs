@@ -1,0 +1,155 @@
+//! For tests: timers of every kind, and bytes that stay as they are in a file.
+
+use crate::phase::{Death, DeathReason, Lease, State, Token, Withdrawal};
+use crate::plan::{MissedInstants, Plan, Series};
+use crate::policy::{Backoff, Guarantee, Misfire, Policy};
+use crate::timer::{Payload, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt::Write as _;
+use core::time::Duration;
+
+pub(crate) const DUE: UtcMillis = UtcMillis::from_millis(1_800_000_000_000);
+pub(crate) const TOKEN: Token = Token { incarnation: 0x0102_0304_0506_0708, claim: 9 };
+
+pub(crate) fn plain() -> Timer {
+    Timer {
+        namespace: "n".into(),
+        key: Some("k".into()),
+        payload: Payload(Box::new([1, 2])),
+        created: UtcMillis::from_millis(1_797_500_000_000),
+        ..Timer::new(TimerId::from_u128(0x11), "mail", DUE)
+    }
+}
+
+/// All states. A new one does not compile without a line here.
+pub(crate) fn states() -> Vec<State> {
+    let lease = |withdrawn| {
+        match withdrawn {
+            None | Some(Withdrawal::Cancelled | Withdrawal::Replaced) => {}
+        }
+        State::Leased(Lease { token: TOKEN, until: DUE, withdrawn })
+    };
+    let dead = |reason| {
+        match reason {
+            DeathReason::Attempts
+            | DeathReason::Deliveries
+            | DeathReason::Age
+            | DeathReason::Refused
+            | DeathReason::Plan => {}
+        }
+        State::Dead(Death { reason, at: DUE })
+    };
+    let states = vec![
+        State::Pending,
+        lease(None),
+        lease(Some(Withdrawal::Cancelled)),
+        lease(Some(Withdrawal::Replaced)),
+        State::Parked("paused".into()),
+        dead(DeathReason::Attempts),
+        dead(DeathReason::Deliveries),
+        dead(DeathReason::Age),
+        dead(DeathReason::Refused),
+        dead(DeathReason::Plan),
+    ];
+    for state in &states {
+        match state {
+            State::Pending | State::Leased(_) | State::Parked(_) | State::Dead(_) => {}
+        }
+    }
+    states
+}
+
+fn series() -> Vec<Series> {
+    let id = TimerId::from_u128(0x22);
+    let plans = [
+        Plan::Every(60_000),
+        Plan::Cron { expression: "0 9 1 * *".into(), zone: "UTC".into(), skip_gaps: true },
+        Plan::Monthly { day: 31, second: 3_600, zone: "UTC".into(), last_if_short: true, skip_gaps: false },
+    ];
+    let missed = [MissedInstants::Skip, MissedInstants::All, MissedInstants::Skip];
+    plans
+        .into_iter()
+        .zip(missed)
+        .map(|(plan, missed)| {
+            match (&plan, missed) {
+                (
+                    Plan::Every(_) | Plan::Cron { .. } | Plan::Monthly { .. },
+                    MissedInstants::Skip | MissedInstants::All,
+                ) => {}
+            }
+            let end = (missed == MissedInstants::All).then_some(DUE);
+            Series { id, plan, missed, end, paused: end.is_some() }
+        })
+        .collect()
+}
+
+fn policies() -> Vec<Policy> {
+    let second = Duration::new(1, 5);
+    let policies = vec![
+        Policy { attempts: 3, deliveries: 4, max_age: Some(second), ..Policy::default() },
+        Policy { backoff: Backoff::Fixed(second), misfire: Misfire::Within(second), ..Policy::default() },
+        Policy { backoff: Backoff::Exponential { first: second, max: second * 9 }, ..Policy::default() },
+        Policy { backoff: Backoff::Ladder(vec![second, second * 2]), jitter: second, ..Policy::default() },
+        Policy { guarantee: Guarantee::AtMostOnce, timeout: second, ..Policy::default() },
+    ];
+    for policy in &policies {
+        match (&policy.backoff, policy.misfire, policy.guarantee) {
+            (
+                Backoff::Standard | Backoff::Fixed(_) | Backoff::Exponential { .. } | Backoff::Ladder(_),
+                Misfire::Fire | Misfire::Within(_),
+                Guarantee::AtLeastOnce | Guarantee::AtMostOnce,
+            ) => {}
+        }
+    }
+    policies
+}
+
+/// A timer of every kind, with its name.
+pub(crate) fn timers() -> Vec<(String, Timer)> {
+    let mut timers = vec![
+        ("plain".to_owned(), plain()),
+        ("without anything".to_owned(), Timer::new(TimerId::from_u128(1), "", UtcMillis::ZERO)),
+        (
+            "with labels, trace, error and id".to_owned(),
+            Timer {
+                labels: vec!["a".into(), "b".into()],
+                deliveries: 3,
+                failures: 2,
+                last_error: Some("why".into()),
+                trace: Some("t".into()),
+                has_chosen_id: true,
+                ..plain()
+            },
+        ),
+    ];
+    for state in states() {
+        timers.push((format!("{state:?}"), Timer { state, ..plain() }));
+    }
+    for series in series() {
+        timers.push((format!("{:?}", series.plan), Timer { series: Some(series), ..plain() }));
+    }
+    for (nth, policy) in policies().into_iter().enumerate() {
+        timers.push((format!("policy {nth}"), Timer { policy, ..plain() }));
+    }
+    timers
+}
+
+/// The first word of a value's text, which is the name of its variant.
+pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+/// Fails unless these are the lines of the file below `src`, each with a name and bytes.
+#[track_caller]
+pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
+    let mut lines = String::new();
+    for (nth, (name, bytes)) in rows.into_iter().enumerate() {
+        write!(lines, "{nth} {name}: ").unwrap();
+        bytes.iter().for_each(|byte| write!(lines, "{byte:02x}").unwrap());
+        lines.push('\n');
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/").to_owned() + file;
+    let fixed = std::fs::read_to_string(&path).unwrap();
+    assert!(fixed == lines, "{advice} {file} has other bytes than these:\n{lines}");
+}

@@ -1,0 +1,187 @@
+//! The digest of a request's outcome, which the journal has behind the request.
+//!
+//! A request that is repeated at an opening must have the outcome that its caller was told. The digest is the CRC-32 of
+//! the bytes that this file writes for the outcome. Other bytes are another version of the journal.
+
+use crate::state::{Phase, Refusal};
+use crate::store::{Claimed, LeftOut, Outcome, Reaped};
+use crate::timer::{Timer, TimerId};
+use crate::utc::UtcMillis;
+
+/// The length of a digest in the journal.
+pub(super) const LEN: usize = 4;
+
+/// An outcome that has a digest.
+pub(super) trait Digested {
+    /// Adds the bytes of which the digest is made.
+    fn write(&self, bytes: &mut Vec<u8>);
+}
+
+/// The digest of an outcome.
+pub(super) fn digest(outcome: &impl Digested) -> u32 {
+    let mut bytes = Vec::with_capacity(32);
+    outcome.write(&mut bytes);
+    crc32fast::hash(&bytes)
+}
+
+fn number(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&number.to_le_bytes());
+}
+
+impl Digested for TimerId {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.as_u128().to_be_bytes());
+    }
+}
+
+impl Digested for UtcMillis {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        number(bytes, self.as_millis());
+    }
+}
+
+impl Digested for Phase {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.push(match self {
+            Self::Pending => 0,
+            Self::Leased => 1,
+            Self::Parked => 2,
+            Self::Dead => 3,
+            Self::Done => 4,
+            Self::Withdrawn => 5,
+        });
+    }
+}
+
+impl Digested for Timer {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        // Memory takes all bytes, and the fields of a timer all have a form.
+        if let Ok(written) = postcard::to_extend(self, core::mem::take(bytes)) {
+            *bytes = written;
+        }
+    }
+}
+
+impl Digested for Box<str> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        number(bytes, self.len() as u64);
+        bytes.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl<T: Digested> Digested for Option<T> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.push(u8::from(self.is_some()));
+        self.iter().for_each(|value| value.write(bytes));
+    }
+}
+
+impl<T: Digested> Digested for Vec<T> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        number(bytes, self.len() as u64);
+        self.iter().for_each(|value| value.write(bytes));
+    }
+}
+
+impl Digested for Outcome {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Created(id) => {
+                bytes.push(0);
+                id.write(bytes);
+            }
+            Self::Repeated(id) => {
+                bytes.push(1);
+                id.write(bytes);
+            }
+            Self::Kept(id) => {
+                bytes.push(2);
+                id.write(bytes);
+            }
+            Self::Replaced { new, old, was } => {
+                bytes.push(3);
+                new.write(bytes);
+                old.write(bytes);
+                was.write(bytes);
+            }
+            // The caller's own timer is in the request.
+            Self::KeyExists { holder, refused: _ } => {
+                bytes.push(4);
+                holder.write(bytes);
+            }
+            Self::Cancelled(timer) => {
+                bytes.push(5);
+                timer.write(bytes);
+            }
+            Self::InFlight(id) => {
+                bytes.push(6);
+                id.write(bytes);
+            }
+            Self::CancelledMany { cancelled, in_flight, more } => {
+                bytes.push(7);
+                number(bytes, u64::from(*cancelled));
+                number(bytes, u64::from(*in_flight));
+                bytes.push(u8::from(*more));
+            }
+            Self::Changed(id) => {
+                bytes.push(8);
+                id.write(bytes);
+            }
+            Self::Ended { id, phase, next, skipped } => {
+                bytes.push(9);
+                id.write(bytes);
+                phase.write(bytes);
+                next.write(bytes);
+                number(bytes, *skipped);
+            }
+            Self::Unparked(count) => {
+                bytes.push(10);
+                number(bytes, u64::from(*count));
+            }
+            Self::NotFound => bytes.push(11),
+            Self::Refused(refusal) => {
+                bytes.push(12);
+                match refusal {
+                    Refusal::State(phase) => {
+                        bytes.push(0);
+                        phase.write(bytes);
+                    }
+                    Refusal::NotDue => bytes.push(1),
+                    Refusal::Stale => bytes.push(2),
+                }
+            }
+        }
+    }
+}
+
+impl Digested for LeftOut {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let Self { id, key, count } = self;
+        id.write(bytes);
+        key.write(bytes);
+        number(bytes, *count);
+    }
+}
+
+impl Digested for Claimed {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        // The time is the record's, and the token the request's. A store of one process takes nothing over.
+        let Self { now: _, leased, next_due, quarantined, left_out, next_reap: _ } = self;
+        number(bytes, leased.len() as u64);
+        leased.iter().for_each(|leased| leased.timer.write(bytes));
+        next_due.write(bytes);
+        number(bytes, u64::from(*quarantined));
+        left_out.write(bytes);
+    }
+}
+
+impl Digested for Reaped {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let Self { returned, dead, withdrawn, next, left_out } = self;
+        returned.write(bytes);
+        dead.write(bytes);
+        number(bytes, u64::from(*withdrawn));
+        next.write(bytes);
+        left_out.write(bytes);
+    }
+}

@@ -48,6 +48,9 @@ struct State {
     /// The greatest length of both files.
     capacity: Option<usize>,
     sync_takes: Duration,
+    /// The number of syncs, and the one that fails, with numbers that choose the writes that it has lost.
+    syncs: u64,
+    fails_at: Option<(u64, Numbers)>,
 }
 
 /// The disk. Its clones are the same disk.
@@ -61,6 +64,7 @@ struct File {
 }
 
 /// Numbers at random that repeat (splitmix64).
+#[derive(Clone, Debug)]
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -109,6 +113,26 @@ impl Disk {
         self.state(|state| {
             (state.good, state.failing) = (good, (changes > 0).then_some((kind, changes)));
         });
+    }
+
+    /// Lets the sync fail that comes after so many others. The disk has some of the writes before it by then, and never
+    /// gets the others: the system takes them for synced, and shows them to every reader until the power goes.
+    pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
+        self.state(|state| state.fails_at = Some((state.syncs + after, some)));
+    }
+
+    /// Whether the sync has failed.
+    pub(crate) fn has_lost_a_sync(&self) -> bool {
+        self.state(|state| state.fails_at.as_ref().is_some_and(|(at, _)| state.syncs > *at))
+    }
+
+    pub(crate) fn syncs(&self) -> u64 {
+        self.state(|state| state.syncs)
+    }
+
+    /// The number of changes up to now.
+    pub(crate) fn changes(&self) -> u64 {
+        self.state(|state| state.changes)
     }
 
     /// The failures that are left.
@@ -222,9 +246,27 @@ impl StorageBackend for File {
         std::thread::sleep(takes);
         self.disk.state(|state| {
             state.change()?;
+            state.syncs += 1;
+            let fails = match &mut state.fails_at {
+                Some((at, some)) if *at + 1 == state.syncs => Some(some),
+                _ => None,
+            };
             let image = &mut state.images[self.part];
-            image.synced.clone_from(&image.current);
-            image.unsynced.clear();
+            if let Some(some) = fails {
+                // The lengths are the file system's, which keeps a log of its own.
+                let writes = image.unsynced.extract_if(.., |change| match change {
+                    Change::Length(_) => false,
+                    Change::Write(..) => true,
+                });
+                for write in writes.filter(|_| some.next() % 2 == 0) {
+                    write.apply(&mut image.synced);
+                }
+                return Err(io::Error::other("the sync fails"));
+            }
+            for change in image.unsynced.drain(..) {
+                change.apply(&mut image.synced);
+            }
+            image.synced.resize(image.current.len(), 0);
             Ok(())
         })
     }

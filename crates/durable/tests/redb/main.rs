@@ -12,6 +12,7 @@ mod life;
 mod machine;
 mod missing;
 mod place;
+mod syncs;
 mod unsure;
 
 use pollster::block_on;

@@ -1,16 +1,24 @@
 //! The places of a store's bytes: two files, or what a test puts in their place.
+//!
+//! # A sync that fails
+//!
+//! After a sync that failed, the system may take bytes for synced that are not on the disk. It shows them to readers,
+//! and a later sync succeeds without them. So nothing that was written since the last good sync is believed: the
+//! database's bytes since then are written again and synced before the database is opened again ([`Places::settle`]).
+//! Until that has succeeded nothing reads them. The journal writes all its records again by itself.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
-use core::fmt;
 use core::ops::Bound;
+use core::{fmt, mem};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A part of a store, which has a place of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,39 +29,71 @@ pub enum Part {
     Operations,
 }
 
-type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+/// The bytes that are written again at once after a failed sync.
+const WRITTEN_AT_ONCE: usize = 1 << 20;
 
-/// The way to the parts of a store.
+pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+
+/// The way to the parts of a store. Its clones are the same places.
 #[derive(Clone)]
-pub(super) enum Places {
+pub(super) struct Places {
+    way: Way,
+    /// The bytes of the database that no sync has covered.
+    unsynced: Arc<Mutex<Unsynced>>,
+}
+
+#[derive(Clone)]
+enum Way {
     Files(PathBuf),
     Made(Arc<Make>),
 }
 
 impl fmt::Debug for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Files(path) => f.debug_tuple("Files").field(path).finish(),
-            Self::Made(_) => f.write_str("Made"),
+        match &self.way {
+            Way::Files(path) => f.debug_tuple("Files").field(path).finish(),
+            Way::Made(_) => f.write_str("Made"),
         }
     }
 }
 
 impl Places {
+    /// The files at this path and beside it.
+    pub(super) fn files(path: PathBuf) -> Self {
+        Self { way: Way::Files(path), unsynced: Arc::default() }
+    }
+
+    /// Places that a function makes.
+    pub(super) fn made(make: Arc<Make>) -> Self {
+        Self { way: Way::Made(make), unsynced: Arc::default() }
+    }
+
+    /// Writes the database's bytes again that a failed sync has left in doubt, and syncs them.
+    pub(super) fn settle(&self) -> Result<(), StoreError> {
+        if lock(&self.unsynced).is_in_doubt {
+            let place = self.timers()?;
+            let ranges = lock(&self.unsynced).ranges(place.len()?);
+            for (start, end) in ranges {
+                write_again(&place, start, end)?;
+            }
+            place.sync_data()?;
+        }
+        Ok(())
+    }
+
     /// The place of the database.
     pub(super) fn timers(&self) -> Result<Shared, StoreError> {
-        match self {
-            Self::Files(path) => {
-                Ok(Shared(Arc::new(FileBackend::new(open(path)?).map_err(converted)?), Part::Timers))
-            }
-            Self::Made(make) => Ok(Shared(make(Part::Timers)?.into(), Part::Timers)),
-        }
+        let bytes: Arc<dyn StorageBackend> = match &self.way {
+            Way::Files(path) => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
+            Way::Made(make) => make(Part::Timers)?.into(),
+        };
+        Ok(Shared { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
     /// The place of the operations. As long as it is open, no other store opens it.
     pub(super) fn operations(&self) -> Result<Shared, StoreError> {
-        match self {
-            Self::Files(path) => {
+        let bytes: Arc<dyn StorageBackend> = match &self.way {
+            Way::Files(path) => {
                 let beside = beside(path);
                 let file = open(&beside)?;
                 match file.try_lock() {
@@ -66,17 +106,18 @@ impl Places {
                     Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
                     Err(TryLockError::Error(error)) => return Err(error.into()),
                 }
-                Ok(Shared(Arc::new(FileBackend::new(file).map_err(converted)?), Part::Operations))
+                Arc::new(FileBackend::new(file).map_err(converted)?)
             }
-            Self::Made(make) => Ok(Shared(make(Part::Operations)?.into(), Part::Operations)),
-        }
+            Way::Made(make) => make(Part::Operations)?.into(),
+        };
+        Ok(Shared { bytes, part: Part::Operations, unsynced: None })
     }
 
     /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there,
     /// which takes no room on most file systems. `None` where the system does not say.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
-        if let Self::Files(path) = self {
+        if let Way::Files(path) = &self.way {
             use std::os::unix::fs::MetadataExt;
             let taken = |path: &Path| Ok(std::fs::metadata(path)?.blocks() * 512);
             return Some(taken(path).and_then(|timers| Ok(timers + taken(&beside(path))?)));
@@ -86,15 +127,15 @@ impl Places {
 
     /// The path of the file of the operations, if the file is not there.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
-        match self {
-            Self::Files(path) => Some(beside(path)).filter(|path| !path.exists()),
-            Self::Made(_) => None,
+        match &self.way {
+            Way::Files(path) => Some(beside(path)).filter(|path| !path.exists()),
+            Way::Made(_) => None,
         }
     }
 
     /// Removes the file of the operations.
     pub(super) fn remove_operations(&self) {
-        if let Self::Files(path) = self {
+        if let Way::Files(path) = &self.way {
             // A file that stays is empty.
             drop(std::fs::remove_file(beside(path)));
         }
@@ -126,64 +167,154 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A backend that the store asks for its length while redb has it.
+/// The ranges of a file that were written since the last sync that succeeded.
+#[derive(Debug, Default)]
+struct Unsynced {
+    /// From the starts to the ends. The ranges neither overlap nor touch.
+    ranges: BTreeMap<u64, u64>,
+    /// Whether a sync has failed since the last one that succeeded.
+    is_in_doubt: bool,
+}
+
+impl Unsynced {
+    /// Adds a range.
+    fn add(&mut self, mut start: u64, mut end: u64) {
+        while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
+            && last >= start
+        {
+            self.ranges.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
+        }
+        self.ranges.insert(start, end);
+    }
+
+    /// The ranges within a file of this length.
+    fn ranges(&self, len: u64) -> Vec<(u64, u64)> {
+        let within = self.ranges.iter().map(|(start, end)| (*start, (*end).min(len)));
+        within.filter(|(start, end)| start < end).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a range of a file with the bytes that it has.
+fn write_again(file: &Shared, start: u64, end: u64) -> io::Result<()> {
+    let mut at = start;
+    while at < end {
+        let mut bytes =
+            vec![0; usize::try_from(end - at).map_or(WRITTEN_AT_ONCE, |left| left.min(WRITTEN_AT_ONCE))];
+        file.read(at, &mut bytes)?;
+        file.write(at, &bytes)?;
+        at += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// A backend that the store asks for its length while redb has it. It notes what no sync has covered.
 #[derive(Clone, Debug)]
-pub(super) struct Shared(Arc<dyn StorageBackend>, Part);
+pub(super) struct Shared {
+    bytes: Arc<dyn StorageBackend>,
+    part: Part,
+    /// `None` for the journal, which notes that itself.
+    unsynced: Option<Arc<Mutex<Unsynced>>>,
+}
 
 impl StorageBackend for Shared {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.bytes.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.bytes.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        if let Some(unsynced) = &self.unsynced
+            && len > 0
+        {
+            // A byte at the end that is written again gives the file its length again.
+            lock(unsynced).add(len - 1, len);
+        }
+        self.bytes.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()?;
-        if self.1 == Part::Timers {
+        let Some(unsynced) = &self.unsynced else { return self.bytes.sync_data() };
+        // What is written from here on is not covered for certain.
+        let before = mem::take(&mut lock(unsynced).ranges);
+        let synced = self.bytes.sync_data();
+        let mut unsynced = lock(unsynced);
+        match &synced {
+            Ok(()) => unsynced.is_in_doubt = false,
+            Err(_) => {
+                unsynced.is_in_doubt = true;
+                before.into_iter().for_each(|(start, end)| unsynced.add(start, end));
+            }
+        }
+        drop(unsynced);
+        synced?;
+        if self.part == Part::Timers {
             reach(Point::AfterDatabaseSync);
         }
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)?;
-        if self.1 == Part::Timers {
+        if let Some(unsynced) = &self.unsynced {
+            // Before the write, since a part of one that fails may be there.
+            lock(unsynced).add(offset, offset.saturating_add(data.len() as u64));
+        }
+        self.bytes.write(offset, data)?;
+        if self.part == Part::Timers {
             reach(Point::InDatabaseWrite);
         }
         Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.close()
+        self.bytes.close()
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_range(start, end)
+        self.bytes.try_lock_range(start, end)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock_shared_range(start, end)
+        self.bytes.try_lock_shared_range(start, end)
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_range(start, end)
+        self.bytes.lock_range(start, end)
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.lock_shared_range(start, end)
+        self.bytes.lock_shared_range(start, end)
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock_range(start, end)
+        self.bytes.unlock_range(start, end)
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.query_lock_range(start, end)
+        self.bytes.query_lock_range(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_were_not_synced_are_joined_where_they_touch() {
+        let mut unsynced = Unsynced::default();
+        for (start, end) in [(10, 20), (40, 50), (30, 35), (20, 30), (60, 61), (0, 5), (12, 13)] {
+            unsynced.add(start, end);
+        }
+        assert_eq!(unsynced.ranges(100), [(0, 5), (10, 35), (40, 50), (60, 61)]);
+        assert_eq!(unsynced.ranges(45), [(0, 5), (10, 35), (40, 45)]);
+        unsynced.add(0, 200);
+        assert_eq!(unsynced.ranges(100), [(0, 100)]);
     }
 }

@@ -168,7 +168,7 @@ impl RedbBuilder {
     /// to 10 s before: what was acknowledged since then is lost. A store that was closed can be opened without the
     /// file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
-        self.start(Places::Files(path.as_ref().to_owned()))
+        self.start(Places::files(path.as_ref().to_owned()))
     }
 
     /// Opens a store whose bytes are elsewhere, for tests of faults. The function is called for each part at the start,
@@ -181,7 +181,7 @@ impl RedbBuilder {
         self,
         make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> Result<RedbStore, StoreError> {
-        self.start(Places::Made(Arc::new(make)))
+        self.start(Places::made(Arc::new(make)))
     }
 
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {

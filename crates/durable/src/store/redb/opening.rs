@@ -69,7 +69,8 @@ impl Opener {
     pub(super) fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
-        if is_new && !was_making {
+        if is_new || was_making {
+            // Again, if it was there: the sync of the note may have failed.
             journal::making(operations)?;
             reach(Point::MakingNoted);
         }
@@ -88,6 +89,7 @@ impl Opener {
     }
 
     pub(super) fn open(&self) -> Result<Opened, StoreError> {
+        self.places.settle()?;
         self.refuse_newer()?;
         let place = self.places.timers()?;
         // redb may panic on a file that was changed by others.

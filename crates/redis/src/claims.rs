@@ -3,6 +3,7 @@
 use crate::commit::text;
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::{Look, Seen, time_text};
+use crate::promise::Witnesses;
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
 use crate::time::millis;
@@ -129,7 +130,9 @@ impl Core {
         self.enter().await?;
         let token = Token { incarnation: by.incarnation, claim };
         let mut has_leased = false;
-        let result = self.take_some(by, token, limit, &mut has_leased).await;
+        let witnesses = Witnesses::default();
+        let taking = self.take_some(by, token, limit, &mut has_leased, &witnesses);
+        let result = witnesses.collect(taking).await;
         result.map_err(|error| {
             // The caller asks all shards for what this claim has leased.
             self.doubts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != token);
@@ -149,6 +152,7 @@ impl Core {
         token: Token,
         limit: Limit,
         has_leased: &mut bool,
+        witnesses: &Witnesses,
     ) -> Result<Claimed, StoreError> {
         let is_split = self.is_split;
         let mut claimed = Claimed { now: self.time.now(), ..Claimed::default() };
@@ -199,10 +203,18 @@ impl Core {
             }
         }
         found.sort_by_key(|its| (its.timer.due, its.timer.id));
+        let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
+        // A replica that has not heard of the lease will not hear in time that the timer is forgotten.
+        let is_heard = !found.iter().any(|its| is_once(&its.timer))
+            || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
+        if !is_heard {
+            // Their leases end by themselves.
+            found.retain(|its| !is_once(&its.timer));
+        }
         // After the last script: the occurrences that follow are left to the next claim.
         let mut failed = None;
         for its in found {
-            let is_forgotten_first = its.timer.policy.guarantee == Guarantee::AtMostOnce;
+            let is_forgotten_first = is_once(&its.timer);
             if failed.is_some() && is_forgotten_first {
                 // Its lease ends by itself.
                 continue;
@@ -210,6 +222,13 @@ impl Core {
             if let Err(error) = self.take(its, token, &mut claimed).await {
                 failed = Some(error);
             }
+        }
+        if claimed.leased.iter().any(|leased| is_once(&leased.timer))
+            && let Err(error) = witnesses.confirm().await
+        {
+            // They are forgotten here, and another server may deliver them: here they are not.
+            claimed.leased.retain(|leased| !is_once(&leased.timer));
+            failed = Some(error);
         }
         claimed.next_reap = self.nodes.state().shards.take_first_end();
         // What was forgotten must be delivered: nobody else can.

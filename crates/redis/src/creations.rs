@@ -8,6 +8,7 @@
 use crate::commit::count_field;
 use crate::layout::{Layout, Part, period_of};
 use crate::nodes::LONGEST_POLL;
+use crate::promise::Witnesses;
 use crate::queue::{Creation, Made, Waiting};
 use crate::shared::Core;
 use crate::stored::{damaged, key_entry, member_of};
@@ -37,7 +38,10 @@ impl Core {
                     let _task = runtime.spawn(async move { core.store_waiting().await });
                 }
                 match made.await {
-                    Ok(Made::Stored) => return Ok(outcome),
+                    Ok(Made::Stored(witnesses)) => {
+                        witnesses.pass_on();
+                        return Ok(outcome);
+                    }
                     Ok(Made::Refused) => {}
                     Ok(Made::Failed(kind, message)) => return Err(StoreError::new(kind, message)),
                     Err(_) => return Err(StoreError::new(StoreErrorKind::Unknown, "a creation ended")),
@@ -89,7 +93,9 @@ impl Core {
                 return;
             }
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
-            match self.store_some(&group).await {
+            // The caller of each creation asks them by itself, if it was promised to.
+            let witnesses = Witnesses::default();
+            match witnesses.collect(self.store_some(&group)).await {
                 Ok(stored) => {
                     for (Waiting { creation, answer, .. }, is_stored) in group.into_iter().zip(stored) {
                         if is_stored {
@@ -99,7 +105,8 @@ impl Core {
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // A caller that is gone asks no more.
-                        let _sent = answer.send(if is_stored { Made::Stored } else { Made::Refused });
+                        let made = || Made::Stored(witnesses.clone());
+                        let _sent = answer.send(if is_stored { made() } else { Made::Refused });
                     }
                 }
                 Err(error) => {

@@ -16,6 +16,7 @@ mod lists;
 mod nodes;
 mod notes;
 mod outside;
+mod promise;
 mod queue;
 mod reservation;
 mod returned;

@@ -4,6 +4,7 @@
 //! would have the version of another one.
 
 use crate::commit::text;
+use crate::promise::kept;
 use crate::shared::Core;
 use crate::store::RedisStore;
 use crate::values::{bytes, number};
@@ -49,7 +50,7 @@ impl RedisStore {
         version: u64,
         value: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
-        self.core().write_note(name, version, value).await
+        kept(self.core().write_note(name, version, value)).await
     }
 }
 

@@ -18,6 +18,7 @@
 //! fails no other creations.
 
 use crate::layout::Shard;
+use crate::promise::Witnesses;
 use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,9 +49,10 @@ pub(crate) struct Creation {
 }
 
 /// What became of a creation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Made {
-    Stored,
+    /// With the witnesses of the script.
+    Stored(Witnesses),
     /// The id or the key is taken, or the id is remembered.
     Refused,
     Failed(StoreErrorKind, Box<str>),
@@ -255,9 +257,9 @@ mod tests {
         let (one, other) = (queue.task(), queue.task());
         drop(one);
         let made = |nth: usize| callers.made.borrow_mut()[nth].try_recv();
-        assert_eq!(made(2), Err(TryRecvError::Empty), "the other task takes it");
+        assert!(matches!(made(2), Err(TryRecvError::Empty)), "the other task takes it");
         drop(other);
-        assert!((0..3).all(|nth| made(nth) == Err(TryRecvError::Closed)));
+        assert!((0..3).all(|nth| matches!(made(nth), Err(TryRecvError::Closed))));
         assert!(callers.add(4, b"", 9), "and the next creation starts one");
     }
 }

@@ -4,6 +4,7 @@
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
+use crate::promise;
 use crate::queue::Queue;
 use crate::returned::Returning;
 use crate::script::Script;
@@ -290,7 +291,8 @@ pub(crate) async fn run(
     words.push(&time.argument());
     arguments.add_to(&mut words);
     let sent = moment();
-    let answer = link.run(script, keys, words).await?;
+    let (answer, witness) = link.run_before_witness(script, keys, words).await?;
+    promise::note(witness);
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(number(&rest.next()?)?);
     let is_step = time.learn(sent, now);

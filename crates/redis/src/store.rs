@@ -4,6 +4,7 @@ use crate::connect::{Connect, ConnectError, Link, Session};
 use crate::examine::{Plan, Report, dangers, examine};
 use crate::layout::{Layout, MOST_SHARDS, Part};
 use crate::nodes::{self, Nodes, Settings, TTL};
+use crate::promise::{Witnesses, kept};
 use crate::shared::{Core, Deployment, run};
 use crate::time::Time;
 use crate::transact::Start;
@@ -345,10 +346,17 @@ impl Core {
         self.run(|scripts| &scripts.ready, vec![self.deployment.key.clone()], [id.clone()]).await.map(drop)
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+    async fn apply(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         ops.iter().try_for_each(admit)?;
         let (count, returns) = (ops.len(), self.begin_returns(&ops));
-        let result = self.apply_all(ops).await;
+        let result = match durability {
+            // What was stored before without a promise has one from now on.
+            Durability::PowerLoss if count == 0 => {
+                Witnesses::of(self.link.witnesses()).confirm().await.map(|()| Vec::new())
+            }
+            Durability::PowerLoss => kept(self.apply_all(ops)).await,
+            _ => self.apply_all(ops).await,
+        };
         self.end_returns(returns, count, result.as_ref().err());
         if result.as_ref().is_ok_and(|outcomes| outcomes.iter().any(is_of_before)) {
             self.wake_unless_polled();
@@ -473,8 +481,8 @@ impl TimerStore for RedisStore {
         key.map_or_else(TimerId::fresh, |key| self.core.layout.fresh_id(namespace, key))
     }
 
-    fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {
-        Box::pin(self.core.apply(ops))
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        Box::pin(self.core.apply(ops, durability))
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
@@ -536,7 +544,7 @@ impl TimerStore for RedisStore {
     }
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        Box::pin(async move { self.core.wake_if_unknown(self.core.import(timers).await) })
+        Box::pin(async move { self.core.wake_if_unknown(kept(self.core.import(timers)).await) })
     }
 
     fn leave(&self) -> Answer<'_, ()> {

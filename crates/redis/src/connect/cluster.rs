@@ -9,6 +9,7 @@ use super::dial::Dial;
 use super::keeper::Keeper;
 use super::route::{Route, no_reply};
 use super::slots::{Address, Slots};
+use super::witness::Witness;
 use crate::layout::slot_of;
 use core::pin::pin;
 use core::time::Duration;
@@ -117,6 +118,12 @@ impl Cluster {
             changed.map(|changed| *slots = Arc::new(changed)).is_some()
         });
         self.look_again();
+    }
+
+    /// The witnesses of all servers to which there are connections.
+    pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
+        let keepers = self.shared.keepers();
+        keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
     /// Why there is no connection to the primary that has the key, or to any primary. The error is that of the last

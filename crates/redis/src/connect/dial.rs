@@ -2,6 +2,7 @@
 
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
 use super::slots::Address;
+use super::witness::Witness;
 use core::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -13,6 +14,15 @@ use std::sync::Arc;
 
 /// Called when a connection has ended.
 pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
+
+/// What one attempt has connected to a server.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    /// For calls.
+    pub(crate) calls: MultiplexedConnection,
+    /// Vouches for their changes, if there is a policy for it.
+    pub(crate) witness: Option<Arc<Witness>>,
+}
 
 /// Makes connections with these settings.
 #[derive(Debug)]
@@ -84,9 +94,9 @@ impl Dial {
         Self { connect }
     }
 
-    /// A new connection to the one server, or to the primary that Sentinel names. `on_end` is called at the end of the
-    /// connection.
-    pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
+    /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one of
+    /// them.
+    pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
             // Several connections, one after another.
@@ -95,30 +105,35 @@ impl Dial {
         tokio::time::timeout(limit, self.make(on_end)).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    async fn make(&self, on_end: OnEnd) -> RedisResult<MultiplexedConnection> {
-        let config = self.config(on_end);
-        let mut connection = match &self.connect.servers {
-            Servers::Single(info) => {
-                self.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
-            }
+    async fn make(&self, on_end: OnEnd) -> RedisResult<Wire> {
+        let client = match &self.connect.servers {
+            Servers::Single(info) => self.client(info.clone())?,
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                let mut client = self.sentinel(sentinels, service, primary, *is_tls)?;
-                client.get_async_connection_with_config(&config).await?
+                self.sentinel(sentinels, service, primary, *is_tls)?.async_get_client().await?
             }
             Servers::Cluster(_) => {
                 return Err((ErrorKind::InvalidClientConfig, "a cluster is not a single server").into());
             }
         };
+        let config = self.config(Arc::clone(&on_end));
+        let mut calls = client.get_multiplexed_async_connection_with_config(&config).await?;
         if let SyncPolicy::WaitAof { .. } = self.connect.sync {
             let mut question = redis::cmd("COMMAND");
             question.arg("INFO").arg("WAITAOF");
-            let answer = connection.req_packed_command(&question).await?;
+            let answer = calls.req_packed_command(&question).await?;
             if !matches!(answer, Value::Array(found) if found.iter().any(|one| *one != Value::Nil)) {
                 let message = "SyncPolicy::WaitAof needs the command WAITAOF, which Redis has from 7.2 on, and a user that may use COMMAND";
                 return Err((ErrorKind::InvalidClientConfig, message).into());
             }
         }
-        Ok(connection)
+        let witness = match self.connect.sync {
+            SyncPolicy::None => None,
+            policy => {
+                let own = client.get_multiplexed_async_connection_with_config(&config).await?;
+                Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
+            }
+        };
+        Ok(Wire { calls, witness })
     }
 
     /// A new connection that has subscribed to a channel. `on_push` is called with what the server sends by itself, the

@@ -79,9 +79,9 @@ impl LinkError {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// The script ran, but the change is not as safe as the policy asks.
-    pub(crate) fn not_safe(script: &str, why: &str) -> Self {
-        Self::unknown(format!("the script {script} ran, but {why}"))
+    /// The server has made the change, but it is not as safe as the policy asks.
+    pub(crate) fn not_safe(why: &str) -> Self {
+        Self::unknown(format!("the server made the change, but {why}"))
     }
 
     /// An error that leaves open whether the script ran.

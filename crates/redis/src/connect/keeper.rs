@@ -1,9 +1,8 @@
 //! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
 
-use super::dial::{Dial, OnEnd};
+use super::dial::{Dial, OnEnd, Wire};
 use core::time::Duration;
 use redis::RedisError;
-use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -21,7 +20,7 @@ const LASTING: Duration = Duration::from_secs(5);
 pub(crate) struct State {
     /// The number of the attempt that made the connection, or that is under way.
     pub(crate) attempt: u64,
-    pub(crate) connection: Option<MultiplexedConnection>,
+    pub(crate) connection: Option<Wire>,
     /// Why the last attempt failed.
     pub(crate) trouble: Option<RedisError>,
 }
@@ -64,7 +63,7 @@ impl Keeper {
     }
 
     /// The connection, once there is one, with the number of its attempt; `None` if the runtime ends.
-    pub(crate) async fn connection(&mut self) -> Option<(u64, MultiplexedConnection)> {
+    pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
     }

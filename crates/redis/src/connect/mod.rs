@@ -13,18 +13,21 @@ mod settings;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use crate::script::Script;
 use crate::words::Words;
 use core::any::Any;
 use core::pin::Pin;
 use core::time::Duration;
+use std::sync::Arc;
 use tokio::runtime::Handle;
 
 pub(crate) use error::LinkError;
 pub(crate) use heard::Heard;
 pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
+pub(crate) use witness::Witness;
 
 /// What a call of [`Link`] gives later. The future needs no tokio runtime around it.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
@@ -48,6 +51,23 @@ pub(crate) trait Link: Send + Sync {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
+
+    /// The same, with the witness of the server that has run the script, if changes are to be safer than the server
+    /// makes them by itself.
+    fn run_before_witness<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
+        let answer = self.run(script, keys, arguments);
+        Box::pin(async move { Ok((answer.await?, None)) })
+    }
+
+    /// The witnesses of all servers to which there are connections.
+    fn witnesses(&self) -> Vec<Arc<Witness>> {
+        Vec::new()
+    }
 
     /// Ends after a time.
     fn wait(&self, _: Duration) -> Pause {

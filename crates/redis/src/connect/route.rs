@@ -1,8 +1,9 @@
 //! The way of a call to a server.
 
+use super::dial::Wire;
 use super::keeper::Keeper;
 use super::slots::Address;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 use std::io;
 
@@ -11,7 +12,7 @@ pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt that made the connection.
     pub(crate) attempt: u64,
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Wire,
     /// The server's address in a cluster.
     pub(crate) address: Option<Address>,
 }
@@ -19,7 +20,7 @@ pub(crate) struct Route {
 impl Route {
     /// The replies to the commands, in order, from the one after the first `skipped`. Errors of the server are values.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
-        self.connection.req_packed_commands(commands, skipped, commands.len() - skipped).await
+        self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }
 
     /// Takes the connection out of use. The next call waits for another.

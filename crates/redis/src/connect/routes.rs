@@ -6,6 +6,7 @@ use super::keeper::Keeper;
 use super::route::Route;
 use super::settings::Servers;
 use super::slots::{Address, Slots};
+use super::witness::Witness;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::sync::Arc;
 
@@ -64,6 +65,16 @@ impl Routes {
         match self {
             Self::Server(_) => None,
             Self::Cluster(cluster) => cluster.slots().await,
+        }
+    }
+
+    /// The witnesses of all servers to which there are connections.
+    pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
+        match self {
+            Self::Server(keeper) => {
+                keeper.state().connection.into_iter().filter_map(|wire| wire.witness).collect()
+            }
+            Self::Cluster(cluster) => cluster.witnesses(),
         }
     }
 

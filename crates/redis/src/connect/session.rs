@@ -6,9 +6,9 @@ use super::keeper::Task;
 use super::listen::listen;
 use super::route::{Route, no_reply};
 use super::routes::{Place, Routes};
-use super::settings::{Connect, ConnectError, SyncPolicy};
+use super::settings::{Connect, ConnectError};
 use super::slots::{Address, Slots};
-use super::{Answer, Ear, Link, Pause};
+use super::{Answer, Ear, Link, Pause, Witness};
 use crate::script::Script;
 use crate::words::Words;
 use core::any::Any;
@@ -38,7 +38,6 @@ struct Caller {
     patience: Duration,
     /// The limit of one reply.
     limit: Duration,
-    sync: SyncPolicy,
     is_cluster: bool,
 }
 
@@ -79,8 +78,7 @@ impl Session {
             routes,
             servers,
             patience: connect.patience,
-            limit: connect.response_timeout + connect.sync.timeout(),
-            sync: connect.sync,
+            limit: connect.response_timeout,
             is_cluster: connect.is_cluster(),
         };
         Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
@@ -142,7 +140,21 @@ impl fmt::Debug for Session {
 
 impl Link for Session {
     fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
+        let answer = self.run_before_witness(script, keys, arguments);
+        Box::pin(async move { Ok(answer.await?.0) })
+    }
+
+    fn run_before_witness<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
         self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+    }
+
+    fn witnesses(&self) -> Vec<Arc<Witness>> {
+        self.caller.routes.witnesses()
     }
 
     fn wait(&self, time: Duration) -> Pause {
@@ -177,7 +189,7 @@ impl Link for Session {
 impl Caller {
     /// Runs a script. What has surely not run is sent again until it has, or until the patience ends; what may have run
     /// is the caller's.
-    async fn run(&self, call: &Call) -> Result<Value, LinkError> {
+    async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);
         let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
@@ -199,10 +211,7 @@ impl Caller {
                     self.routes.learn(None, &route);
                     return Err(LinkError::late(call.script.name(), self.limit));
                 }
-                Ok(Ok((value, is_safe))) => {
-                    is_safe.map_err(|why| LinkError::not_safe(call.script.name(), &why))?;
-                    return Ok(value);
-                }
+                Ok(Ok(value)) => return Ok((value, route.connection.witness)),
                 Ok(Err(error)) => error,
             };
             match Meaning::of(&error) {
@@ -292,30 +301,16 @@ impl Caller {
         Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
     }
 
-    /// The script's answer, and whether the change is as safe as the policy asks.
-    async fn send(
-        &self,
-        call: &Call,
-        by: By,
-        is_elsewhere: bool,
-        route: &mut Route,
-    ) -> RedisResult<(Value, Result<(), String>)> {
+    /// The script's answer.
+    async fn send(&self, call: &Call, by: By, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
         let mut commands = redis::pipe();
         if is_elsewhere {
             commands.cmd("ASKING");
         }
         let skipped = commands.len();
         commands.add_command(call.command(by));
-        if let Some(wait) = wait(self.sync) {
-            commands.add_command(wait);
-        }
-        let mut replies = route.send(&commands, skipped).await?.into_iter();
-        let value = replies.next().ok_or_else(no_reply)?.extract_error()?;
-        let is_safe = match self.sync {
-            SyncPolicy::None => Ok(()),
-            policy => safe(policy, replies.next().ok_or_else(no_reply)?),
-        };
-        Ok((value, is_safe))
+        let replies = route.send(&commands, skipped).await?;
+        replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
     }
 }
 
@@ -331,45 +326,5 @@ impl Call {
             command.arg(word);
         }
         command
-    }
-}
-
-/// The command that waits for what the policy asks.
-fn wait(policy: SyncPolicy) -> Option<Cmd> {
-    // For the server, 0 is no limit.
-    let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
-    match policy {
-        SyncPolicy::None => None,
-        SyncPolicy::Wait { replicas, timeout } => {
-            let mut command = redis::cmd("WAIT");
-            command.arg(replicas).arg(milliseconds(timeout));
-            Some(command)
-        }
-        SyncPolicy::WaitAof { replicas, timeout } => {
-            let mut command = redis::cmd("WAITAOF");
-            command.arg(1).arg(replicas).arg(milliseconds(timeout));
-            Some(command)
-        }
-    }
-}
-
-/// Whether the answer to [`wait`]'s command is what the policy asks; why not.
-fn safe(policy: SyncPolicy, answer: Value) -> Result<(), String> {
-    let answer = answer.extract_error().map_err(|error| error.to_string())?;
-    match (policy, &answer) {
-        (SyncPolicy::Wait { replicas, .. }, Value::Int(received)) if *received >= i64::from(replicas) => {
-            Ok(())
-        }
-        (SyncPolicy::Wait { replicas, timeout }, Value::Int(received)) => {
-            Err(format!("{received} of {replicas} replicas had received it within {timeout:?}"))
-        }
-        (SyncPolicy::WaitAof { replicas, timeout }, Value::Array(counts)) => match counts[..] {
-            [Value::Int(local), Value::Int(remote)] if local >= 1 && remote >= i64::from(replicas) => Ok(()),
-            [Value::Int(local), Value::Int(remote)] => Err(format!(
-                "it was in the files of {local} of 1 primary and {remote} of {replicas} replicas within {timeout:?}"
-            )),
-            _ => Err(format!("the server answered {answer:?}")),
-        },
-        _ => Err(format!("the server answered {answer:?}")),
     }
 }

@@ -56,7 +56,9 @@ pub struct Tls {
 /// What must have happened to a change before it counts as stored.
 ///
 /// Redis copies its changes to replicas, and writes its append-only file, after it has answered, so that a failure can
-/// lose what was answered. `None` is as safe as the server's own settings; the other policies wait for more.
+/// lose what was answered. `None` is as safe as the server's own settings; the other policies wait for more, where a
+/// caller is promised it: with `Durability::PowerLoss`. The wait is on a connection of its own, so claims, looks,
+/// renewals and reads do not wait. The crate's page has a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {

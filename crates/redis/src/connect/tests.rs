@@ -48,6 +48,15 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
     }
 }
 
+/// Counts, and waits until that is as safe as the policy asks.
+fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
+    let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
+    let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
+    block_on(witness.expect("the policy has a witness").confirm())?;
+    let Value::Int(count) = count else { panic!("a number, not {count:?}") };
+    Ok(count)
+}
+
 /// The number in the server, which the script has counted.
 fn counted(server: &Server, key: &str) -> i64 {
     server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
@@ -285,10 +294,10 @@ fn a_change_waits_for_replicas() {
     let Some(watched) = Watched::start(&[]) else { return };
     let policy = |replicas, timeout| SyncPolicy::Wait { replicas, timeout };
     let session = open(&single(&watched.first.url()).sync(policy(1, LONG)));
-    assert_eq!(count(&session, "a").expect("a reply"), 1);
+    assert_eq!(count_safely(&session, "a").expect("a reply"), 1);
     assert_eq!(counted(&watched.second, "a"), 1, "it is there once the call returns");
     let session = open(&single(&watched.first.url()).sync(policy(2, Duration::from_secs(1))));
-    let error = count(&session, "b").expect_err("there is one replica");
+    let error = count_safely(&session, "b").expect_err("there is one replica");
     assert!(error.may_have_run(), "{error}");
     assert!(error.to_string().contains("of 2 replicas"), "{error}");
     assert_eq!(counted(&watched.first, "b"), 1);
@@ -297,6 +306,28 @@ fn a_change_waits_for_replicas() {
     assert!(report.is_refused());
     let report = block_on(check(&single(&watched.first.url()))).expect("a report");
     assert!(report.to_string().contains("min-replicas-to-write 0") && !report.is_refused(), "{report}");
+}
+
+/// Between a script and the wait for it, the roles change: what the new primary's replica has says nothing then.
+#[test]
+fn no_other_server_vouches_for_a_change() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let url = watched.sentinel.url();
+    let connect = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);
+    let sync = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_millis(200) };
+    let session = open(&connect.response_timeout(Duration::from_secs(5)).sync(sync));
+    assert_eq!(count_safely(&session, "a").expect("a reply"), 1);
+    // The replica stands alone from now on, and does not get the change.
+    watched.second.command(&["REPLICAOF", "NO", "ONE"]);
+    let (keys, one) = (vec![b"a".to_vec()], vec![b"1".to_vec()]);
+    let (_, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into())).expect("an answer");
+    watched.first.command(&["REPLICAOF", "127.0.0.1", &watched.second.port().to_string()]);
+    eventually("the old primary follows", || {
+        watched.first.info("master_link_status").as_deref() == Some("up")
+    });
+    assert_eq!(counted(&watched.first, "a"), 1, "the change is lost");
+    let error = block_on(witness.expect("the policy has a witness").confirm()).expect_err("it is lost");
+    assert!(error.may_have_run(), "{error}");
 }
 
 #[test]
@@ -465,6 +496,7 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
     assert_eq!(count(&session, "tb:{0}a").expect("a reply"), 2);
     let report = block_on(check(&direct)).expect("a report");
     assert!(!report.is_refused(), "{report}");
+    assert_eq!(count_safely(&session, "tb:{0}b").expect("a reply"), 1);
 
     let url = watched.sentinel.url();
     let by_sentinel = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);

@@ -17,6 +17,7 @@ mod pairs;
 mod plain;
 mod returns;
 mod sweeps;
+mod waits;
 
 use tourbillon_durable::UtcMillis;
 

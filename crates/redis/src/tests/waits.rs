@@ -1,0 +1,177 @@
+//! A policy that waits for a replica, and the only replica is dead for good.
+
+use crate::{Connect, RedisStore, SyncPolicy};
+use pollster::block_on;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, Durable};
+use tourbillon_fault::{Server, eventually};
+
+const WAIT: Duration = Duration::from_millis(500);
+const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+
+/// A primary, its replica, and a store whose changes wait for the replica.
+fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
+    let primary = Server::start(&[])?;
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
+    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+    let sync = SyncPolicy::Wait { replicas: 1, timeout: WAIT };
+    let connect = Connect::single(&primary.url()).unwrap().sync(sync);
+    let store = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap();
+    Some((primary, replica, Arc::new(store)))
+}
+
+fn place(store: &RedisStore, timers: Vec<Timer>) -> Result<Vec<Outcome>, StoreError> {
+    let ops = timers.into_iter().map(|timer| Op::Place(Box::new(timer), IfPresent::Reject));
+    block_on(store.apply(ops.collect(), Durability::PowerLoss))
+}
+
+fn timer(store: &RedisStore, number: u128, after: Duration) -> Timer {
+    Timer::new(TimerId::from_u128(number), "kind", store.now() + after)
+}
+
+#[test]
+fn a_dead_replica_delays_no_delivery() {
+    const COUNT: u128 = 200;
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let late = clock.now() - delivery.due;
+        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
+    let moments = (0..COUNT).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number as u32);
+    let timers = (1..).zip(moments).map(|(number, after)| timer(&store, number, after));
+    place(&store, timers.collect()).unwrap();
+    replica.kill();
+    // Creations go on beside: their callers are told that nobody knows whether a failover keeps them.
+    for number in 0..5 {
+        let begin = Instant::now();
+        let error =
+            place(&store, vec![timer(&store, 1_000 + number, Duration::from_secs(3_600))]).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        assert!(error.to_string().contains("0 of 1 replicas had received it"), "{error}");
+        assert!(begin.elapsed() >= WAIT, "{:?}", begin.elapsed());
+    }
+    eventually("all are delivered", || seen.lock().unwrap().len() == COUNT as usize);
+    eventually("their ends are stored", || {
+        block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 5)
+    });
+    let mut late: Vec<_> = seen.lock().unwrap().values().flatten().copied().collect();
+    late.sort_unstable();
+    let (p50, p99) = (late[late.len() / 2], late[late.len() * 99 / 100]);
+    drop(writeln!(io::stderr(), "{} deliveries beside a dead replica: p50 {p50:?}, p99 {p99:?}", late.len()));
+    assert_eq!(late.len(), COUNT as usize, "none comes twice");
+    assert!(p50 < Duration::from_millis(50), "{p50:?}");
+    assert!(p99 < WAIT, "{p99:?}");
+    drop(durable.shutdown(Duration::from_secs(5)));
+}
+
+/// Callers that wait at the same time wait for one round, and not one after the other.
+#[test]
+fn callers_share_the_wait_for_a_dead_replica() {
+    let Some((_primary, mut replica, store)) = start() else { return };
+    replica.kill();
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for number in 1..=20 {
+            let store = &store;
+            scope.spawn(move || {
+                place(store, vec![timer(store, number, Duration::from_secs(3_600))]).unwrap_err();
+            });
+        }
+    });
+    assert!(begin.elapsed() < 5 * WAIT, "{:?}", begin.elapsed());
+    // The ends that the runtime reports, and all that reads, wait for nothing.
+    let begin = Instant::now();
+    for number in 1..=20 {
+        let id = TimerId::from_u128(number);
+        assert!(block_on(store.get(id.into())).unwrap().is_some());
+        let op = Op::Cancel(id.into(), None);
+        block_on(store.apply(vec![op], Durability::Volatile)).unwrap();
+    }
+    assert!(begin.elapsed() < 5 * WAIT, "{:?}", begin.elapsed());
+    // What was stored without a promise has one after an empty batch.
+    assert!(block_on(store.apply(Vec::new(), Durability::PowerLoss)).is_err());
+    replica.restart();
+    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+    block_on(store.apply(Vec::new(), Durability::PowerLoss)).unwrap();
+}
+
+/// Each kind of change that has a promise waits.
+#[test]
+fn what_a_caller_is_promised_waits_for_the_replica() {
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let label =
+        |number| Timer { labels: vec!["l".into()], ..timer(&store, number, Duration::from_secs(3_600)) };
+    place(&store, (1..=6).map(label).collect()).unwrap();
+    replica.kill();
+    let id = |number| TimerId::from_u128(number);
+    let ops = [
+        Op::Place(Box::new(timer(&store, 7, Duration::ZERO)), IfPresent::Reject),
+        Op::Place(Box::new(label(8)), IfPresent::Reject),
+        Op::Place(Box::new(Timer { key: Some("k".into()), ..label(9) }), IfPresent::Replace),
+        Op::Cancel(id(1).into(), None),
+        Op::Cancel(id(99).into(), None),
+        Op::Pause(id(2).into()),
+        Op::Fire(id(3).into()),
+        Op::CancelLabelled { namespace: "".into(), label: "l".into(), limit: 10 },
+        Op::Unpark("reason".into(), 10),
+    ];
+    for op in ops {
+        let name = format!("{op:?}");
+        let answer = block_on(store.apply(vec![op], Durability::PowerLoss));
+        assert_eq!(answer.map_err(|error| error.kind()), Err(StoreErrorKind::Unknown), "{name}");
+    }
+    let imported = block_on(store.import(vec![timer(&store, 20, Duration::ZERO)]));
+    assert_eq!(imported.unwrap_err().kind(), StoreErrorKind::Unknown);
+    assert_eq!(block_on(store.replace_note("n", 0, Some(b"v"))).unwrap_err().kind(), StoreErrorKind::Unknown);
+}
+
+/// A timer that is delivered at most once is forgotten before its delivery. Where that cannot be promised it waits, and
+/// the others do not.
+#[test]
+fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
+    let Some((_primary, mut replica, store)) = start() else { return };
+    let by = Claimant { incarnation: 5, lease: Duration::from_secs(2) };
+    let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let of = |number: u128| {
+        let policy = if number % 2 == 0 { once.clone() } else { Policy::default() };
+        Timer { policy, ..timer(&store, number, Duration::ZERO) }
+    };
+    place(&store, (1..=6).map(of).collect()).unwrap();
+    replica.kill();
+    let (mut ids, mut claim) = (Vec::new(), 0);
+    let mut next = || {
+        claim += 1;
+        let _reaped = block_on(store.reap(100)).unwrap();
+        let claimed = block_on(store.claim(by, claim, ALL)).unwrap();
+        claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>()
+    };
+    eventually("the others are claimed", || {
+        ids.extend(next());
+        ids.len() == 3
+    });
+    assert_eq!(ids, [1, 3, 5]);
+    let ends = ids.iter().map(|number| Op::Cancel(TimerId::from_u128(*number).into(), None)).collect();
+    block_on(store.apply(ends, Durability::Volatile)).unwrap();
+    replica.restart();
+    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+    ids.clear();
+    eventually("they come when their promise can be kept", || {
+        ids.extend(next());
+        thread::sleep(Duration::from_millis(50));
+        ids.iter().filter(|number| *number % 2 == 0).count() == 3
+    });
+}

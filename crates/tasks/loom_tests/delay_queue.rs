@@ -10,6 +10,8 @@
 //! | Q1: a look wakes nobody for the items that it leaves | `a_look_finds_more_than_it_takes`, `a_look_finds_items_while_a_receiver_sits_down`, `a_receiver_looks_unasked` |
 //! | Q1: `ring` wakes nobody | all in which a receiver waits for the alarm |
 //! | Q1: `poll` stands in line without a second look | `a_look_finds_items_while_a_receiver_sits_down` |
+//! | Q1: a look wakes others before its receiver has left the line | `a_receiver_in_line_looks_unasked`, `a_look_finds_an_item_while_the_alarm_rings_for_another` |
+//! | Q1: a look does not see that its receiver was called meanwhile | `a_look_finds_an_item_while_the_alarm_rings_for_another` |
 //! | Q2: a receiver that stands in line keeps no watch | `an_item_comes_while_a_receiver_sits_down` |
 //! | Q2: `push` keeps no watch | all in which a receiver waits for the alarm |
 //! | Q2: `set_alarm` does not look at the note again | `two_pushes_set_the_alarm` |
@@ -230,6 +232,68 @@ fn a_receiver_looks_unasked() {
         second.look_if_woken(at(1));
         let received = usize::from(first.received.is_some()) + usize::from(second.received.is_some());
         assert!(has_taken && received == 1, "an item lies there, and its receiver sleeps");
+    });
+}
+
+/// Two receivers stand in line. One of them looks without being woken and takes one item, while a second item of the
+/// same tick is pushed and the alarm rings. The receiver that looks is a thread, which may keep the watch, or a task.
+/// Legal endings: (a) its look finds both items, and wakes the other receiver; (b) the ring wakes a receiver for each
+/// item that it finds.
+#[test]
+fn a_receiver_in_line_looks_unasked() {
+    for is_thread in [false, true] {
+        for is_first in [true, false] {
+            model("a_receiver_in_line_looks_unasked", move || {
+                let queue = queue();
+                push(&queue, 1);
+                let stand = |is_thread| {
+                    let mut task = Task { is_thread, ..Task::new(&queue) };
+                    task.look(at(0));
+                    task
+                };
+                let (mut looking, mut waiting);
+                if is_first {
+                    looking = stand(is_thread);
+                    waiting = stand(false);
+                } else {
+                    waiting = stand(false);
+                    looking = stand(is_thread);
+                }
+                let unasked = thread::spawn(move || {
+                    looking.look(at(1));
+                    looking.received
+                });
+                push(&queue, 1);
+                ring_if_set(&queue, at(1));
+                assert_eq!(unasked.join().unwrap(), Some(Some(1)));
+                // An alarm that the look or the push has set rings, too.
+                ring_if_set(&queue, at(1));
+                waiting.look_if_woken(at(1));
+                assert_eq!(waiting.received, Some(Some(1)), "a receiver sleeps beside an item that is due");
+            });
+        }
+    }
+}
+
+/// Two receivers stand in line. One of them looks, at a tick at which two items are due, while the alarm rings for the
+/// first of them. Legal endings: (a) the look finds both items, and wakes the other receiver for one of them; (b) the
+/// ring wakes the receiver that looks, which takes the item of that wake-up, and its look wakes the other receiver for
+/// the second item.
+#[test]
+fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
+    model("a_look_finds_an_item_while_the_alarm_rings_for_another", || {
+        let queue = queue();
+        push(&queue, 1);
+        push(&queue, 2);
+        let (mut looking, mut waiting) = (Task::in_line(&queue), Task::in_line(&queue));
+        let ours = StdArc::clone(&queue);
+        let ringing = thread::spawn(move || ring_if_set(&ours, at(1)));
+        looking.look(at(2));
+        ringing.join().unwrap();
+        ring_if_set(&queue, at(2));
+        waiting.look_if_woken(at(2));
+        let received = [looking.received, waiting.received].map(Option::flatten);
+        assert_eq!(received, [Some(1), Some(2)], "a receiver sleeps beside an item that is due");
     });
 }
 

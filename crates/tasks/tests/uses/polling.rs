@@ -1,6 +1,6 @@
 //! Receivers that are polled: which of them are woken, and by what.
 
-use crate::support::{Rng, wait_until, within_patience};
+use crate::support::{MS, Rng, wait_until, within_patience};
 use crate::{SECOND, item};
 use std::future::Future;
 use std::pin::pin;
@@ -122,6 +122,90 @@ fn one_that_has_received_stands_in_line_no_more() {
     assert_eq!((waiters[1].poll(), waiters[0].poll()), (Poll::Ready(Some(1)), Poll::Pending));
     tasks.advance(SECOND);
     assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2, 0], Poll::Ready(Some(2))));
+}
+
+#[test]
+fn one_that_looks_unasked_leaves_the_wake_up_of_the_next_item_to_another() {
+    let (tasks, queue, mut waiters) = waiting::<2>();
+    // The clock is ahead of the engine, whose alarm has not rung.
+    let push = |tasks: &DrivenTasks| {
+        let due = tasks.handle().now() + SECOND;
+        let _ids = [1, 2].map(|n| queue.push_at(due, n).unwrap());
+    };
+    push(&tasks);
+    tasks.clock().advance(SECOND);
+    assert!(waiters[0].poll().is_ready());
+    assert_eq!((rings(&waiters), waiters[1].poll().is_ready()), (vec![0, 1], true));
+    // Now the last in line looks.
+    waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Pending));
+    push(&tasks);
+    tasks.clock().advance(SECOND);
+    assert!(waiters[1].poll().is_ready());
+    assert_eq!((rings(&waiters), waiters[0].poll().is_ready()), (vec![1, 1], true));
+}
+
+#[test]
+fn a_wake_up_for_an_item_that_is_gone_wakes_nobody_else() {
+    let (mut tasks, queue, mut waiters) = waiting::<3>();
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((queue.try_recv().map(item), rings(&waiters)), (Ok(1), vec![1, 0, 0]));
+    let due = tasks.handle().now() + SECOND;
+    let _ids = [2, 3].map(|n| queue.push_at(due, n).unwrap());
+    tasks.clock().advance(SECOND);
+    // One item is for the receiver that looks, and the other item wakes one receiver.
+    assert!(waiters[0].poll().is_ready());
+    assert_eq!(rings(&waiters), [1, 1, 0]);
+}
+
+#[test]
+fn no_item_is_due_beside_receivers_that_all_sleep() {
+    const MOST: usize = 4;
+    let mut rng = Rng::new(11);
+    let (mut tasks, queue, _) = waiting::<0>();
+    let mut waiters: Vec<_> = (0..MOST).map(|_| (Task::of(&queue), false)).collect();
+    let ring = |task: &Task, heard: usize| task.bell.rings() > heard;
+    let mut heard = [0; MOST];
+    let (mut pushed, mut received) = (0, 0);
+    for round in 0..20_000 {
+        if rng.below(3) == 0 {
+            let due = tasks.handle().now() + MS * u32::try_from(rng.below(3)).unwrap();
+            for n in 0..1 + rng.below(3) {
+                queue.push_at(due, n).unwrap();
+                pushed += 1;
+            }
+        }
+        match rng.below(4) {
+            0 => tasks.advance(MS),
+            1 => tasks.clock().advance(MS),
+            _ => {}
+        }
+        // Any receiver looks, woken or not; some go instead.
+        let n = rng.index(MOST);
+        let (task, stands) = &mut waiters[n];
+        heard[n] = task.bell.rings();
+        if rng.below(8) == 0 {
+            (task.receiver, *stands) = (queue.receiver(), false);
+        } else {
+            *stands = task.poll().is_pending();
+            received += usize::from(!*stands);
+        }
+        if round % 8 > 0 {
+            continue;
+        }
+        // All that are woken look, until nobody is.
+        tasks.turn();
+        while let Some(n) = (0..MOST).find(|&n| waiters[n].1 && ring(&waiters[n].0, heard[n])) {
+            heard[n] = waiters[n].0.bell.rings();
+            waiters[n].1 = waiters[n].0.poll().is_pending();
+            received += usize::from(!waiters[n].1);
+        }
+        if waiters.iter().any(|(_, stands)| *stands) {
+            let due = queue.try_recv().map(item);
+            assert!(due.is_err(), "in round {round} an item was due beside a receiver that slept");
+        }
+    }
+    assert!(received > pushed / 4, "{received} of {pushed}");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Races of pushes, removals, resets, receivers and the end, by real threads.
 #![expect(clippy::cast_possible_truncation, reason = "numbers are small")]
 
-use crate::support::{Gate, Rng, wait_until, within_patience};
-use crate::{is_empty, item, threads};
+use crate::polling::block_on;
+use crate::support::{Gate, MS, PATIENCE, Rng, wait_until, within_patience};
+use crate::{SECOND, is_empty, item, threads};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
+use tourbillon::future::timeout;
 use tourbillon::{Builder, Refusal};
-use tourbillon_tasks::uses::{DelayQueue, Delayed, PushErrorKind, TryRecvError};
+use tourbillon_tasks::uses::{DelayQueue, Delayed, DueItem, PushErrorKind, TryRecvError};
 use tourbillon_tasks::{TaskEngine, Tasks};
 
 const EACH: u64 = 8_000;
@@ -174,4 +177,105 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
             assert_eq!(queue.recv().map(item), Some(n));
         }
     });
+}
+
+/// How a receiver waits for the next item.
+type Receive = fn(&DelayQueue<u64>) -> Option<DueItem<u64>>;
+
+/// Two receivers take the two items of one tick, a thousand times, and hold them until both are taken. The receiver
+/// that takes the first item looks no more, so the second item waits for a wake-up of the receiver that sleeps.
+#[expect(clippy::print_stdout, reason = "figures to be read by hand")]
+fn two_receivers_share_each_tick(receive: [Receive; 2]) {
+    const ROUNDS: u64 = 1_000;
+    let tasks = threads();
+    let queue = tasks.handle().delay_queue::<u64>();
+    let (rounds, holds) = (Barrier::new(3), Barrier::new(3));
+    let (sender, received) = mpsc::channel();
+    let (mut slow, mut lost) = (0, 0);
+    thread::scope(|scope| {
+        for receive in receive {
+            let (queue, rounds, holds, sender) = (&queue, &rounds, &holds, sender.clone());
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    rounds.wait();
+                    sender.send(receive(queue).map(item)).unwrap();
+                    holds.wait();
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            rounds.wait();
+            let due = tasks.handle().now() + MS;
+            let _ids = [1, 2].map(|n| queue.push_at(due, n).unwrap());
+            let mut got = vec![received.recv().unwrap()];
+            got.extend(received.recv_timeout(10 * MS));
+            if got.len() < 2 {
+                // A machine that is busy may delay a receiver that was woken. An item that lies there is lost to it.
+                slow += 1;
+                let patience = if lost == 0 { SECOND } else { Duration::ZERO };
+                got.extend(received.recv_timeout(patience));
+            }
+            if got.len() < 2 {
+                lost += 1;
+                // This wakes the receiver that sleeps.
+                queue.push(Duration::ZERO, 3).unwrap();
+                got.push(received.recv().unwrap());
+                while queue.try_recv().is_ok() {}
+            }
+            assert!(got.iter().all(Option::is_some), "{got:?}");
+            holds.wait();
+        }
+    });
+    println!("{slow} items were taken later than 10 ms after the first, {lost} not within a second");
+    assert_eq!(lost, 0, "items were due beside a receiver that slept");
+}
+
+fn block(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
+    queue.recv()
+}
+
+fn block_for_a_while(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
+    queue.recv_timeout(PATIENCE).ok()
+}
+
+/// The time-out passes again and again.
+fn block_for_a_moment(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
+    loop {
+        match queue.recv_timeout(MS) {
+            Ok(due) => return Some(due),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Closed) => return None,
+        }
+    }
+}
+
+fn wait(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
+    block_on(queue.next())
+}
+
+fn wait_for_a_while(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
+    block_on(timeout(PATIENCE, queue.next())).ok().flatten()
+}
+
+#[test]
+fn no_item_is_due_beside_a_thread_that_sleeps() {
+    within_patience(|| two_receivers_share_each_tick([block, block]));
+}
+
+#[test]
+fn no_item_is_due_beside_a_thread_that_sleeps_with_a_timeout() {
+    within_patience(|| two_receivers_share_each_tick([block_for_a_while, block_for_a_while]));
+    within_patience(|| two_receivers_share_each_tick([block_for_a_moment, block]));
+}
+
+#[test]
+fn no_item_is_due_beside_a_task_that_sleeps() {
+    within_patience(|| two_receivers_share_each_tick([wait, wait]));
+    within_patience(|| two_receivers_share_each_tick([wait, block]));
+}
+
+#[test]
+fn no_item_is_due_beside_a_task_that_sleeps_with_a_timeout() {
+    within_patience(|| two_receivers_share_each_tick([wait_for_a_while, wait_for_a_while]));
+    within_patience(|| two_receivers_share_each_tick([wait_for_a_while, block_for_a_moment]));
 }

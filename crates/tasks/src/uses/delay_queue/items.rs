@@ -30,7 +30,9 @@
 //!
 //! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
 //! finds and does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in
-//! line may look without being woken; it leaves the line if it takes an item.
+//! line may look without being woken: it leaves the line before its look wakes others. Otherwise the look would wake
+//! the looking receiver in place of another one. A receiver that is woken between the two steps of its look takes the
+//! item of that wake-up, and its look wakes a receiver for each item that the look finds.
 //!
 //! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that
 //! stands in line, a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm
@@ -45,6 +47,8 @@
 //! - ring x push: (a) the ring finds the item due, or sets the alarm to its tick; (b) the push finds the alarm unset,
 //!   and sets it.
 //! - ring x poll: (a) the poll takes the item, and the ring finds none; (b) the ring wakes the receiver.
+//! - ring x look, by a receiver in line: (a) the look finds the items, takes one, and wakes the others in line for the
+//!   rest; (b) the ring finds them and wakes a receiver for each, perhaps also the one that looks.
 //! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next one; (b) the receiver was
 //!   woken, and wakes the next one.
 //! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
@@ -214,7 +218,7 @@ impl<T, A: Alarm> Items<T, A> {
 
     /// Takes the next due item, or the end; `None` when there is neither. `now` is called if a look is needed.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
-        let at_once = self.lock().take(&mut None);
+        let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
             let to = self.ticks.current_tick(now().as_nanos());
             self.lock().look_and_take(to, &mut None)
@@ -252,7 +256,7 @@ impl<T, A: Alarm> Items<T, A> {
         now: impl FnOnce() -> Timestamp,
         may_watch: bool,
     ) -> Result<Received<T>, Option<Tick>> {
-        let at_once = self.lock().take(place);
+        let at_once = self.lock().take(place, 0);
         if let Some(taken) = at_once {
             return Ok(self.hand_over(taken));
         }
@@ -340,22 +344,30 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or the end, and gives the place up then.
-    fn take(&mut self, place: &mut Option<Place>) -> Option<Taken<T>> {
+    /// Takes the next due item, or the end, and gives the place up then. `found` is the number of items that the
+    /// caller's look has made due.
+    fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
-            None if !self.is_ended => return None,
+            None if !self.is_ended => {
+                // A wake-up that brought the caller here was for an item that another receiver has taken.
+                place.take_if(|place| !self.line.holds(place));
+                return None;
+            }
             received => received,
         };
+        // The caller leaves the line before receivers are called, and before the watch is kept: it looks no more.
+        let was_called = place.as_ref().is_some_and(|place| !self.line.holds(place));
         let stood = place.take().and_then(|place| self.line.leave(place));
-        Some(Taken { received, called: Vec::new(), stood, ring_at: self.keep_watch() })
+        // One item is taken here. The wake-up of a caller that was called was for an item that was due before its look,
+        // and the next receiver is called in its place.
+        let called = self.line.call(if was_called { found } else { found.saturating_sub(1) });
+        Some(Taken { received, called, stood, ring_at: self.keep_watch() })
     }
 
     /// As [`take`](Self::take), after a look.
     fn look_and_take(&mut self, to: Tick, place: &mut Option<Place>) -> Option<Taken<T>> {
         let found = self.look(to);
-        // One item is taken here.
-        let called = self.line.call(found.saturating_sub(1));
-        Some(Taken { called, ..self.take(place)? })
+        self.take(place, found)
     }
 
     /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is

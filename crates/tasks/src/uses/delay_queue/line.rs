@@ -47,6 +47,11 @@ impl Line {
         self.wakers.contains_key(&at)
     }
 
+    /// Whether the holder of this place stands in line. Otherwise the holder was woken.
+    pub(super) fn holds(&self, Place(at): &Place) -> bool {
+        self.wakers.contains_key(at)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.wakers.is_empty()
     }

@@ -4,6 +4,7 @@
 use super::anchors::Anchors;
 use super::due::Due;
 use super::hooks::Hooks;
+use super::place::Place;
 use super::totals::Totals;
 use crate::base::counters::{Counter, Refusals};
 use crate::base::error::Refusal;
@@ -28,6 +29,7 @@ pub(crate) type Handler<T> = Box<dyn for<'a> Fn(Due<'a, T>, &'a StdArc<Core<T>>)
 /// An engine, as its handles and the threads that serve it share it.
 pub(crate) struct Core<T> {
     pub(super) id: u64,
+    pub(super) place: Place,
     pub(super) slab: Slab<T>,
     /// The engine's station at each shard.
     pub(super) stations: Box<[StdArc<StationShared>]>,
@@ -88,6 +90,7 @@ impl<T: Send + 'static> Core<T> {
         let station = |_| StdArc::new(StationShared::new(settings.lane_capacity, &crew.settings().roster));
         Self {
             id: next_id(),
+            place: Place::take(),
             slab: Slab::new(settings.capacity, clock.now()),
             stations: (0..crew.shards().len()).map(station).collect(),
             clock,

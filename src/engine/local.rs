@@ -1,22 +1,29 @@
 //! A thread's part of an engine: a lane to its home shard and two magazines of slots.
 //!
-//! Each thread keeps one part per engine, found by the engine's number. The part is dropped when the thread ends, and
-//! its slots and its lane go back.
+//! Each thread keeps one part per engine. The part of the engine that it used last is at the front. The parts of up to
+//! [`PLACES`] engines are near, in an array, each at its engine's place; further parts are in a table by the engine's
+//! number. The part is dropped when the thread ends, and its slots and its lane go back. The parts of engines that have
+//! ended are dropped when other parts are made ([`Parts`]).
 
 use super::anchors::Moored;
 use super::core::Core;
+use super::place::PLACES;
 use crate::base::sync::{StdArc, Weak};
 use crate::lockfree::inbox::LaneWriter;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::system::affinity;
 use core::cell::{Cell, RefCell};
+use core::hash::{BuildHasherDefault, Hasher};
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use crossbeam_utils::CachePadded;
+use std::collections::HashMap;
 
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
+    /// The engine's place.
+    place: usize,
     /// The number of the engine's crew.
     crew: u64,
     pub(super) home: usize,
@@ -33,6 +40,7 @@ impl Local {
     pub(crate) fn new<T: Send + 'static>(core: &Core<T>, home: usize) -> Self {
         Self {
             engine: core.id,
+            place: core.place.index(),
             crew: core.crew.id(),
             home,
             lane: core.stations[home].inbox.register(),
@@ -41,6 +49,11 @@ impl Local {
             moored: None,
             slots: StdArc::downgrade(core.slab.slots()),
         }
+    }
+
+    /// Whether the engine is gone, with its slots.
+    fn has_ended(&self) -> bool {
+        self.slots.strong_count() == 0
     }
 
     /// Exchanges the lane for a lane to shard `home`. The slots and the anchor stay.
@@ -88,22 +101,82 @@ impl Drop for Local {
 
 thread_local! {
     /// The calling thread's part of the engine that the thread used last. Empty while the part is lent. `FRONT` has no
-    /// destructor, so that an access to it is a load. `OTHERS` has a destructor for both; without `OTHERS` nothing is
+    /// destructor, so that an access to it is a load. `FAR` has a destructor for all three; without `FAR` nothing is
     /// put here.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The thread's parts of other engines.
-    static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
+    /// The thread's parts of the engines that it used before, each at its engine's place. Like `FRONT`, it has no
+    /// destructor.
+    static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
+    /// The thread's parts of engines whose places in `NEAR` other engines have.
+    static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
 /// A part, on cache lines of its own: its thread writes to the part with each call.
-type Part = ManuallyDrop<Box<CachePadded<Local>>>;
+type Part = ManuallyDrop<OwnPart>;
 
-struct Others(RefCell<Vec<Local>>);
+/// A part that is dropped with its holder.
+type OwnPart = Box<CachePadded<Local>>;
+
+struct Far(RefCell<Parts>);
+
+/// Parts by the numbers of their engines.
+struct Parts {
+    parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
+    /// The number of parts at which the parts of engines that have ended are looked for.
+    look_at: usize,
+}
+
+impl Parts {
+    /// The least number of parts at which a look is worth its time.
+    const FEWEST: usize = 16;
+
+    const fn new() -> Self {
+        Self { parts: HashMap::with_hasher(BuildHasherDefault::new()), look_at: Self::FEWEST }
+    }
+
+    /// Keeps a part. Returns the part of the same engine that was here, for the caller to drop.
+    fn put(&mut self, part: OwnPart) -> Option<OwnPart> {
+        self.parts.insert(part.engine, part)
+    }
+
+    /// Takes out the parts of engines that have ended, if the number of parts has doubled since the last look: so a
+    /// part costs a few looks in its life, and at most half of the parts are of no use.
+    fn take_ended(&mut self) -> Vec<OwnPart> {
+        if self.parts.len() < self.look_at {
+            return Vec::new();
+        }
+        let ended: Vec<_> = self.parts.extract_if(|_, part| part.has_ended()).map(|(_, part)| part).collect();
+        self.look_at = (2 * self.parts.len()).max(Self::FEWEST);
+        self.parts.shrink_to(self.look_at);
+        ended
+    }
+}
+
+/// A hash of the numbers of engines, which nobody chooses: each has the number after another's.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 << 8 | u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio, as in D. E. Knuth, "The Art of Computer Programming", volume 3, section 6.4. The table uses
+        // the upper and the lower bits.
+        let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+}
 
 /// Runs when the thread ends.
-impl Drop for Others {
+impl Drop for Far {
     fn drop(&mut self) {
-        drop(take_front().map(ManuallyDrop::into_inner));
+        drop(take_all());
     }
 }
 
@@ -147,21 +220,31 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` before the thread ends;
-/// then the result is `None`, and the part that was there is lost with its slots.
+/// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR` before the
+/// thread ends; then the result is `None`, and the parts that were there are lost with their slots.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
+/// Takes all parts out of `FRONT` and `NEAR`.
+fn take_all() -> Vec<OwnPart> {
+    let near = NEAR.try_with(|near| near.each_ref().map(Cell::take)).ok();
+    let parts = near.into_iter().flatten().chain([take_front()]).flatten();
+    parts.map(ManuallyDrop::into_inner).collect()
+}
+
 /// Makes `shard` the calling thread's home in the engines on a crew: drops the thread's parts that have another home.
 pub(crate) fn come_home(crew: u64, shard: usize) {
-    let front = take_front().map(|front| ManuallyDrop::into_inner(front).into_inner());
-    let forgotten = OTHERS.try_with(|Others(others)| {
-        let mut others = others.borrow_mut();
-        others.extend(front);
-        others.extract_if(.., |local| local.crew == crew && local.home != shard).collect::<Vec<_>>()
+    let parts = take_all();
+    let forgotten = FAR.try_with(|Far(far)| {
+        let mut far = far.borrow_mut();
+        let doubles: Vec<_> = parts.into_iter().filter_map(|part| far.put(part)).collect();
+        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.crew == crew && part.home != shard;
+        let elsewhere: Vec<_> = far.parts.extract_if(is_elsewhere).collect();
+        (doubles, elsewhere)
     });
+    // Outside of the borrow: an engine may be dropped with its part.
     drop(forgotten);
 }
 
@@ -170,27 +253,42 @@ pub(crate) fn come_home(crew: u64, shard: usize) {
 pub(crate) fn lend<T: Send + 'static>(core: &Core<T>) -> Lent {
     match take_front() {
         Some(part) if part.engine == core.id => Lent { part: Some(part), has_place: true },
-        another => find(another, core),
+        another => exchange(another, core),
     }
 }
 
-/// Puts `front` into `OTHERS`, and takes the part of this engine out or makes it.
+/// Puts `front`, the part of another engine, at its place in `NEAR`, and takes the part of this engine from there.
+#[inline(never)]
+fn exchange<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
+    let exchanged = NEAR.try_with(|near| {
+        let put_off = front.and_then(|front| near[front.place % PLACES].replace(Some(front)));
+        (put_off, near[core.place.index()].take())
+    });
+    match exchanged {
+        Ok((None, Some(part))) if part.engine == core.id => Lent { part: Some(part), has_place: true },
+        Ok((put_off, part)) => find([put_off, part], core),
+        Err(_) => find([None, None], core),
+    }
+}
+
+/// Puts the parts `off`, whose places other engines need, into `FAR`, and takes the part of this engine out or makes
+/// it. The part may be among those that are put off.
 #[cold]
-fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
-    let front = front.map(ManuallyDrop::into_inner);
-    let known = OTHERS.try_with(|Others(others)| {
-        let mut others = others.borrow_mut();
-        others.extend(front.map(|front| front.into_inner()));
-        others.retain(|local| local.slots.strong_count() > 0);
-        let at = others.iter().position(|local| local.engine == core.id)?;
-        Some(others.swap_remove(at))
+fn find<T: Send + 'static>(off: [Option<Part>; 2], core: &Core<T>) -> Lent {
+    let off = off.map(|part| part.map(ManuallyDrop::into_inner));
+    let known = FAR.try_with(|Far(far)| {
+        let mut far = far.borrow_mut();
+        let doubles = off.map(|part| part.and_then(|part| far.put(part)));
+        let known = far.parts.remove(&core.id);
+        let ended = if known.is_some() { Vec::new() } else { far.take_ended() };
+        (known, doubles, ended)
     });
     let has_place = known.is_ok();
-    let local = match known {
-        Ok(Some(local)) => local,
-        _ => Local::new(core, home_of_current_thread(core)),
-    };
-    Lent { part: Some(ManuallyDrop::new(Box::new(CachePadded::new(local)))), has_place }
+    // The rest is dropped here, outside of the borrow, as in `come_home`.
+    let part = known.ok().and_then(|(known, ..)| known);
+    let part =
+        part.unwrap_or_else(|| Box::new(CachePadded::new(Local::new(core, home_of_current_thread(core)))));
+    Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
 /// The shard to which the calling thread's timers go from now on: the shard whose loop runs on the thread, if there is

@@ -14,7 +14,7 @@
 //! # Files
 //!
 //! ```text
-//! hooks, anchors, totals, due ──► core ──► local ──► anchor, admission ──► one_shot, owned ──► fire, shutdown, start
+//! hooks, anchors, totals, due, place ──► core ──► local ──► anchor, admission ──► one_shot, owned ──► fire, shutdown, start
 //! ```
 //! Each file uses files to its left only.
 
@@ -28,6 +28,7 @@ mod hooks;
 mod local;
 mod one_shot;
 mod owned;
+mod place;
 mod shutdown;
 mod start;
 mod totals;

@@ -41,7 +41,7 @@ const LAYER: &str = "crates/tasks/src";
 const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
 /// What passes beside the doors: file, path, reason.
-const BESIDE_THE_DOORS: [(&str, &str, &str); 5] = [
+const BESIDE_THE_DOORS: [(&str, &str, &str); 6] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
     ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
     ("lockfree/barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
@@ -50,6 +50,11 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 5] = [
         "shard/crew.rs",
         "std::sync::atomic::AtomicU64",
         "numbers the engines and crews from a static, which loom's cannot be",
+    ),
+    (
+        "engine/place.rs",
+        "std::sync::atomic::AtomicU32",
+        "counts of engines in a static, which loom's cannot be",
     ),
 ];
 

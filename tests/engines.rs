@@ -1,0 +1,123 @@
+//! Threads that use several engines, and sets with many engines: what a change of the engine costs, and what stays of
+//! engines that have ended.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tourbillon::{Builder, Cancel, Engine, Fired, Shards};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
+/// Held by each test, since the bytes are those of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The system's allocator, which counts the calls of each thread and the bytes of all.
+struct Counting;
+
+// SAFETY: every call is the system allocator's, whose results pass unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+        LIVE_BYTES.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+        LIVE_BYTES.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
+        // SAFETY: the caller's promise. Zeroed by the system, so that untouched memory stays untouched.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE_BYTES.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) };
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const FAR: Duration = Duration::from_secs(3_600);
+
+fn engines(shards: &Shards, number: usize) -> Vec<Engine<usize>> {
+    (0..number).map(|_| shards.engine().capacity(64).start(|_: Fired<'_, usize>| {}).unwrap()).collect()
+}
+
+/// Schedules a timer of each engine in turn and cancels it at once.
+fn a_pair_of_each(engines: &[Engine<usize>]) {
+    for (n, engine) in engines.iter().enumerate() {
+        let id = engine.handle().schedule(FAR, n).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(n));
+    }
+}
+
+/// Pairs with 2, 8 and 100 engines in turn do not allocate, once the thread has used each engine: the parts of 100
+/// engines do not all have a place of their own.
+#[test]
+fn a_thread_that_changes_its_engine_allocates_nothing() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    for number in [2, 8, 100] {
+        let engines = engines(&shards, number);
+        // The shard drains the lane between two rounds or not, so that blocks of the lanes are made in the first.
+        (0..100).for_each(|_| a_pair_of_each(&engines));
+        let before = ALLOCATIONS.get();
+        (0..10).for_each(|_| a_pair_of_each(&engines));
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{number} engines");
+    }
+}
+
+/// Engines come and go, some hundred at a time, and one thread uses them all. After the first rounds the process has no
+/// more memory than before.
+#[test]
+fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    let live_after_a_round = || {
+        a_pair_of_each(&engines(&shards, 300));
+        LIVE_BYTES.load(Ordering::Relaxed)
+    };
+    let first = (0..3).map(|_| live_after_a_round()).max().unwrap();
+    let last = (0..12).map(|_| live_after_a_round()).min().unwrap();
+    assert!(last < first + (1 << 20), "{first} and then {last} bytes");
+}
+
+/// Engines that are made, used and dropped one after the other leave a few parts at most.
+#[test]
+fn engines_that_end_one_after_the_other_leave_no_parts() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    a_pair_of_each(&engines(&shards, 1));
+    let before = LIVE_BYTES.load(Ordering::Relaxed);
+    (0..1_000).for_each(|_| a_pair_of_each(&engines(&shards, 1)));
+    let after = LIVE_BYTES.load(Ordering::Relaxed);
+    assert!(after < before + (1 << 20), "{before} and then {after} bytes");
+}
+
+/// The parts of all engines go back when their thread ends: another thread gets all slots.
+#[test]
+fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    let engines = engines(&shards, 100);
+    std::thread::scope(|scope| {
+        // A scope does not wait for what runs at the end of a thread; a join does.
+        scope.spawn(|| (0..3).for_each(|_| a_pair_of_each(&engines))).join().unwrap();
+    });
+    for engine in &engines {
+        for n in 0..64 {
+            let _ = engine.handle().schedule(FAR, n).expect("a slot that the other thread has left");
+        }
+    }
+}

@@ -57,10 +57,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         timers.schedule_blocking(Spec::new(Reminder::OrderTimesOut).after(30 * DAY))?;
         timers.schedule_blocking(Spec::new(Reminder::OpenTheTimeCapsule).at(begin + 36_524 * DAY))?;
         // Each first of March at nine in the morning, in Zurich.
-        let yearly =
-            Plan::Cron { expression: "0 9 1 3 *".into(), zone: "Europe/Zurich".into(), skip_gaps: false };
-        let first = yearly.next_after(begin).ok_or("no first of March")?;
-        let membership = Spec::new(Reminder::MembershipEnds).at(first).key("membership 17");
+        let yearly = Plan::cron("0 9 1 3 *", "Europe/Zurich")?;
+        let membership = Spec::new(Reminder::MembershipEnds).key("membership 17");
         timers.schedule_blocking(membership.repeat(yearly, MissedInstants::All))?;
     }
     // Each year is another process, which sleeps from day to day.

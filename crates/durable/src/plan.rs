@@ -111,6 +111,73 @@ pub(crate) enum Instants {
 }
 
 impl Plan {
+    /// A fixed period, counted from the first occurrence on, in whole milliseconds. Less than one counts as one.
+    #[must_use]
+    pub fn every(period: Duration) -> Self {
+        Self::Every(u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// A cron expression of five or six fields in a time zone of the IANA database. An instant in a gap of local time
+    /// comes at the end of the gap, unless the plan is one [without gaps](Self::without_gaps).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the expression or the zone is not valid, or if the expression has no instant.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let daily = Plan::cron("0 9 * * *", "Europe/Zurich")?;
+    /// let first = daily.next_after(UtcMillis::ZERO).ok_or("no day")?;
+    /// assert_eq!(first.to_string(), "1970-01-01T08:00:00.000Z");
+    /// assert!(Plan::cron("0 9 * * *", "Europe/Nowhere").is_err_and(|error| error.is_about_zone()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cron(expression: impl Into<Box<str>>, zone: impl Into<Box<str>>) -> Result<Self, PlanError> {
+        Self::Cron { expression: expression.into(), zone: zone.into(), skip_gaps: false }.validated()
+    }
+
+    /// A day of each month, 1 to 31, at a second of the day, 0 to 86,399, in a time zone of the IANA database. The last
+    /// day of a month that is too short takes the place of the day. An instant in a gap of local time comes at the end
+    /// of the gap, unless the plan is one [without gaps](Self::without_gaps).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the day, the second or the zone is not valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let last_days = Plan::monthly(31, 9 * 3_600, "UTC")?.preview(UtcMillis::ZERO, 2)?;
+    /// assert_eq!(last_days[1].to_string(), "1970-02-28T09:00:00.000Z");
+    /// assert!(Plan::monthly(32, 0, "UTC").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn monthly(day: i8, second: u32, zone: impl Into<Box<str>>) -> Result<Self, PlanError> {
+        let zone = zone.into();
+        Self::Monthly { day, second, zone, last_if_short: true, skip_gaps: false }.validated()
+    }
+
+    /// The plan without its instants in gaps of local time. A fixed period has none.
+    #[must_use]
+    pub fn without_gaps(mut self) -> Self {
+        if let Self::Cron { skip_gaps, .. } | Self::Monthly { skip_gaps, .. } = &mut self {
+            *skip_gaps = true;
+        }
+        self
+    }
+
+    fn validated(self) -> Result<Self, PlanError> {
+        self.validate()?;
+        Ok(self)
+    }
+
     /// Returns an error if the plan cannot be followed.
     pub(crate) fn validate(&self) -> Result<(), PlanError> {
         self.instants().map(drop)

@@ -33,7 +33,8 @@ pub enum Due {
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
     pub(crate) payload: P,
-    pub(crate) due: Due,
+    /// `None`: a series begins at the first instant of its plan, any other timer at once.
+    pub(crate) due: Option<Due>,
     pub(crate) id: Option<TimerId>,
     pub(crate) namespace: Box<str>,
     pub(crate) key: Option<Box<str>>,
@@ -46,11 +47,12 @@ pub struct Spec<P> {
 }
 
 impl<P> Spec<P> {
-    /// A timer with this payload, due at once.
+    /// A timer with this payload, due at once. A series is due at the first instant of its plan
+    /// ([`repeat`](Self::repeat)).
     pub fn new(payload: P) -> Self {
         Self {
             payload,
-            due: Due::After(Duration::ZERO),
+            due: None,
             id: None,
             namespace: "".into(),
             key: None,
@@ -65,14 +67,14 @@ impl<P> Spec<P> {
 
     /// Makes the timer due so long after its acceptance, by the store's clock.
     pub fn after(self, delay: Duration) -> Self {
-        Self { due: Due::After(delay), ..self }
+        Self { due: Some(Due::After(delay)), ..self }
     }
 
     /// Makes the timer due at a moment. A moment that has passed is accepted: the timer is due at once, and
     /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it
     /// stays due at that moment, so that the policy decides.
     pub fn at(self, moment: UtcMillis) -> Self {
-        Self { due: Due::At(moment), ..self }
+        Self { due: Some(Due::At(moment)), ..self }
     }
 
     /// Gives the timer an id of the caller's choice. Repeated creations under one id make one timer, even if an answer
@@ -138,12 +140,38 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Makes a series of the timer, which is its first occurrence. Every further occurrence follows from the plan.
+    /// Makes a series of the timer, which is its first occurrence. It is due at the first instant of the plan after its
+    /// acceptance, by the store's clock; for a fixed period, one period after it. [`after`](Self::after) and
+    /// [`at`](Self::at) choose another moment for the first occurrence, which need not be an instant of the plan. Every
+    /// further occurrence follows from the plan.
+    ///
+    /// # Errors
+    ///
+    /// `schedule` fails with [`Rejection::Plan`] if the plan cannot be followed, and with [`Rejection::NoInstant`] if
+    /// it has no instant any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::plan::{MissedInstants, Plan};
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).bytes_handler("bill", async |_, _| {}).start()?;
+    /// let timers = durable.handle();
+    /// let monthly = Plan::cron("0 9 1 * *", "Europe/Zurich")?;
+    /// let bill = Spec::new(Vec::new()).key("bill").repeat(monthly.clone(), MissedInstants::Skip);
+    /// timers.schedule_bytes_blocking("bill", bill)?;
+    /// let first = pollster::block_on(timers.get("bill"))?.ok_or("the first of a month is to come")?;
+    /// assert_eq!(Some(first.due), monthly.next_after(first.created));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn repeat(self, plan: Plan, missed: MissedInstants) -> Self {
         Self { plan: Some((plan, missed, None)), ..self }
     }
 
-    /// As [`repeat`](Self::repeat), with no occurrence after `end`.
+    /// As [`repeat`](Self::repeat), with no occurrence after `end`. A first occurrence whose moment was chosen is not
+    /// compared with the end.
     pub fn repeat_until(self, plan: Plan, missed: MissedInstants, end: UtcMillis) -> Self {
         Self { plan: Some((plan, missed, Some(end))), ..self }
     }
@@ -195,6 +223,8 @@ pub enum Rejection {
     DueTooFar,
     /// The plan cannot be followed.
     Plan(PlanError),
+    /// The plan has no instant after now and up to its end.
+    NoInstant,
     /// No handler of this kind was registered.
     UnknownKind(Box<str>),
     /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
@@ -213,6 +243,7 @@ impl fmt::Display for Rejection {
             Self::TooLong(part) => write!(f, "too long: {part}"),
             Self::DueTooFar => f.write_str("the due moment is too far away"),
             Self::Plan(error) => write!(f, "the plan cannot be followed: {error}"),
+            Self::NoInstant => f.write_str("the plan has no instant any more"),
             Self::UnknownKind(kind) => write!(f, "no handler was registered for the kind {kind:?}"),
             Self::Store(error) => error.fmt(f),
             Self::ShutDown => f.write_str("the runtime was shut down"),
@@ -263,10 +294,21 @@ impl<P> Spec<P> {
         if payload.len() > limits.payload {
             return Err(Rejection::PayloadTooLong(payload.len()));
         }
-        let scheduled = match self.due {
-            // The store's time is rounded down to a millisecond, and the timer must not be early.
-            Due::After(delay) => now + Duration::from_millis(1) + delay,
-            Due::At(moment) => moment,
+        // The store's time is rounded down to a millisecond, and the timer must not be early.
+        let after = |delay| now + Duration::from_millis(1) + delay;
+        let scheduled = match (self.due, &self.plan) {
+            (Some(Due::After(delay)), _) => after(delay),
+            (Some(Due::At(moment)), _) => moment,
+            (None, None) => after(Duration::ZERO),
+            (None, Some((plan, _, end))) => {
+                let instants = plan.instants().map_err(Rejection::Plan)?;
+                let from = if let Plan::Every(_) = plan { after(Duration::ZERO) } else { now };
+                let first = instants.next_after(from).ok_or(Rejection::NoInstant)?;
+                if end.is_some_and(|end| end < first) {
+                    return Err(Rejection::NoInstant);
+                }
+                first
+            }
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
         // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait

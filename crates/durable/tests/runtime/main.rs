@@ -3,6 +3,7 @@
 mod batch;
 mod events;
 mod park;
+mod series;
 mod snooze;
 mod times;
 

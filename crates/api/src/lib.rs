@@ -38,6 +38,6 @@ pub use schedule::{
     SchedulePatch, ScheduleState, ScheduleView, ShortMonth, Triggered,
 };
 pub use timer::{
-    Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, NewTimer, Phase, PlaceOutcome, Placed,
-    Pull, Replaced, Timer,
+    Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, Kept, NewTimer, Phase, PlaceOutcome,
+    Placed, Pull, Replaced, Timer,
 };

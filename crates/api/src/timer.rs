@@ -150,7 +150,7 @@ pub enum IfPresent {
     /// The new timer is refused with the problem `key-exists`.
     #[default]
     Reject,
-    /// The old timer stays, and the new one is dropped.
+    /// The old timer stays, and the new one is dropped. The answer has the old timer's phase in `kept`.
     Keep,
     /// The new timer takes the place of the old one.
     Replace,
@@ -172,6 +172,9 @@ pub struct Placed {
     /// The timer that was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
+    /// The timer that was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
 }
 
 /// The effect of the creation of a timer.
@@ -196,6 +199,15 @@ pub struct Replaced {
     /// The old timer's id.
     pub id: String,
     /// The old timer's phase. If it is `leased`, a delivery of the old timer has begun and may still succeed.
+    pub was: Phase,
+}
+
+/// A timer that was kept in place of a new one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Kept {
+    /// Its phase. If it is `leased`, its delivery has begun, and may have missed what the new timer was made for: who
+    /// wants a delivery after this request repeats it with `if_present: replace`.
     pub was: Phase,
 }
 

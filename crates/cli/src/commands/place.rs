@@ -92,7 +92,8 @@ pub(crate) struct Put {
 enum Present {
     /// The timer is refused
     Reject,
-    /// The old timer stays, and the new one is dropped
+    /// The old timer stays, and the new one is dropped, even if the old one's delivery has begun: the answer has its
+    /// phase
     Keep,
     /// The new timer takes the place of the old one
     Replace,
@@ -217,6 +218,10 @@ fn line(placed: &Placed) -> String {
                 word(&replaced.was)
             )
         }
+        (None, PlaceOutcome::Kept) => match &placed.kept {
+            Some(kept) => format!("{outcome} {} (which is {})", placed.id, word(&kept.was)),
+            None => format!("{outcome} {}", placed.id),
+        },
         _ => format!("{outcome} {}", placed.id),
     }
 }

@@ -26,6 +26,8 @@ async fn a_timer_is_made_shown_moved_and_cancelled() {
     assert_eq!(again.code, 1, "{again:?}");
     assert!(again.err.starts_with("tourbillon: Another timer has the key"), "{again:?}");
     assert!(again.err.contains("--if-present"), "{again:?}");
+    let kept = rig.run(&[&put[..], &["--if-present", "keep"]].concat()).await.ok();
+    assert_eq!(kept, format!("kept {id} (which is pending)\n"));
     let replaced = rig.run(&[&put[..], &["--if-present", "replace"]].concat()).await.ok();
     assert!(replaced.starts_with("replaced ") && replaced.contains("which was pending"), "{replaced}");
 

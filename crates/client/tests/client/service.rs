@@ -43,6 +43,8 @@ async fn a_second_creation_is_a_repetition_a_problem_or_a_replacement() {
     timers.place(&timer).key("k").await.unwrap();
     let error = timers.place(&timer).key("k").await.unwrap_err();
     assert_eq!(error.problem(), Some(ProblemKind::KeyExists));
+    let kept = timers.place(&timer.clone().if_present(IfPresent::Keep)).key("k").await.unwrap();
+    assert_eq!((kept.outcome, kept.kept.unwrap().was), (PlaceOutcome::Kept, Phase::Pending));
     let replacement = timer.clone().if_present(IfPresent::Replace);
     let placed = timers.place(&replacement).key("k").await.unwrap();
     assert_eq!(placed.outcome, PlaceOutcome::Replaced);

@@ -347,8 +347,16 @@ pub enum Placed {
     Created(TimerId),
     /// The timer was stored by an earlier call with the same id.
     Repeated(TimerId),
-    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep).
-    Kept(TimerId),
+    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep), and the new one is not
+    /// stored.
+    Kept {
+        /// The timer that stays.
+        id: TimerId,
+        /// Its phase. If it is [`Phase::Leased`], its delivery has begun, and may have looked already at what the new
+        /// timer was made for. A caller who wants a delivery after this call makes the call again by
+        /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
+        was: Phase,
+    },
     /// The timer took the place of another one.
     Replaced {
         /// The new timer.
@@ -366,7 +374,10 @@ impl Placed {
     #[must_use]
     pub fn id(self) -> TimerId {
         match self {
-            Self::Created(id) | Self::Repeated(id) | Self::Kept(id) | Self::Replaced { new: id, .. } => id,
+            Self::Created(id)
+            | Self::Repeated(id)
+            | Self::Kept { id, .. }
+            | Self::Replaced { new: id, .. } => id,
         }
     }
 }
@@ -787,7 +798,7 @@ fn placed(outcome: &Outcome) -> Result<Placed, Rejection> {
     match *outcome {
         Outcome::Created(id) => Ok(Placed::Created(id)),
         Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
-        Outcome::Kept(id) => Ok(Placed::Kept(id)),
+        Outcome::Kept { id, was } => Ok(Placed::Kept { id, was }),
         Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
         Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
         _ => Err(Rejection::Store(unexpected(outcome))),

@@ -67,7 +67,7 @@ pub enum IfPresent {
     /// The new timer is refused.
     #[default]
     Reject,
-    /// The old timer stays, and the new one is dropped.
+    /// The old timer stays, and the new one is dropped, also while the old one is delivered: the answer has its phase.
     Keep,
     /// The new timer takes the place of the old one.
     Replace,
@@ -140,7 +140,13 @@ pub enum Outcome {
     /// The timer was stored by an earlier call with the same id.
     Repeated(TimerId),
     /// The timer that has the key stays, and the new one is not stored.
-    Kept(TimerId),
+    Kept {
+        /// The timer that stays.
+        id: TimerId,
+        /// Its phase. If it is [`Phase::Leased`], a delivery of it has begun, which may not see what the new timer was
+        /// made for.
+        was: Phase,
+    },
     /// The timer took the place of another one, which had this phase.
     Replaced {
         /// The new timer.

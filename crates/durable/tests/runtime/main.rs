@@ -226,7 +226,10 @@ fn t10_keys_have_four_modes() {
     assert!(matches!(refused.reason, Rejection::KeyExists(holder) if holder == first));
     assert_eq!(refused.payload, Note(2), "handed back");
     let place = |spec| world.timers().schedule_blocking(spec).unwrap();
-    assert_eq!(place(spec(3, 30).if_present(IfPresent::Keep)), Placed::Kept(first));
+    assert_eq!(
+        place(spec(3, 30).if_present(IfPresent::Keep)),
+        Placed::Kept { id: first, was: Phase::Pending }
+    );
     let replaced = place(spec(4, 40).if_present(IfPresent::Replace));
     let Placed::Replaced { new, old, was: Phase::Pending } = replaced else { panic!("{replaced:?}") };
     assert_eq!(old, first);
@@ -239,6 +242,32 @@ fn t10_keys_have_four_modes() {
     world.advance(secs(1));
     assert_eq!(world.seen(), [5]);
     world.schedule(spec(6, 1));
+}
+
+#[test]
+fn a_timer_that_is_kept_says_whether_its_delivery_has_begun() {
+    let (sender, begun) = std::sync::mpsc::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let finished = Mutex::new(finished);
+    let world = World::new(move |number, _| {
+        if number == 1 {
+            sender.send(()).unwrap();
+            let _dropped = finished.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        Verdict::Done
+    });
+    let spec = |number| Spec::new(Note(number)).key("refresh");
+    let first = world.schedule(spec(1));
+    world.clock.advance(secs(1));
+    begun.recv_timeout(PATIENCE).unwrap();
+    let place = |spec| world.timers().schedule_blocking(spec).unwrap();
+    let kept = place(spec(2).if_present(IfPresent::Keep));
+    assert_eq!(kept, Placed::Kept { id: first, was: Phase::Leased });
+    let again = place(spec(3).if_present(IfPresent::Replace));
+    assert!(matches!(again, Placed::Replaced { old, was: Phase::Leased, .. } if old == first), "{again:?}");
+    finish.send(()).unwrap();
+    world.advance(secs(1));
+    assert_eq!(world.seen(), [1, 3], "the wish that was made during the delivery is delivered after it");
 }
 
 #[test]

@@ -263,7 +263,7 @@ impl Act<'_> {
             (Some(old), IfPresent::Reject) => {
                 Ok(Outcome::KeyExists { holder: old.id, refused: Box::new(timer) })
             }
-            (Some(old), IfPresent::Keep) => Ok(Outcome::Kept(old.id)),
+            (Some(old), IfPresent::Keep) => Ok(Outcome::Kept { id: old.id, was: old.state.phase() }),
             (Some(old), _) => {
                 if if_present == IfPresent::ReplaceKeepDue {
                     (timer.due, timer.scheduled) = (old.due, old.scheduled);

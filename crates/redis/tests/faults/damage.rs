@@ -118,7 +118,10 @@ fn t10_a_key_that_is_taken_names_its_holder_in_each_mode() {
     let outcome = apply(&store, Op::Place(Box::new(new.clone()), IfPresent::Reject));
     let Outcome::KeyExists { holder, refused } = outcome else { panic!("{outcome:?}") };
     assert_eq!((holder, refused.id), (id(1), id(2)));
-    assert_eq!(apply(&store, Op::Place(Box::new(new.clone()), IfPresent::Keep)), Outcome::Kept(id(1)));
+    assert_eq!(
+        apply(&store, Op::Place(Box::new(new.clone()), IfPresent::Keep)),
+        Outcome::Kept { id: id(1), was: Phase::Pending }
+    );
     let keeping = apply(&store, Op::Place(Box::new(new), IfPresent::ReplaceKeepDue));
     assert_eq!(keeping, Outcome::Replaced { new: id(2), old: id(1), was: Phase::Pending });
     assert_eq!(now(store.get(key("k"))).map(|timer| (timer.id, timer.due)), Some((id(2), due)));

@@ -6,7 +6,7 @@ use super::{Namespace, Service, Trace};
 use crate::convert::{Order, order, phase, rejected, unavailable};
 use crate::work;
 use std::sync::Arc;
-use tourbillon_api::{self as api, EventKind, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
+use tourbillon_api::{self as api, EventKind, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 use tourbillon_durable::{self as durable};
 use uuid::Uuid;
@@ -192,13 +192,17 @@ impl Service {
 }
 
 fn shown(placed: durable::Placed, key: Option<&str>) -> Placed {
+    let mut kept = None;
     let (outcome, replaced) = match placed {
         durable::Placed::Repeated(_) => (PlaceOutcome::Repeated, None),
-        durable::Placed::Kept(_) => (PlaceOutcome::Kept, None),
+        durable::Placed::Kept { was, .. } => {
+            kept = Some(Kept { was: phase(was) });
+            (PlaceOutcome::Kept, None)
+        }
         durable::Placed::Replaced { old, was, .. } => {
             (PlaceOutcome::Replaced, Some(Replaced { id: old.to_string(), was: phase(was) }))
         }
         _ => (PlaceOutcome::Created, None),
     };
-    Placed { id: placed.id().to_string(), key: key.map(str::to_owned), outcome, replaced }
+    Placed { id: placed.id().to_string(), key: key.map(str::to_owned), outcome, replaced, kept }
 }

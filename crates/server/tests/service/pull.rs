@@ -45,6 +45,29 @@ async fn await_parked(rig: &Rig, key: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_is_kept_says_whether_its_delivery_has_begun() {
+    let rig = Rig::start().await;
+    let put = async |delay_ms: u64, if_present: &str| {
+        let timer = json!({ "pull": { "queue": "q" }, "delay_ms": delay_ms, "if_present": if_present });
+        rig.send("PUT", "/v1/namespaces/default/timers/refresh", timer).await
+    };
+    let (_, first) = put(600_000, "reject").await;
+    let (status, kept) = put(0, "keep").await;
+    assert_eq!((status, &kept["outcome"], &kept["id"]), (StatusCode::OK, &json!("kept"), &first["id"]));
+    assert_eq!(kept["kept"], json!({ "was": "pending" }));
+    let (_, second) = put(0, "replace").await;
+    assert_eq!(second.get("kept"), None);
+    let claimed = claim(&rig, 1, 20_000).await;
+    let (_, kept) = put(0, "keep").await;
+    assert_eq!((&kept["outcome"], &kept["id"]), (&json!("kept"), &second["id"]));
+    assert_eq!(kept["kept"], json!({ "was": "leased" }));
+    // The caller knows, and asks for a delivery after this one.
+    put(0, "replace").await;
+    assert_eq!(settle(&rig, &claimed[0], "ack", Value::Null).await, StatusCode::NO_CONTENT);
+    assert_eq!(claim(&rig, 1, 20_000).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_due_moment_that_has_passed_is_now_unless_the_policy_says_that_it_is_too_late() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);

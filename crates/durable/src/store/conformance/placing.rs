@@ -114,7 +114,7 @@ fn keys_by_mode_and_phase(make: Make<'_>) {
                     let refused = Outcome::KeyExists { holder: old.id, refused: Box::new(created) };
                     assert_eq!(outcome, refused);
                 }
-                IfPresent::Keep => assert_eq!(outcome, Outcome::Kept(old.id)),
+                IfPresent::Keep => assert_eq!(outcome, Outcome::Kept { id: old.id, was }),
                 IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_) => {
                     assert_eq!(outcome, Outcome::Replaced { new: new.id, old: old.id, was });
                     let (due, scheduled) = match mode {

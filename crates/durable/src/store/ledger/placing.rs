@@ -34,7 +34,7 @@ impl<T: Tables> Ledger<T> {
             IfPresent::Reject | IfPresent::ReplaceOnly(_) => {
                 return Ok(Outcome::KeyExists { holder: old.id, refused: Box::new(timer) });
             }
-            IfPresent::Keep => return Ok(Outcome::Kept(old.id)),
+            IfPresent::Keep => return Ok(Outcome::Kept { id: old.id, was: old.state.phase() }),
             IfPresent::Replace => {}
             IfPresent::ReplaceKeepDue => (timer.due, timer.scheduled) = (old.due, old.scheduled),
         }

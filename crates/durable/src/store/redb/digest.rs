@@ -94,7 +94,8 @@ impl Digested for Outcome {
                 bytes.push(1);
                 id.write(bytes);
             }
-            Self::Kept(id) => {
+            // Its phase follows from the requests before.
+            Self::Kept { id, was: _ } => {
                 bytes.push(2);
                 id.write(bytes);
             }

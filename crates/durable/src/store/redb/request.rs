@@ -328,7 +328,7 @@ mod tests {
         let mut outcomes = vec![
             Outcome::Created(ID),
             Outcome::Repeated(ID),
-            Outcome::Kept(ID),
+            Outcome::Kept { id: ID, was: Phase::Pending },
             Outcome::Created(OTHER),
             Outcome::KeyExists { holder: ID, refused: timer() },
             Outcome::KeyExists { holder: OTHER, refused: timer() },

@@ -32,7 +32,8 @@ pub(super) fn name_of_outcome(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Created(_) => "created",
         Outcome::Repeated(_) => "repeated",
-        Outcome::Kept(_) => "kept",
+        Outcome::Kept { was: Phase::Leased, .. } => "kept in flight",
+        Outcome::Kept { .. } => "kept",
         Outcome::Replaced { was: Phase::Leased, .. } => "replaced in flight",
         Outcome::Replaced { .. } => "replaced",
         Outcome::KeyExists { .. } => "key exists",

@@ -17,6 +17,8 @@ pub struct List {
     label: Option<String>,
     key_prefix: Option<String>,
     due_before: Option<Moment>,
+    due_after: Option<Moment>,
+    created_after: Option<Moment>,
     page_size: Option<u32>,
 }
 
@@ -29,6 +31,8 @@ impl List {
             label: None,
             key_prefix: None,
             due_before: None,
+            due_after: None,
+            created_after: None,
             page_size: None,
         }
     }
@@ -55,6 +59,19 @@ impl List {
     #[must_use]
     pub fn due_before(self, moment: Moment) -> Self {
         Self { due_before: Some(moment), ..self }
+    }
+
+    /// Only timers that are due after this moment.
+    #[must_use]
+    pub fn due_after(self, moment: Moment) -> Self {
+        Self { due_after: Some(moment), ..self }
+    }
+
+    /// Only timers that were made after this moment. A moment in the future finds the timers that were made while the
+    /// service's clock was ahead.
+    #[must_use]
+    pub fn created_after(self, moment: Moment) -> Self {
+        Self { created_after: Some(moment), ..self }
     }
 
     /// Sets the greatest number of timers of a page. 50 by default, at most 200.
@@ -103,14 +120,18 @@ impl Pages {
         if self.is_done {
             return Ok(None);
         }
-        let List { transport, path, phase, label, key_prefix, due_before, page_size } = &self.list;
-        let (due_before, page_size) =
-            (due_before.map(|moment| moment.to_string()), page_size.map(|size| size.to_string()));
+        let List { transport, path, phase, label, key_prefix, page_size, .. } = &self.list;
+        let text = |moment: Option<Moment>| moment.map(|moment| moment.to_string());
+        let due_before = text(self.list.due_before);
+        let (due_after, created_after) = (text(self.list.due_after), text(self.list.created_after));
+        let page_size = page_size.map(|size| size.to_string());
         let query = query(&[
             ("phase", phase.map(word)),
             ("label", label.as_deref()),
             ("key_prefix", key_prefix.as_deref()),
             ("due_before", due_before.as_deref()),
+            ("due_after", due_after.as_deref()),
+            ("created_after", created_after.as_deref()),
             ("limit", page_size.as_deref()),
             ("cursor", self.cursor.as_deref()),
         ]);

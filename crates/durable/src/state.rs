@@ -30,6 +30,9 @@ use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
+/// No lease is longer.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
+
 /// A cause of a transition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -44,7 +47,8 @@ pub enum Event {
     Renew {
         /// The holder's claim.
         token: Token,
-        /// The new end of the lease. An earlier end is ignored.
+        /// The new end of the lease. An earlier end is ignored, unless the lease has a day more: then it is of a clock
+        /// that was ahead.
         until: UtcMillis,
     },
     /// The delivery succeeded.
@@ -160,7 +164,9 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
         }
         Event::Renew { token, until } => {
             let lease = holder(timer, token)?;
-            with(timer, State::Leased(Lease { until: until.max(lease.until), ..lease }))
+            let is_ahead = lease.until - until > LONGEST_LEASE;
+            let until = if is_ahead { until } else { until.max(lease.until) };
+            with(timer, State::Leased(Lease { until, ..lease }))
         }
         Event::Ack(token) => {
             holder(timer, token)?;

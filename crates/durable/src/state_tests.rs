@@ -181,3 +181,11 @@ fn a_lease_is_never_shortened() {
     let Ok(Next::Stays(Timer { state: State::Leased(renewed), .. })) = renewed else { panic!("{renewed:?}") };
     assert_eq!(renewed.until, lease.until);
 }
+
+#[test]
+fn a_lease_of_a_clock_that_was_ahead_is_brought_back() {
+    let lease = Lease { token: OURS, until: at(86_400_006), withdrawn: None };
+    let renewed = step(&timer(State::Leased(lease)), Event::Renew { token: OURS, until: at(5) }, NOW);
+    let Ok(Next::Stays(Timer { state: State::Leased(renewed), .. })) = renewed else { panic!("{renewed:?}") };
+    assert_eq!(renewed.until, at(5));
+}

@@ -22,6 +22,7 @@ mod proxy;
 #[cfg(feature = "runner")]
 pub mod run;
 mod server;
+mod shift;
 mod wait;
 mod watched;
 
@@ -29,5 +30,6 @@ pub use cluster::Cluster;
 pub use ports::free_port;
 pub use proxy::{Fate, Proxy};
 pub use server::Server;
+pub use shift::Shift;
 pub use wait::{eventually, eventually_some};
 pub use watched::Watched;

@@ -1,6 +1,7 @@
 //! One `redis-server`.
 
 use crate::ports::free_port;
+use crate::shift::Shift;
 use crate::wait::{eventually, eventually_some};
 use redis::{Client, Connection, FromRedisValue, RedisResult};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +10,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -29,28 +30,6 @@ pub struct Server {
     arguments: Vec<String>,
     shift: Option<Shift>,
     child: Option<Child>,
-}
-
-/// What a server's time of day is off by, and the library that does it.
-#[derive(Clone, Debug)]
-struct Shift {
-    seconds: i64,
-    library: String,
-    _folder: Arc<TempDir>,
-}
-
-/// Builds the library that shifts a process's time of day, in this folder; `None` without a compiler for C, which a
-/// line on standard error says then.
-fn shifting_library(folder: &Path) -> Option<String> {
-    let (source, library) = (folder.join("shift.c"), folder.join("shift.so"));
-    fs::write(&source, include_str!("shift.c")).ok()?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source);
-    let is_built = compiler.status().is_ok_and(|status| status.success());
-    if !is_built {
-        drop(writeln!(io::stderr(), "skipped a run with other clocks: there is no compiler for C (cc)"));
-    }
-    is_built.then(|| library.to_string_lossy().into_owned())
 }
 
 /// Whether there is a `redis-server`. If there is none, one line of this process on standard error says which tests are
@@ -93,11 +72,14 @@ impl Server {
         if !is_installed() {
             return None;
         }
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let library = shifting_library(folder.path())?;
-        let shift = Shift { seconds, library, _folder: Arc::new(folder) };
+        let shift = Shift::new(seconds)?;
         let owned = |_: &Path| arguments.iter().map(|&word| word.to_owned()).collect();
         Some(Self::launch_in(Some(&shift), owned))
+    }
+
+    /// Sets the clock of a server that was [started shifted](Self::start_shifted), at once.
+    pub fn set_shift(&self, seconds: i64) {
+        self.shift.as_ref().expect("it was started shifted").set(seconds);
     }
 
     /// Starts a server; one must be installed.
@@ -138,8 +120,8 @@ impl Server {
             // A replica need not wait for others to come.
             command.args(["--repl-diskless-sync-delay", "0"]);
         }
-        if let Some(Shift { seconds, library, .. }) = &self.shift {
-            command.env("LD_PRELOAD", library).env("SHIFT", seconds.to_string());
+        if let Some(shift) = &self.shift {
+            shift.apply(&mut command);
         }
         command.args(others).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().expect("redis-server starts"));

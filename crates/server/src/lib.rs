@@ -10,6 +10,7 @@ mod delivery;
 mod http;
 mod listen;
 mod listing;
+mod log;
 mod page;
 mod record;
 mod service;

@@ -21,6 +21,13 @@ pub(crate) struct List {
     /// Only timers that are due before this moment
     #[arg(long, value_name = "MOMENT")]
     due_before: Option<Moment>,
+    /// Only timers that are due after this moment
+    #[arg(long, value_name = "MOMENT")]
+    due_after: Option<Moment>,
+    /// Only timers that were made after this moment. A moment in the future finds those that were made while the
+    /// clock was ahead
+    #[arg(long, value_name = "MOMENT")]
+    created_after: Option<Moment>,
     #[command(flatten)]
     length: Length,
 }
@@ -143,6 +150,12 @@ pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Resu
     }
     if let Some(moment) = list.due_before {
         wanted = wanted.due_before(moment);
+    }
+    if let Some(moment) = list.due_after {
+        wanted = wanted.due_after(moment);
+    }
+    if let Some(moment) = list.created_after {
+        wanted = wanted.created_after(moment);
     }
     show(wanted, list.length, output, false).await
 }

@@ -51,6 +51,16 @@ pub enum Incident {
     },
     /// The store failed. The runtime tries again.
     StoreFailed(StoreError),
+    /// The store's clock has stepped by half a second or more, ahead or back. Timers count by the new time at once:
+    /// after a step ahead they may be due, after a step back they are due later. Timers that were made, or put off,
+    /// while the clock was ahead keep their moments; [`Filter::created_after`](crate::store::Filter::created_after)
+    /// finds those that were made. Schedules are computed anew after a step back.
+    ClockStepped {
+        /// The moment that the clock would have shown.
+        from: UtcMillis,
+        /// The moment that it shows.
+        to: UtcMillis,
+    },
 }
 
 /// A delivery of a timer, as events name it.

@@ -7,6 +7,7 @@ mod event;
 mod keeper;
 mod report;
 mod settings;
+mod steps;
 mod times;
 mod under_way;
 
@@ -21,7 +22,7 @@ use crate::executor::{Executor, Threads, block_on};
 use crate::handler::{Asynchronous, Blocking, Bytes, Handler, Verdict};
 use crate::plan::PlanError;
 use crate::spec::{Kind, Limits, Rejection, ScheduleError, Spec};
-use crate::state::{Phase, Refusal};
+use crate::state::{LONGEST_LEASE, Phase, Refusal};
 use crate::store::{
     Counts, Cursor, Durability, Fault, Filter, Horizon, Op, Outcome, Page, StoreError, StoreErrorKind,
     TimerStore,
@@ -49,6 +50,8 @@ pub struct Builder {
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
+    /// The clock beside which a step of the store's clock shows.
+    steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
     settings: Settings,
@@ -141,11 +144,11 @@ impl Builder {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Sets the length of a lease. 30 s by default, at least 1 s. Leases are renewed while handlers run. If the process
-    /// dies, another one delivers its timers after that time at most; a store that only one process can open does so at
-    /// once.
+    /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
+    /// run. If the process dies, another one delivers its timers after that time at most; a store that only one process
+    /// can open does so at once.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease.max(Duration::from_secs(1));
+        self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
     }
 
@@ -208,8 +211,22 @@ impl Builder {
 
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
     /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
+    ///
+    /// A step of the store's clock shows beside this clock ([`Incident::ClockStepped`]); by default, beside the
+    /// system's clock that goes on while the machine is suspended, where there is one.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        Self { clock: Arc::new(clock), ..self }
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        Self { steady: Arc::clone(&clock), clock, ..self }
+    }
+
+    /// Sets the function that computes plans anew by the store's present clock: at the start, and after each step back.
+    /// It runs on a worker.
+    pub(crate) fn follow_clock(
+        mut self,
+        follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.follow_clock = Some(Arc::new(follow));
+        self
     }
 
     /// Starts the runtime. Timers that became due in the meantime are delivered, the longest due first.
@@ -218,7 +235,7 @@ impl Builder {
     ///
     /// Fails if two handlers are of one kind, or if the system starts no more threads.
     pub fn start(self) -> Result<Durable, StartError> {
-        let Self { store, handlers, duplicate, clock, workers, concurrency, mut settings } = self;
+        let Self { store, handlers, duplicate, clock, steady, workers, concurrency, mut settings } = self;
         if let Some(kind) = duplicate {
             return Err(StartError::DuplicateKind(kind));
         }
@@ -229,8 +246,8 @@ impl Builder {
         settings.concurrency = concurrency.unwrap_or(default);
         #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
         let incarnation = TimerId::random().as_u128() as u64;
-        let keeper =
-            Arc::new(Keeper::new(Arc::clone(&store), Arc::clone(&clock), settings, handlers, incarnation));
+        let clocks = (Arc::clone(&clock), steady);
+        let keeper = Arc::new(Keeper::new(Arc::clone(&store), clocks, settings, handlers, incarnation));
         let threads = Threads::start(workers).map_err(StartError::Thread)?;
         let weak = Arc::downgrade(&keeper);
         let on_signal = move |signal| drop(weak.upgrade().inspect(|keeper| keeper.signal(signal)));
@@ -240,7 +257,7 @@ impl Builder {
         let serving = Arc::clone(&keeper);
         let serve = move || {
             serving.serve(&threads);
-            if serving.progress().running == 0 {
+            if !serving.is_occupied() {
                 threads.join();
             }
         };
@@ -279,6 +296,10 @@ impl Durable {
             handlers: HashMap::new(),
             duplicate: None,
             clock: Arc::new(SystemClock::new()),
+            #[cfg(target_os = "linux")]
+            steady: Arc::new(tourbillon::BootClock::new()),
+            #[cfg(not(target_os = "linux"))]
+            steady: Arc::new(SystemClock::new()),
             workers: 8,
             concurrency: None,
             settings: Settings {
@@ -290,6 +311,7 @@ impl Durable {
                 executor: None,
                 on_incident: None,
                 observe: None,
+                follow_clock: None,
             },
         }
     }
@@ -785,6 +807,12 @@ impl Timers {
     /// [`external`](crate::external).
     pub fn look(&self) {
         self.keeper.look();
+    }
+
+    /// Makes the runtime look, at once, if the store's clock has stepped since it last looked. For programs that call
+    /// it every few seconds, where no kernel announces steps. A comparison costs some 100 ns.
+    pub fn look_at_clock(&self) {
+        self.keeper.look_at_clock();
     }
 }
 

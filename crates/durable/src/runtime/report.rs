@@ -1,6 +1,7 @@
 //! What a runtime reports: numbers, incidents, health.
 
 use super::event::{Event, Incident};
+use super::steps::Step;
 use super::times::Times;
 use super::under_way::UnderWay;
 use crate::handler::Verdict;
@@ -53,6 +54,10 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims.
     pub claims: u64,
+    /// The number of steps of the store's clock ahead, and the sum of their sizes.
+    pub clock_steps_ahead: (u64, Duration),
+    /// The number of steps of the store's clock back, and the sum of their sizes.
+    pub clock_steps_back: (u64, Duration),
     /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment
     /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer that was put aside keeps
     /// its due moment, so the time aside counts.
@@ -101,6 +106,12 @@ impl Stats {
         series("quarantined_total", "counter", "Records that could not be read.", &self.quarantined);
         series("store_errors_total", "counter", "Errors of the store.", &self.store_errors);
         series("claims_total", "counter", "Claims.", &self.claims);
+        for (word, (count, size)) in [("ahead", self.clock_steps_ahead), ("back", self.clock_steps_back)] {
+            let name = format!("clock_steps_{word}_total");
+            series(&name, "counter", &format!("Steps of the store's clock {word}."), &count);
+            let name = format!("clock_stepped_{word}_seconds_total");
+            series(&name, "counter", &format!("Time by which these steps went {word}."), &size.as_secs_f64());
+        }
         series("lateness_seconds_max", "gauge", "Greatest lateness.", &self.lateness.max.as_secs_f64());
         series("handler_seconds_max", "gauge", "Longest handler.", &self.handler_time.max.as_secs_f64());
         series("running", "gauge", "Handlers that run.", &self.running);
@@ -197,6 +208,19 @@ impl Reporter {
             inner.failing = Some((since, error.clone()));
         }
         self.report(&Incident::StoreFailed(error.clone()));
+    }
+
+    pub(crate) fn clock_stepped(&self, Step { from, to }: Step) {
+        {
+            let stats = &mut self.lock().stats;
+            let (count, size) = match to < from {
+                true => &mut stats.clock_steps_back,
+                false => &mut stats.clock_steps_ahead,
+            };
+            *count += 1;
+            *size = size.saturating_add((to - from).max(from - to));
+        }
+        self.report(&Incident::ClockStepped { from, to });
     }
 
     pub(crate) fn store_answered(&self) {

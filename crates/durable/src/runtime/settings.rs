@@ -3,7 +3,7 @@
 use super::report::{Observe, OnIncident};
 use crate::executor::Executor;
 use crate::spec::Limits;
-use crate::store::Durability;
+use crate::store::{Durability, StoreError};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -18,4 +18,8 @@ pub(crate) struct Settings {
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
     pub(crate) observe: Option<Observe>,
+    /// Computes plans anew by the store's present clock.
+    pub(crate) follow_clock: Option<Arc<FollowClock>>,
 }
+
+type FollowClock = dyn Fn() -> Result<(), StoreError> + Send + Sync;

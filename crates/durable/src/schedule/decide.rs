@@ -9,6 +9,11 @@ use core::time::Duration;
 
 /// The greatest number of instants that one decision is about, apart from those that are missed.
 pub const MOST_AT_ONCE: usize = 100;
+/// The greatest number of missed instants that get occurrences, by [`Missed::All`]: the last ones.
+pub const MOST_CAUGHT_UP: u64 = 10_000;
+/// An instant that was decided on and is further ahead was decided on by a clock that was ahead. The clocks of
+/// processes that share a store differ by less.
+pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The time after which the end of an occurrence is looked for that holds a queued one up.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -61,10 +66,12 @@ impl Progress {
     /// Fails if the plan cannot be followed.
     pub fn changed(&self, before: &Schedule, after: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
         let is_same = before.plan == after.plan && before.start == after.start && before.end == after.end;
-        let moments = Moments::new(after, self.created)?;
-        let is_clean = is_same && self.fault.is_none();
-        let next = if is_clean { self.next } else { moments.next_after(self.passed(after, now)) };
-        Ok(Self { next, fault: None, ..self.clone() })
+        let followed = if is_same { self.followed(after, now)? } else { None };
+        let is_clean = is_same && followed.is_none() && self.fault.is_none();
+        let progress = followed.unwrap_or_else(|| self.clone()).without_future(now);
+        let moments = Moments::new(after, progress.created)?;
+        let next = if is_clean { self.next } else { moments.next_after(progress.passed(after, now)) };
+        Ok(Self { next, fault: None, ..progress })
     }
 
     /// The progress of a paused schedule that goes on: the instants of the pause are left out. The instants of the time
@@ -74,9 +81,41 @@ impl Progress {
     ///
     /// Fails if the plan cannot be followed.
     pub fn resumed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
-        let moments = Moments::new(schedule, self.created)?;
-        let next = if self.paused { moments.next_after(self.passed(schedule, now)) } else { self.next };
-        Ok(Self { next, paused: false, fault: None, ..self.clone() })
+        let followed = self.followed(schedule, now)?;
+        let is_past = self.paused || followed.is_some();
+        let progress = followed.unwrap_or_else(|| self.clone()).without_future(now);
+        let moments = Moments::new(schedule, progress.created)?;
+        let next = if is_past { moments.next_after(progress.passed(schedule, now)) } else { self.next };
+        Ok(Self { next, paused: false, fault: None, ..progress })
+    }
+
+    /// The progress by the present clock, if a clock that was ahead has brought it further: its next instant is not the
+    /// first one after now. `None` if the progress may stay. The numbers stay. An instant that got its occurrence while
+    /// the clock was ahead, and that comes now, gets no second one within an hour of the occurrence's end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn followed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Option<Self>, PlanError> {
+        let progress = self.clone().without_future(now);
+        let first = Moments::new(schedule, progress.created)?.next_after(progress.passed(schedule, now));
+        let is_behind = match (self.next, first) {
+            (Some(next), Some(first)) => first < next,
+            (None, Some(_)) => true,
+            _ => false,
+        };
+        Ok(is_behind.then_some(Self { next: first, ..progress }))
+    }
+
+    /// The progress without moments that have not come by the present clock.
+    fn without_future(mut self, now: UtcMillis) -> Self {
+        let latest = now + SLACK;
+        let is_past = |moment: &UtcMillis| *moment <= latest;
+        self.created = if is_past(&self.created) { self.created } else { now };
+        self.last_scheduled = self.last_scheduled.filter(is_past);
+        self.last_fired = self.last_fired.filter(is_past);
+        self.queued = self.queued.filter(is_past);
+        self
     }
 
     /// The moment up to which instants have passed.
@@ -96,6 +135,7 @@ impl Progress {
     ///
     /// At most [`MOST_AT_ONCE`] instants get occurrences; the next decision is then due at once. Missed instants are
     /// counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED), of a fixed period at once, otherwise one by one.
+    /// [`Missed::All`] looks for the last [`MOST_CAUGHT_UP`] of them.
     pub fn decide(
         &self,
         schedule: &Schedule,
@@ -133,6 +173,11 @@ impl Progress {
                     work.missed = passed.count;
                 }
             }
+        } else if let Some(from) = moments.beginning_of_last(MOST_CAUGHT_UP, work.progress.next, on_time) {
+            let passed = moments.passed(work.progress.next, from);
+            work.progress.next = passed.next;
+            work.progress.last_scheduled = passed.last.or(work.progress.last_scheduled);
+            work.missed = passed.count;
         }
         let mut decided = 0;
         while let Some(instant) = work.progress.next.filter(|instant| *instant <= come) {

@@ -1,5 +1,6 @@
 //! Schedules in a store.
 
+use super::decide::SLACK;
 use super::{Progress, Schedule};
 use crate::delivery::Delivery;
 use crate::executor::block_on;
@@ -39,6 +40,9 @@ const TURNS: usize = 64;
 /// The longest wait for the end of a decision that another process has begun, and the pause between two looks for it.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The schedules that are read at once where all are.
+const LIST: u32 = 200;
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
@@ -218,6 +222,13 @@ pub enum ScheduleEvent {
     Parked(Box<str>),
     /// No instant is left.
     Ended,
+    /// The next instant was computed anew, since a clock that was ahead had brought the schedule further.
+    Followed {
+        /// The next instant before; `None` if the schedule had ended.
+        from: Option<UtcMillis>,
+        /// The next instant.
+        to: UtcMillis,
+    },
 }
 
 type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
@@ -315,8 +326,73 @@ impl Schedules {
     /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
     /// [`workers`](Builder::workers).
     pub fn add_to(&self, builder: Builder) -> Builder {
-        let schedules = self.clone();
-        builder.blocking_handler(move |_: Stored, delivery| schedules.deliver(&delivery))
+        let (schedules, following) = (self.clone(), self.clone());
+        builder
+            .blocking_handler(move |_: Stored, delivery| schedules.deliver(&delivery))
+            .follow_clock(move || following.follow_clock().map(drop))
+    }
+
+    /// Computes the next instants anew of schedules that a clock which was ahead has brought further than the present
+    /// one. Returns the number of these schedules. A runtime with these schedules makes the call at its start and after
+    /// each step back. Reads all schedules.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails. The call may be repeated.
+    pub fn follow_clock(&self) -> Result<u64, StoreError> {
+        let counts = block_on(self.0.store.counts())?;
+        let mut namespaces: Vec<&str> =
+            counts.by_namespace.keys().filter_map(|(name, _)| name.strip_prefix(Self::NAMESPACES)).collect();
+        namespaces.dedup();
+        let mut followed = 0;
+        for namespace in namespaces {
+            let mut cursor = None;
+            loop {
+                let page = self.list(namespace, "", cursor, LIST)?;
+                for view in page.schedules {
+                    match self.follow_clock_of(&view.at) {
+                        Ok(true) => followed += 1,
+                        Err(ScheduleFault::Store(error)) => return Err(error),
+                        // A plan that cannot be followed parks its schedule at its next decision.
+                        Ok(false) | Err(_) => {}
+                    }
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(followed)
+    }
+
+    /// Computes the next instant of a schedule anew, if a clock that was ahead has brought it further.
+    fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
+        let is_ahead = |stored: &Stored, now| match stored.progress {
+            // A resume computes it anew.
+            Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
+            _ => stored.progress.followed(&stored.schedule, now),
+        };
+        let (_, stored) = self.load(at)?;
+        if is_ahead(&stored, self.0.store.now())?.is_none() {
+            return Ok(false);
+        }
+        let from = Cell::new(None);
+        let changed = self.change(at, |now| {
+            let (timer, stored) = self.load(at)?;
+            from.set(stored.progress.next);
+            let progress = is_ahead(&stored, now)?.ok_or(ScheduleFault::NotFound)?;
+            Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
+        });
+        let view = match changed {
+            // Another process was quicker.
+            Err(ScheduleFault::NotFound) => return Ok(false),
+            changed => changed?,
+        };
+        if let Some(to) = view.progress.next {
+            self.tell(at, &ScheduleEvent::Followed { from: from.get(), to });
+        }
+        Ok(true)
     }
 
     fn lock(&self, at: &ScheduleKey) -> MutexGuard<'_, ()> {
@@ -699,7 +775,9 @@ impl Schedules {
         let is_under_way = match stored.progress.last_occurrence {
             Some(id) => {
                 let last = block_on(self.0.store.get(id.into()))?;
-                last.is_some_and(|last| !matches!(last.state, State::Dead(_)))
+                // An occurrence of a moment that has not come is of a clock that was ahead. It waits for its moment.
+                let is_ahead = |last: &Timer| last.state == State::Pending && last.scheduled > now + SLACK;
+                last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last))
             }
             None => false,
         };

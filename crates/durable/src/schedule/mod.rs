@@ -9,6 +9,10 @@
 //! goes on while its occurrences are delivered, fail or die. The [`Overlap`] says what becomes of an instant that comes
 //! meanwhile, and [`Missed`] what becomes of instants that passed while no process ran.
 //!
+//! The instants follow the store's present clock. If that has been ahead for a moment, the decisions of that moment do
+//! not keep the schedule waiting: [`Progress::followed`] computes the next instant anew. A runtime with these schedules
+//! does so at its start and after each step back of the clock, and so do a change and a resume.
+//!
 //! [`decide`](Progress::decide) is the whole policy: it has neither a store nor a clock. [`Schedules`] is the rest.
 
 mod decide;
@@ -17,7 +21,7 @@ mod occasion;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Decision, MOST_AT_ONCE};
+pub use decide::{Decision, MOST_AT_ONCE, MOST_CAUGHT_UP};
 pub use keeper::{
     BackfillStep, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
 };
@@ -85,7 +89,8 @@ pub enum Missed {
     /// The last of them gets an occurrence, unless a later instant is on time.
     #[default]
     Once,
-    /// Each of them gets an occurrence, as far as the [`Overlap`] permits.
+    /// Each of them gets an occurrence, as far as the [`Overlap`] permits, but no more than the last
+    /// [`MOST_CAUGHT_UP`]. Those before them are left out; [`Schedules::backfill`] makes their occurrences.
     All,
 }
 

@@ -84,6 +84,46 @@ impl Moments {
         Passed { count, last, next }
     }
 
+    /// The moment at which the last `most` instants before `moment` begin, if there are more from `first` on, which is
+    /// one. Instants of calendars are a second apart or more.
+    pub(super) fn beginning_of_last(
+        &self,
+        most: u64,
+        first: Option<UtcMillis>,
+        moment: UtcMillis,
+    ) -> Option<UtcMillis> {
+        let first = first.filter(|first| *first < moment)?;
+        let moment = self.end.map_or(moment, |end| moment.min(end + Duration::from_millis(1)));
+        let span = moment - first;
+        if let Instants::Every(millis) = &self.instants {
+            let count = span.as_millis().div_ceil(u128::from(*millis));
+            let more = count.checked_sub(u128::from(most)).filter(|more| *more > 0)?;
+            let ahead = u64::try_from(more * u128::from(*millis)).unwrap_or(u64::MAX);
+            return Some(first + Duration::from_millis(ahead));
+        }
+        let back = |seconds: u64| UtcMillis::from_millis(moment.as_millis().saturating_sub(seconds * 1_000));
+        let is_too_early = |from: UtcMillis| {
+            let all = core::iter::successors(self.next_after(just_before(from)), |at| self.next_after(*at));
+            all.take_while(|instant| *instant < moment)
+                .nth(usize::try_from(most).unwrap_or(usize::MAX))
+                .is_some()
+        };
+        let (mut few, mut many) = (most, span.as_secs() + 1);
+        if many <= few || !is_too_early(first) {
+            return None;
+        }
+        while many - few > 1 {
+            // The spans grow at first, since a count of a short one is short.
+            let middle = if many / 2 > few { few * 2 } else { few + (many - few) / 2 };
+            if is_too_early(back(middle)) {
+                many = middle;
+            } else {
+                few = middle;
+            }
+        }
+        Some(back(few))
+    }
+
     /// The last instant before `moment`, if it is not before `from`, which is one.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));

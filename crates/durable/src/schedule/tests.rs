@@ -163,6 +163,54 @@ fn a_decade_of_seconds_that_were_missed_is_not_walked_for_ever() {
 }
 
 #[test]
+fn of_instants_of_which_none_is_to_be_missed_the_last_ones_get_occurrences() {
+    let decade = 10 * 365 * 86_400_000 + 500;
+    let (cron, after_start) = (|expression: &str| Plan::cron(expression, "UTC").unwrap(), at(0));
+    let on_time = at(decade - 10_000);
+    for (plan, is_more) in [
+        (cron("* * * * * *"), true),
+        (cron("*/7 * * * *"), true),
+        (Plan::Every(1), true),
+        (Plan::Every(60_000), true),
+        (cron("0 0 * * *"), false),
+    ] {
+        let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..Schedule::new(plan) };
+        let progress = Progress::new(id(), &schedule, after_start).unwrap();
+        let decision = progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
+        let (first, count) = (decision.fire[0], usize::try_from(MOST_CAUGHT_UP).unwrap());
+        assert_eq!(decision.fire.len(), MOST_AT_ONCE);
+        let before = at(first.as_millis() - 1);
+        let late = progress.instants(&schedule, before, at(on_time.as_millis() - 1), count + 1).unwrap();
+        match is_more {
+            true => assert_eq!((late.len(), decision.missed), (count, MOST_COUNTED), "{:?}", schedule.plan),
+            false => assert_eq!((late.len(), decision.missed), (3_649, 0), "{:?}", schedule.plan),
+        }
+        assert_eq!((late[0], &late[..MOST_AT_ONCE]), (first, &decision.fire[..]));
+        // The next decision goes on with the next ones.
+        let next = decision.progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
+        assert_eq!((next.missed, &next.fire[..]), (0, &late[MOST_AT_ONCE..2 * MOST_AT_ONCE]));
+    }
+}
+
+#[test]
+fn a_clock_that_was_ahead_is_forgotten() {
+    let schedule = Schedule { missed: Missed::Skip, ..each_minute() };
+    let progress = Progress::new(id(), &schedule, at(1)).unwrap();
+    let ahead = progress.decide(&schedule, Duration::ZERO, at(1_000_000 * MINUTE), false).unwrap().progress;
+    assert_eq!(ahead.next, Some(at(1_000_001 * MINUTE)));
+    let now = at(5 * MINUTE + 10);
+    let followed = ahead.followed(&schedule, now).unwrap().unwrap();
+    assert_eq!((followed.next, followed.last_scheduled), (Some(at(6 * MINUTE)), None));
+    assert_eq!((followed.fired, followed.missed), (ahead.fired, ahead.missed), "the numbers stay");
+    assert_eq!(followed.followed(&schedule, now).unwrap(), None);
+    // What was decided on by the present clock stays, and so does an instant that waits.
+    let on_time = progress.decide(&schedule, Duration::ZERO, at(MINUTE + 5), false).unwrap().progress;
+    for moment in [MINUTE + 5, MINUTE - 900, 5 * MINUTE] {
+        assert_eq!(on_time.followed(&schedule, at(moment)).unwrap(), None, "{moment}");
+    }
+}
+
+#[test]
 fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     let before = each_minute();
     let progress = Progress::new(id(), &before, at(1)).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::state::Phase;
 use crate::timer::Timer;
+use crate::utc::UtcMillis;
 use serde::{Deserialize, Serialize};
 
 /// The timers that a list has: those for which all given conditions hold. By default all timers.
@@ -24,6 +25,11 @@ pub struct Filter {
     pub phase: Option<Phase>,
     /// The kind.
     pub kind: Option<Box<str>>,
+    /// The moment after which the timers are due.
+    pub due_after: Option<UtcMillis>,
+    /// The moment after which the timers were made. Timers that were made after now were made while the store's clock
+    /// was ahead.
+    pub created_after: Option<UtcMillis>,
 }
 
 impl Filter {
@@ -46,6 +52,8 @@ impl Filter {
             && self.key_prefix.as_deref().is_none_or(has_prefix)
             && self.phase.is_none_or(|phase| phase == timer.state.phase())
             && self.kind.as_ref().is_none_or(|kind| *kind == timer.kind)
+            && self.due_after.is_none_or(|moment| moment < timer.due)
+            && self.created_after.is_none_or(|moment| moment < timer.created)
     }
 }
 

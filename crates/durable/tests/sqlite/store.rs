@@ -573,6 +573,12 @@ impl Act<'_> {
                 with.push(text.to_owned().into());
             }
         }
+        for (column, moment) in [("due", filter.due_after), ("created", filter.created_after)] {
+            if let Some(moment) = moment {
+                conditions.push(format!("{column} > ?"));
+                with.push(millis(moment).into());
+            }
+        }
         // A cursor is the last timer's id, and its place in the order as it was then.
         if let Some(cursor) = cursor {
             let (place, id): (Place, Vec<u8>) = serde_json::from_slice(cursor.as_bytes()).unwrap();

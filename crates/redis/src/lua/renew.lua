@@ -6,12 +6,15 @@
 --
 -- Run twice, the script extends the same leases once more.
 
-local ends = string.format('%.0f', now + tonumber(ARGV[2]))
+local ends = now + tonumber(ARGV[2])
+local text = string.format('%.0f', ends)
 local lost = {}
 for n = 3, #ARGV, 2 do
   local held = redis.call('HGET', KEYS[1], ARGV[n])
   if held and string.sub(held, 1, 16) == ARGV[n + 1] then
-    redis.call('ZADD', KEYS[2], 'GT', ends, ARGV[n])
+    -- A lease that has a day more is of a clock that was ahead.
+    local is_ahead = (tonumber(redis.call('ZSCORE', KEYS[2], ARGV[n])) or 0) - ends > 86400000
+    redis.call('ZADD', KEYS[2], is_ahead and 'XX' or 'GT', text, ARGV[n])
   else
     lost[#lost + 1] = (n - 3) / 2
   end

@@ -8,10 +8,11 @@ mod terminal;
 mod token;
 
 use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
+use crate::log::log;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::Path;
 use std::process::ExitCode;
-use terminal::{Outcome, log, print};
+use terminal::{Outcome, print};
 
 const AFTER_HELP: &str = "\
 A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.

@@ -1,7 +1,8 @@
 //! `tourbillond restore`: stores the timers of a backup in the empty store of a service that does not run.
 
-use super::terminal::{Outcome, log, print};
+use super::terminal::{Outcome, print};
 use crate::config::{Config, Value as _};
+use crate::log::log;
 use crate::service;
 use clap::{Arg, ArgMatches, Command};
 use core::time::Duration;

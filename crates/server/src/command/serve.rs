@@ -11,9 +11,10 @@
 //!
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 
-use super::terminal::{Failure, Outcome, log};
+use super::terminal::{Failure, Outcome};
 use crate::config::{self, Config};
 use crate::listen::{Listeners, Server, Tls};
+use crate::log::log;
 use crate::service::{Service, TokenFile};
 use core::fmt::Write as _;
 use core::time::Duration;

@@ -1,7 +1,8 @@
 //! `tourbillond token`: makes, lists and revokes tokens.
 
-use super::terminal::{Failure, Outcome, log, print};
+use super::terminal::{Failure, Outcome, print};
 use crate::config::{Config, duration};
+use crate::log::log;
 use crate::service::{NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;

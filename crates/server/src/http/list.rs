@@ -32,6 +32,11 @@ struct ListQuery {
     key_prefix: Option<String>,
     /// The moment before which the timers are due.
     due_before: Option<Moment>,
+    /// The moment after which the timers are due.
+    due_after: Option<Moment>,
+    /// The moment after which the timers were made. A moment in the future finds the timers that were made while the
+    /// clock was ahead.
+    created_after: Option<Moment>,
     /// The cursor of the page before.
     cursor: Option<String>,
     /// The greatest number of timers: 50 by default, at most 200.
@@ -67,13 +72,16 @@ async fn list_timers(
             format!("a page has 1 to {MOST_OF_A_PAGE} timers"),
         )));
     }
-    let due_before = query.due_before.map(|moment| UtcMillis::from_millis(moment.as_millis()));
+    let at = |moment: Moment| UtcMillis::from_millis(moment.as_millis());
+    let due_before = query.due_before.map(at);
     let filter = Filter {
         namespace: Some(namespace.as_str().into()),
         label: query.label.map(Into::into),
         key_prefix: query.key_prefix.map(Into::into),
         phase: query.phase.map(stored_phase),
         kind: None,
+        due_after: query.due_after.map(at),
+        created_after: query.created_after.map(at),
     };
     let list = Listing::new(filter, due_before);
     let cursor = query.cursor.as_deref().map(|cursor| list.cursor(cursor)).transpose()?;

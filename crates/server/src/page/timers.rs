@@ -112,7 +112,7 @@ impl Conditions {
             label: given(&self.label),
             key_prefix: given(&self.q),
             phase: self.phase.map(stored_phase),
-            kind: None,
+            ..Filter::default()
         }
     }
 

@@ -46,6 +46,7 @@ pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash
 pub(crate) use trace::Trace;
 
 use crate::delivery::{Deliveries, MOST_WAITING};
+use crate::log::log;
 use crate::record::{Endpoints, Flights, History, Tally, Timed, Times, Totals};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -62,7 +63,7 @@ use tokio::sync::Semaphore;
 use tourbillon_callback::Caller;
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, TimerStore};
-use tourbillon_durable::{Durable, Limits, Stats, Timers};
+use tourbillon_durable::{Durable, Incident, Limits, Stats, Timers};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
@@ -109,6 +110,15 @@ struct Start {
 /// Each of the three has its own limit, so none takes the room of the others.
 fn capacity(settings: &Settings) -> usize {
     settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING)
+}
+
+/// Writes a line of the log about what an administrator has to look at.
+fn log_incident(incident: &Incident) {
+    if let Incident::ClockStepped { from, to } = incident {
+        let (size, word) = if from < to { (*to - *from, "ahead") } else { (*from - *to, "back") };
+        let seconds = size.as_secs_f64();
+        log(format_args!("the clock stepped {word} by {seconds} s, from {from} to {to}"));
+    }
 }
 
 impl Service {
@@ -185,7 +195,8 @@ impl Service {
             .concurrency(capacity(&settings))
             .lease(settings.lease)
             .limits(limits)
-            .catch_up_rate(settings.catch_up_rate);
+            .catch_up_rate(settings.catch_up_rate)
+            .on_incident(log_incident);
         let counters = Arc::new(Counters::default());
         let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
         let telemetry = telemetry.map_err(OpenError::Telemetry)?;

@@ -26,6 +26,8 @@ impl Service {
                     () = stop.begun() => return,
                 }
                 let Some(service) = inner.upgrade().map(Self) else { return };
+                // For systems on which nobody announces steps.
+                service.timers().look_at_clock();
                 service.sample().await;
                 let now = service.timers().timer_store().now().as_millis();
                 rest = INTERVAL - Duration::from_millis(now % 10_000);

@@ -3,6 +3,7 @@
 
 mod backup;
 mod clients;
+mod clock;
 mod configuration;
 mod demo;
 mod disk;

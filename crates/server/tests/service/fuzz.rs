@@ -189,7 +189,10 @@ impl Generator<'_> {
             ("cron", _) => self.one(&["* * * * *", "30 2 * * MON-FRI", "0 0 30 2 *", "@daily"]).to_owned(),
             ("zone", _) => self.one(&["Europe/Zurich", "UTC", "America/New_York", "Mars/Base"]).to_owned(),
             ("time", _) => self.one(&["09:00", "23:59:59", "24:00"]).to_owned(),
-            ("due" | "due_before" | "start" | "end" | "from" | "until", _) => self
+            (
+                "due" | "due_before" | "due_after" | "created_after" | "start" | "end" | "from" | "until",
+                _,
+            ) => self
                 .one(&[
                     "2026-11-22T16:00:00Z",
                     "2096-11-22T17:00:00.001+01:00",

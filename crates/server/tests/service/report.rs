@@ -259,6 +259,8 @@ async fn a_list_is_filtered_by_due_moment_and_paged_by_cursors_of_its_own() {
         (format!("due_before={due}&label=l1"), 5),
         (format!("due_before={due}&key_prefix=k0"), 10),
         (format!("due_before={due}&key_prefix=k1"), 0),
+        (format!("due_before={due}&due_after={due}"), 0),
+        (format!("created_after={due}"), 0),
         ("key_prefix=k1".to_owned(), 10),
     ] {
         let (mut keys, mut cursor, mut pages) = (Vec::new(), String::new(), 0);

@@ -32,6 +32,7 @@
 
 mod calls;
 mod claims;
+mod clocks;
 mod ends;
 mod handlers;
 mod leases;
@@ -45,6 +46,7 @@ use super::catch_up::CatchUp;
 use super::event::Event;
 use super::report::Reporter;
 use super::settings::Settings;
+use super::steps::Steps;
 use super::under_way::UnderWay;
 use crate::executor::Threads;
 use crate::handler::{Handler, Verdict};
@@ -68,6 +70,8 @@ pub(crate) struct Keeper {
     pub(crate) settings: Settings,
     pub(crate) reporter: Reporter,
     clock: Arc<dyn Clock>,
+    steady: Arc<dyn Clock>,
+    steps: Mutex<Steps>,
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     claimant: Claimant,
     alarms: OnceLock<Alarms>,
@@ -106,6 +110,10 @@ struct State {
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned; some of their deliveries may be settled by now.
     occupied: usize,
+    /// Plans are being computed anew.
+    is_following: bool,
+    /// The clock has gone back since that was begun.
+    has_gone_back: bool,
     /// The number of the next delivery, and of the next claim.
     next_number: u64,
     next_claim: u64,
@@ -148,6 +156,7 @@ impl State {
             && self.events.is_empty()
             && !self.is_emitting
             && self.occupied == 0
+            && !self.is_following
             && self.under_way.is_empty()
             && nothing_due
     }
@@ -156,7 +165,7 @@ impl State {
 impl Keeper {
     pub(crate) fn new(
         store: Arc<dyn TimerStore>,
-        clock: Arc<dyn Clock>,
+        (clock, steady): (Arc<dyn Clock>, Arc<dyn Clock>),
         settings: Settings,
         handlers: HashMap<&'static str, Arc<dyn Handler>>,
         incarnation: u64,
@@ -167,6 +176,8 @@ impl Keeper {
         Self {
             store,
             clock,
+            steady,
+            steps: Mutex::default(),
             reporter: Reporter::new(settings.on_incident.clone(), settings.observe.clone()),
             settings,
             handlers,
@@ -276,7 +287,10 @@ impl Keeper {
         let mut calls =
             Calls::new(Arc::clone(&self.store), self.settings.end_durability, self.claimant, ring);
         self.put_back_known_kinds(&mut calls, &mut pause);
+        // The clock may have gone back while no process ran.
+        self.follow_clock(threads);
         while let Some(wanted) = self.await_work(&mut calls) {
+            self.note_step(threads);
             let serve = || match wanted {
                 Wanted::Events(events) => events.iter().for_each(|event| self.reporter.emit(event)),
                 Wanted::Answers(answers) => {
@@ -308,6 +322,12 @@ impl Keeper {
         let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.leave()));
         self.lock().has_ended = true;
         self.changed.notify_all();
+    }
+
+    /// Whether a worker is at something that may not end.
+    pub(crate) fn is_occupied(&self) -> bool {
+        let state = self.lock();
+        state.occupied > 0 || state.is_following
     }
 
     /// The number of handlers that run, and the moment of the first pending timer, as far as is known.

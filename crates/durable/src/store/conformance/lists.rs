@@ -83,11 +83,18 @@ fn filters() -> Vec<Filter> {
                             key_prefix: key_prefix.map(Into::into),
                             phase,
                             kind: kind.map(Into::into),
+                            ..Filter::default()
                         });
                     }
                 }
             }
         }
+    }
+    for phase in [None, Some(Phase::Pending)] {
+        let after = |moment: u64| Filter { phase, due_after: Some(at(moment)), ..Filter::default() };
+        filters.extend([after(0), after(10), after(HOUR)]);
+        let made = |moment: u64| Filter { phase, created_after: Some(at(moment)), ..Filter::default() };
+        filters.extend([made(0), made(HOUR)]);
     }
     filters
 }

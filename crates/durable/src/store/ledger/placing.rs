@@ -9,6 +9,11 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::{Table, Tables};
 use crate::store::{IfPresent, Outcome};
 use crate::timer::{Timer, TimerId};
+use core::time::Duration;
+
+/// A timer that was made later than this from now on was made by a clock that was ahead. The clocks of processes that
+/// share a store differ by less.
+const AHEAD: Duration = Duration::from_secs(1);
 
 impl<T: Tables> Ledger<T> {
     pub(super) fn place(&mut self, mut timer: Timer, if_present: IfPresent) -> Result<Outcome, StoreError> {
@@ -94,7 +99,10 @@ impl<T: Tables> Ledger<T> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));
         };
-        let following = series.following(timer.scheduled, self.now);
+        // An occurrence that was made by a clock that was ahead does not keep the series there.
+        let made_ahead = timer.created > self.now + AHEAD;
+        let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
+        let following = series.following(from, self.now);
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);

@@ -1,0 +1,111 @@
+//! Steps of the store's clock, seen beside a clock that does not step.
+
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use tourbillon::Timestamp;
+
+/// A clock that parts from the other one by no more than this has not stepped.
+const LEAST: Duration = Duration::from_millis(500);
+/// The part of the time that passed by which two clocks differ without a step: 200 millionths. Clocks of two machines
+/// that nobody disciplines part by less.
+const DRIFT: u32 = 5_000;
+/// Two readings that lie further apart are not of one moment.
+const ONE_MOMENT: Duration = Duration::from_millis(20);
+/// Attempts to read both clocks at one moment.
+const READINGS: usize = 8;
+
+/// The last comparison of the two clocks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
+
+/// A step of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The moment that the clock would have shown.
+    pub(crate) from: UtcMillis,
+    /// The moment that it shows.
+    pub(crate) to: UtcMillis,
+}
+
+impl Step {
+    pub(crate) fn is_back(self) -> bool {
+        self.to < self.from
+    }
+}
+
+impl Steps {
+    /// Compares the clocks. Returns the step since the last comparison, if there was one.
+    pub(crate) fn compare(
+        &mut self,
+        store: impl Fn() -> UtcMillis,
+        steady: impl Fn() -> Timestamp,
+    ) -> Option<Step> {
+        // A thread that was interrupted between the readings has seen no step.
+        let (shown, at) = (0..READINGS).find_map(|_| {
+            let (before, shown, after) = (steady(), store(), steady());
+            (after - before <= ONE_MOMENT).then_some((shown, before))
+        })?;
+        let (last, then) = self.0.replace((shown, at))?;
+        let passed = at - then;
+        let from = last + passed;
+        let parted = (shown - from).max(from - shown);
+        (parted > LEAST + passed / DRIFT).then_some(Step { from, to: shown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    const START: u64 = 1_700_000_000_000;
+
+    /// The steps that are seen, as seconds, of a store's clock that shows these seconds when the other shows those.
+    fn steps(shown: &[(f64, f64)]) -> Vec<i64> {
+        let mut steps = Steps::default();
+        let millis = |seconds: f64| (seconds * 1_000.0) as u64;
+        let seen = shown.iter().filter_map(|(store, steady)| {
+            let store = || UtcMillis::from_millis(START + millis(*store));
+            steps.compare(store, || Timestamp::from_nanos(millis(*steady) * 1_000_000))
+        });
+        let seconds = |step: Step| {
+            let size = (step.to - step.from).max(step.from - step.to).as_secs_f64().round() as i64;
+            if step.is_back() { -size } else { size }
+        };
+        seen.map(seconds).collect()
+    }
+
+    #[test]
+    fn a_step_in_either_direction_is_seen_once_with_its_size() {
+        const DECADE: f64 = 315_360_000.0;
+        assert_eq!(
+            steps(&[(100.0, 5.0), (101.0, 6.0), (DECADE + 102.0, 7.0), (DECADE + 103.0, 8.0)]),
+            [315_360_000]
+        );
+        assert_eq!(
+            steps(&[(100.0, 5.0), (DECADE + 101.0, 6.0), (111.0, 16.0), (112.0, 17.0)]),
+            [315_360_000, -315_360_000]
+        );
+        assert_eq!(steps(&[(3_600.0, 0.0), (0.0, 0.0), (5.0, 5.0)]), [-3_600]);
+    }
+
+    #[test]
+    fn drift_and_jitter_are_no_steps() {
+        assert_eq!(steps(&[(0.0, 0.0), (0.4, 0.0), (86_400.0, 86_400.0), (86_400.3, 86_400.0)]), [0; 0]);
+        assert_eq!(steps(&[(0.0, 0.0), (86_410.0, 86_400.0)]), [0; 0], "ten seconds within a day");
+        assert_eq!(steps(&[(0.0, 0.0), (86_460.0, 86_400.0)]), [60]);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_between_two_readings_has_seen_no_step() {
+        let mut steps = Steps::default();
+        let steady = Cell::new(0_u64);
+        let read = || Timestamp::from_nanos(steady.get());
+        let interrupted = || {
+            steady.set(steady.get() + 60_000_000_000);
+            UtcMillis::from_millis(START)
+        };
+        assert_eq!(steps.compare(|| UtcMillis::from_millis(START), read), None);
+        assert_eq!(steps.compare(interrupted, read), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! Processes whose time of day is wrong.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// What the time of day of processes is off by. It may change while they run: nobody announces that to them. Their
+/// monotonic clock stays. The clones are the same.
+#[derive(Clone, Debug)]
+pub struct Shift(Arc<TempDir>);
+
+impl Shift {
+    /// A shift by so many seconds; `None` without a compiler for C, which a line on standard error says then.
+    #[must_use]
+    pub fn new(seconds: i64) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let source = folder.path().join("shift.c");
+        fs::write(&source, include_str!("shift.c")).expect("a file in a temporary folder");
+        let shift = Self(Arc::new(folder));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(shift.library()).arg(&source);
+        if !compiler.status().is_ok_and(|status| status.success()) {
+            drop(writeln!(io::stderr(), "skipped a run with other clocks: there is no compiler for C (cc)"));
+            return None;
+        }
+        shift.set(seconds);
+        Some(shift)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.path().join("shift.so")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("seconds")
+    }
+
+    /// Sets the clocks of all processes of this shift, at once.
+    pub fn set(&self, seconds: i64) {
+        let new = self.0.path().join("new");
+        fs::write(&new, seconds.to_string()).expect("a file in a temporary folder");
+        fs::rename(new, self.file()).expect("a file in a temporary folder");
+    }
+
+    /// Has the process of this command live in the shifted time. It must read its clock by the C library.
+    pub fn apply(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", self.library()).env("SHIFT", self.file());
+    }
+}

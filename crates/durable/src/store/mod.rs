@@ -374,6 +374,12 @@ pub trait TimerStore: Send + Sync + 'static {
     /// step of the clock. Called from any thread; it must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
+    /// The reason for which operations that store new timers are refused now, although others are made: the disk is
+    /// nearly full, for example. `None` for a store that has no such state.
+    fn refuses_new(&self) -> Option<StoreError> {
+        None
+    }
+
     /// Gives back what this process holds for itself in a store that several processes share, so that the others need
     /// not wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters
     /// again.

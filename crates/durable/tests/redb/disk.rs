@@ -45,6 +45,12 @@ struct State {
     /// So many changes fail, with this kind, after so many others.
     failing: Option<(io::ErrorKind, u64)>,
     good: u64,
+    /// A write that fails is made in part.
+    is_short: bool,
+    /// So many reads fail after so many others.
+    failing_reads: u64,
+    good_reads: u64,
+    reads: u64,
     /// The greatest length of both files.
     capacity: Option<usize>,
     sync_takes: Duration,
@@ -135,6 +141,21 @@ impl Disk {
         self.state(|state| state.changes)
     }
 
+    /// Lets writes that fail be made in part.
+    pub(crate) fn write_in_part(&self) {
+        self.state(|state| state.is_short = true);
+    }
+
+    /// Lets so many reads fail after so many others.
+    pub(crate) fn fail_reads_after(&self, good: u64, reads: u64) {
+        self.state(|state| (state.good_reads, state.failing_reads) = (good, reads));
+    }
+
+    /// The number of reads up to now.
+    pub(crate) fn reads(&self) -> u64 {
+        self.state(|state| state.reads)
+    }
+
     /// The failures that are left.
     pub(crate) fn failures_left(&self) -> u64 {
         self.state(|state| state.failing.map_or(0, |(_, left)| left))
@@ -207,7 +228,15 @@ impl State {
 impl File {
     fn make(&self, change: Change) -> io::Result<()> {
         self.disk.state(|state| {
-            state.change()?;
+            if let Err(error) = state.change() {
+                if let (true, Change::Write(offset, data)) = (state.is_short, change) {
+                    let part = Change::Write(offset, data[..data.len() / 2].to_vec());
+                    let image = &mut state.images[self.part];
+                    part.apply(&mut image.current);
+                    image.unsynced.push(part);
+                }
+                return Err(error);
+            }
             let length = match &change {
                 Change::Write(offset, data) => offset + data.len(),
                 Change::Length(length) => *length,
@@ -230,6 +259,14 @@ impl StorageBackend for File {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.disk.state(|state| {
+            state.reads += 1;
+            if state.failing_reads > 0 {
+                if state.good_reads == 0 {
+                    state.failing_reads -= 1;
+                    return Err(io::Error::other("the sector cannot be read"));
+                }
+                state.good_reads -= 1;
+            }
             let offset = usize::try_from(offset).unwrap();
             let read = state.images[self.part].current.get(offset..offset + out.len());
             out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);

@@ -301,3 +301,121 @@ fn callers_that_wait_share_a_sync() {
     assert!(stats.syncs <= stats.operations / 10, "{stats:?}");
     assert!(stats.largest_batch > 16, "{stats:?}");
 }
+
+/// One read that fails does not keep the reads after it from their answers, though nothing is written.
+#[test]
+fn after_a_read_error_reads_are_answered_again_without_a_change() {
+    let clock = clock();
+    let disk = Disk::default();
+    let store = disk.open(builder(&clock)).unwrap();
+    // More than the cache has.
+    let last = 20_000;
+    let many = (0..last).map(|id| place(timer(id, 5_000))).collect();
+    block_on(store.apply(many, Durability::PowerLoss)).unwrap();
+    drop(store);
+    let store = disk.open(builder(&clock)).unwrap();
+    disk.fail_reads_after(0, 1);
+    let read = |id| block_on(store.get(TimerId::from_u128(id).into()));
+    let failed = (0..last).find_map(|id| read(id).err()).expect("a page that was not read before");
+    assert_eq!(failed.kind(), StoreErrorKind::Io);
+    let until = Instant::now() + Duration::from_secs(10);
+    while read(1).is_err() {
+        assert!(Instant::now() < until, "the reads fail for good");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!((0..last).step_by(97).all(|id| read(id).unwrap().is_some()));
+    assert_eq!(store.stats().reopened, 1);
+}
+
+/// A short life with a change of each kind: what is acknowledged, or taken away, for certain.
+fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
+    let mut known = BTreeMap::new();
+    let mut mend = Some(mend);
+    for round in 0..2_u64 {
+        let Ok(store) = disk.open(builder(clock)) else {
+            mend.take().into_iter().for_each(|mend| mend());
+            continue;
+        };
+        for id in (0..8).map(|id| id + 100 * u128::from(round)) {
+            let due = if id % 2 == 0 { 500 } else { 5_000 };
+            let answer = apply(&store, place(timer(id, due)), Durability::PowerLoss);
+            match answer.map_err(|error| error.kind()) {
+                Err(StoreErrorKind::Unknown) => {}
+                answer => {
+                    known.insert(id, answer.is_ok());
+                }
+            }
+        }
+        let one = tourbillon_durable::store::Limit { timers: 2, ..ALL };
+        if let Ok(claimed) = block_on(store.claim(claimant(1), round + 1, one)) {
+            for leased in claimed.leased {
+                known.remove(&leased.timer.id.as_u128());
+                let ack = Op::Ack(leased.timer.id, leased.token);
+                if block_on(store.apply(vec![ack], Durability::PowerLoss)).is_ok() {
+                    known.insert(leased.timer.id.as_u128(), false);
+                }
+            }
+        }
+        drop(block_on(store.compact()));
+        drop(store.close());
+        mend.take().into_iter().for_each(|mend| mend());
+    }
+    known
+}
+
+fn assert_known(disk: &Disk, clock: &ManualClock, known: &BTreeMap<u128, bool>, fault: &str) {
+    let store = disk.open(builder(clock)).unwrap_or_else(|error| panic!("{fault}: {error}"));
+    assert_whole(&store);
+    for (id, is_stored) in known {
+        assert_eq!(get(&store, *id).is_some(), *is_stored, "{fault}: timer {id}");
+    }
+    apply(&store, place(timer(999, 1)), Durability::PowerLoss).unwrap();
+}
+
+/// Each call of the disk fails in each way, once and for good until the store is closed. `TOURBILLON_FAULTS` is the
+/// number of the lives.
+#[test]
+fn whatever_call_of_the_disk_fails_once_or_for_good_the_answers_hold() {
+    let lives = std::env::var("TOURBILLON_FAULTS").map_or(120, |lives| lives.parse().unwrap());
+    let clock = clock();
+    let sound = Disk::default();
+    assert_eq!(small_life(&sound, &clock, || {}).len(), 16);
+    let (changes, reads) = (sound.changes(), sound.reads());
+    let mut numbers = Numbers(11);
+    let kinds = [
+        io::ErrorKind::Other,
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::Interrupted,
+        // A short write.
+        io::ErrorKind::WriteZero,
+    ];
+    for life in 0..lives {
+        let disk = Disk::default();
+        let times = if life % 2 == 0 { 1 } else { u64::MAX };
+        let fault = if life % 5 == 4 {
+            let at = numbers.next() % reads;
+            disk.fail_reads_after(at, times);
+            format!("life {life}: {times} reads after {at}")
+        } else {
+            let kind = kinds[usize::try_from(life % 5).unwrap()];
+            let at = numbers.next() % changes;
+            if kind == io::ErrorKind::WriteZero {
+                disk.write_in_part();
+            }
+            disk.fail_after(at, kind, times);
+            format!("life {life}: {times} changes after {at}, {kind:?}")
+        };
+        let known = small_life(&disk, &clock, || {
+            disk.fail(io::ErrorKind::Other, 0);
+            disk.fail_reads_after(0, 0);
+        });
+        disk.fail(io::ErrorKind::Other, 0);
+        disk.fail_reads_after(0, 0);
+        assert_known(&disk, &clock, &known, &fault);
+        assert_known(&disk.after_the_cut(None), &clock, &known, &fault);
+    }
+    #[expect(clippy::print_stdout, reason = "a figure")]
+    {
+        println!("{lives} lives with a fault at one of {changes} changes and {reads} reads");
+    }
+}

@@ -1,4 +1,4 @@
-//! F-04: the file with the operations is not beside the database.
+//! F-04: a file of the store is missing, empty or cut.
 
 use crate::faults::{builder, clock};
 use crate::place::Place;
@@ -88,4 +88,59 @@ fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
         fs::remove_file(operations(&moved)).unwrap();
         assert!(get(&open(&moved), 99).is_some());
     }
+}
+
+/// The reverse case: a journal without its database would be overwritten by that of an empty store.
+#[test]
+fn a_journal_whose_database_is_missing_or_empty_is_refused_and_kept() {
+    for is_closed in [false, true] {
+        let place_of = Place::new();
+        let store = open(&place_of);
+        for id in 0..5 {
+            apply(&store, place(timer(id, 9)), Durability::PowerLoss).unwrap();
+        }
+        let copied = Place::new();
+        if is_closed {
+            store.close().unwrap();
+            fs::copy(operations(&place_of), operations(&copied)).unwrap();
+        } else {
+            fs::copy(operations(&place_of), operations(&copied)).unwrap();
+            drop(store);
+        }
+        let journal = fs::read(operations(&copied)).unwrap();
+        for _ in 0..2 {
+            let error = builder(&clock()).open(copied.file()).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+            let path = copied.file();
+            assert!(
+                error.to_string().contains(&format!("{} is missing or empty", path.display())),
+                "{error}"
+            );
+            assert!(fs::read(operations(&copied)).unwrap() == journal, "the journal was changed");
+        }
+        // The documented way to begin anew.
+        fs::remove_file(operations(&copied)).unwrap();
+        assert!(get(&open(&copied), 1).is_none());
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_is_refused() {
+    let place_of = Place::new();
+    let store = open(&place_of);
+    for id in 0..50 {
+        apply(&store, place(timer(id, 9)), Durability::PowerLoss).unwrap();
+    }
+    let copied = copy(&place_of);
+    let journal = fs::read(operations(&place_of)).unwrap();
+    drop(store);
+    for length in [journal.len() - 1, journal.len() / 2, 1_000, 55] {
+        fs::write(operations(&copied), &journal[..length]).unwrap();
+        let error = builder(&clock()).open(copied.file()).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{length}");
+        assert!(error.to_string().contains("was cut"), "{error}");
+    }
+    fs::write(operations(&copied), &journal).unwrap();
+    let store = open(&copied);
+    assert!((0..50).all(|id| get(&store, id).is_some()));
 }

@@ -44,14 +44,14 @@ pub(super) struct Places {
 
 #[derive(Clone)]
 enum Way {
-    Files(PathBuf),
+    Files { path: PathBuf, without_locks: bool },
     Made(Arc<Make>),
 }
 
 impl fmt::Debug for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.way {
-            Way::Files(path) => f.debug_tuple("Files").field(path).finish(),
+            Way::Files { path, .. } => f.debug_tuple("Files").field(path).finish(),
             Way::Made(_) => f.write_str("Made"),
         }
     }
@@ -59,13 +59,21 @@ impl fmt::Debug for Places {
 
 impl Places {
     /// The files at this path and beside it.
-    pub(super) fn files(path: PathBuf) -> Self {
-        Self { way: Way::Files(path), unsynced: Arc::default() }
+    pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
+        Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
     /// Places that a function makes.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
+    }
+
+    /// The path of the database, if the places are files.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        match &self.way {
+            Way::Files { path, .. } => Some(path.clone()),
+            Way::Made(_) => None,
+        }
     }
 
     /// Writes the database's bytes again that a failed sync has left in doubt, and syncs them.
@@ -84,7 +92,7 @@ impl Places {
     /// The place of the database.
     pub(super) fn timers(&self) -> Result<Shared, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
-            Way::Files(path) => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
+            Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
             Way::Made(make) => make(Part::Timers)?.into(),
         };
         Ok(Shared { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
@@ -93,19 +101,12 @@ impl Places {
     /// The place of the operations. As long as it is open, no other store opens it.
     pub(super) fn operations(&self) -> Result<Shared, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
-            Way::Files(path) => {
+            Way::Files { path, without_locks } => {
                 let beside = beside(path);
                 let file = open(&beside)?;
-                match file.try_lock() {
-                    Ok(()) => {}
-                    Err(TryLockError::WouldBlock) => {
-                        let message = format!("{} is in use", path.display());
-                        return Err(StoreError::new(StoreErrorKind::Locked, message));
-                    }
-                    // A file system without locks: redb's own lock has to do.
-                    Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
-                    Err(TryLockError::Error(error)) => return Err(error.into()),
-                }
+                admit(path, file.try_lock(), *without_locks)?;
+                // The start that made the files may have died before it synced their names.
+                sync_folder(path)?;
                 Arc::new(FileBackend::new(file).map_err(converted)?)
             }
             Way::Made(make) => make(Part::Operations)?.into(),
@@ -117,7 +118,7 @@ impl Places {
     /// which takes no room on most file systems. `None` where the system does not say.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
-        if let Way::Files(path) = &self.way {
+        if let Way::Files { path, .. } = &self.way {
             use std::os::unix::fs::MetadataExt;
             let taken = |path: &Path| Ok(std::fs::metadata(path)?.blocks() * 512);
             return Some(taken(path).and_then(|timers| Ok(timers + taken(&beside(path))?)));
@@ -128,17 +129,37 @@ impl Places {
     /// The path of the file of the operations, if the file is not there.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {
-            Way::Files(path) => Some(beside(path)).filter(|path| !path.exists()),
+            Way::Files { path, .. } => Some(beside(path)).filter(|path| !path.exists()),
             Way::Made(_) => None,
         }
     }
 
     /// Removes the file of the operations.
     pub(super) fn remove_operations(&self) {
-        if let Way::Files(path) = &self.way {
+        if let Way::Files { path, .. } = &self.way {
             // A file that stays is empty.
             drop(std::fs::remove_file(beside(path)));
         }
+    }
+}
+
+/// Whether a store may be opened after this attempt to lock it.
+fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
+    match locked {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!("{} is in use", path.display());
+            Err(StoreError::new(StoreErrorKind::Locked, message))
+        }
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+            let message = format!(
+                "the file system of {} has no locks, so another process could open the store as well, and each would \
+                 lose timers of the other. Use another folder; a setting permits this one",
+                path.display()
+            );
+            if without_locks { Ok(()) } else { Err(StoreError::new(StoreErrorKind::Locked, message)) }
+        }
+        Err(TryLockError::Error(error)) => Err(error.into()),
     }
 }
 
@@ -157,14 +178,21 @@ fn open(path: &Path) -> io::Result<File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path)?;
     // The name of a new file is on the disk when its folder is.
-    if cfg!(unix)
-        && !was_there
-        && let Some(folder) = path.parent()
-    {
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        File::open(folder)?.sync_all()?;
+    if !was_there {
+        sync_folder(path)?;
     }
     Ok(file)
+}
+
+/// Syncs the folder of a file.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if cfg!(unix) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            File::open(folder)?.sync_all()
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The ranges of a file that were written since the last sync that succeeded.
@@ -305,6 +333,21 @@ impl StorageBackend for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_without_locks_is_refused_unless_it_is_permitted() {
+        let path = Path::new("timers.redb");
+        let unsupported = || Err(TryLockError::Error(io::ErrorKind::Unsupported.into()));
+        let error = admit(path, unsupported(), false).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Locked);
+        assert!(error.to_string().contains("has no locks"), "{error}");
+        admit(path, unsupported(), true).unwrap();
+        for is_permitted in [false, true] {
+            admit(path, Ok(()), is_permitted).unwrap();
+            let error = admit(path, Err(TryLockError::WouldBlock), is_permitted).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Locked);
+        }
+    }
 
     #[test]
     fn ranges_that_were_not_synced_are_joined_where_they_touch() {

@@ -8,6 +8,7 @@ use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, without_journal};
 use super::queue::{Receiver, Waited};
 use super::request::{Pending, Request};
+use super::room::Room;
 use super::tables::Writing;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -16,6 +17,7 @@ use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
 use crate::utc::UtcMillis;
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use redb::WriteTransaction;
 use std::collections::VecDeque;
@@ -82,7 +84,11 @@ struct Batch {
 
 impl Committer {
     /// Opens the store: makes the operations of the journal again, and ends all leases.
-    pub(super) fn open(opener: Opener, clock: Box<dyn Clock>) -> Result<(Arc<Common>, Self), StoreError> {
+    pub(super) fn open(
+        opener: Opener,
+        clock: Arc<dyn Clock>,
+        room: Arc<Room>,
+    ) -> Result<(Arc<Common>, Self), StoreError> {
         let missing = opener.places.missing_operations();
         let operations = opener.places.operations()?;
         let opened = opener.open_or_make(&operations).and_then(|opened| match &missing {
@@ -97,7 +103,16 @@ impl Committer {
         let journal = Journal::open(operations, opened.store, opened.sequence)?;
         let lengths = Mutex::new((Some(opened.place), journal.file_len()));
         let database = RwLock::new(Some(opened.database));
-        let common = Common { clock, wakers: Wakers::default(), database, stats: Mutex::default(), lengths };
+        room.is_opened();
+        let common = Common {
+            clock,
+            room,
+            wakers: Wakers::default(),
+            database,
+            stats: Mutex::default(),
+            read_has_failed: AtomicBool::new(false),
+            lengths,
+        };
         let common = Arc::new(common);
         let mut committer = Self {
             common: Arc::clone(&common),
@@ -510,6 +525,9 @@ impl Committer {
     /// Closes the database and opens it again at once, if that is possible.
     fn fall(&mut self, error: StoreError) {
         self.close();
+        if error.kind() == StoreErrorKind::Full {
+            self.common.room.release();
+        }
         let pause = self.outage.as_ref().map_or(PAUSES.0, |outage| (outage.pause * 2).min(PAUSES.1));
         self.outage = Some(Outage { error, again: Instant::now(), pause });
         // Its error is the outage's by now.
@@ -524,6 +542,10 @@ impl Committer {
     /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are
     /// repeated.
     fn be_open(&mut self) -> Result<(), StoreError> {
+        if self.outage.is_none() && self.common.take_read_error() {
+            self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
+            self.close();
+        }
         let Some(outage) = &self.outage else { return Ok(()) };
         if Instant::now() < outage.again {
             return Err(outage.error.clone());

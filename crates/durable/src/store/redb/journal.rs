@@ -64,6 +64,8 @@ pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
 /// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
 const GROWTH: usize = 256 * 1024;
+/// The file grows by whole sectors, from its length while the database was made.
+const SECTOR: u64 = 512;
 /// A longer file is cut after a durable commit.
 const LONG: u64 = 8 * 1024 * 1024;
 
@@ -86,6 +88,13 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
         file.read(0, &mut found)?;
     }
     Ok(found == MAKING)
+}
+
+/// Whether the file has had records.
+pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
+    let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
+    file.read(0, &mut found)?;
+    Ok(found.iter().any(|byte| *byte != 0))
 }
 
 /// Notes that the database is whole.
@@ -126,6 +135,11 @@ impl<B: StorageBackend> Journal<B> {
     /// Fails with [`StoreErrorKind::Corrupt`] if a record is damaged or missing that was synced.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
+        if file_len % SECTOR != 0 && file_len % SECTOR != MAKING.len() as u64 {
+            let message =
+                format!("the journal has {file_len} bytes, which is no whole number of sectors: it was cut");
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
         let mut records = vec![0; usize::try_from(file_len).unwrap_or(0)];
         file.read(0, &mut records)?;
         let mut at = 0;

@@ -47,8 +47,8 @@
 //!
 //! # Errors
 //!
-//! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with
-//! pauses of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that
+//! After an error of the disk, redb has to be opened again. The thread does that by itself, and a read that fails wakes
+//! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that
 //! redb had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
 //! database shows that the batch has had no effect, and else
 //! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
@@ -69,6 +69,7 @@ mod journal;
 mod opening;
 mod queue;
 mod request;
+mod room;
 mod stats;
 mod tables;
 
@@ -82,9 +83,8 @@ use self::error::{closed, lost};
 use self::opening::Opener;
 use self::queue::{Sender, queue};
 use self::request::{Reply, Request};
-use super::error::StoreError;
-#[expect(unused_imports, reason = "for links")]
-use super::error::StoreErrorKind;
+use self::room::Room;
+use super::error::{StoreError, StoreErrorKind};
 use super::fault::Fault;
 use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
@@ -125,8 +125,10 @@ pub struct RedbStore {
 
 /// The options of a [`RedbStore`].
 pub struct RedbBuilder {
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     cache: usize,
+    keep_free: u64,
+    without_locks: bool,
 }
 
 impl fmt::Debug for RedbBuilder {
@@ -139,7 +141,7 @@ impl RedbBuilder {
     /// The clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Box::new(clock);
+        self.clock = Arc::new(clock);
         self
     }
 
@@ -147,6 +149,27 @@ impl RedbBuilder {
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
+        self
+    }
+
+    /// The number of bytes that are left free on the file system: while there are fewer, operations that store new
+    /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
+    /// do schedules. At most an eighth of the file system, or 24 MiB. Zero by default, which is no limit.
+    ///
+    /// Half as much is kept in a file `<path>.reserve`, which is removed once others have filled the file system, and
+    /// made again later. Linux only; elsewhere there is no limit.
+    #[must_use]
+    pub fn keep_free(mut self, bytes: u64) -> Self {
+        self.keep_free = bytes;
+        self
+    }
+
+    /// Whether the store is opened in a folder whose file system has no locks, as some network file systems. The caller
+    /// then sees to it that no other process opens it: two of them would lose each other's timers. False by default:
+    /// such a folder is refused.
+    #[must_use]
+    pub fn without_locks(mut self, is_permitted: bool) -> Self {
+        self.without_locks = is_permitted;
         self
     }
 
@@ -168,7 +191,8 @@ impl RedbBuilder {
     /// to 10 s before: what was acknowledged since then is lost. A store that was closed can be opened without the
     /// file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
-        self.start(Places::files(path.as_ref().to_owned()))
+        let places = Places::files(path.as_ref().to_owned(), self.without_locks);
+        self.start(places)
     }
 
     /// Opens a store whose bytes are elsewhere, for tests of faults. The function is called for each part at the start,
@@ -185,8 +209,15 @@ impl RedbBuilder {
     }
 
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {
-        let (common, committer) =
-            Committer::open(Opener { places: places.clone(), cache: self.cache }, self.clock)?;
+        let room = Arc::new(Room::new(places.path(), self.keep_free));
+        let open = || {
+            let opener = Opener { places: places.clone(), cache: self.cache };
+            Committer::open(opener, Arc::clone(&self.clock), Arc::clone(&room))
+        };
+        let (common, committer) = match open() {
+            Err(error) if error.kind() == StoreErrorKind::Full && room.release() => open()?,
+            opened => opened?,
+        };
         let (requests, receiver) = queue();
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
@@ -212,7 +243,7 @@ impl RedbStore {
     /// The options.
     #[must_use]
     pub fn builder() -> RedbBuilder {
-        RedbBuilder { clock: Box::new(WallClock::new()), cache: CACHE }
+        RedbBuilder { clock: Arc::new(WallClock::new()), cache: CACHE, keep_free: 0, without_locks: false }
     }
 
     /// The due moment of the first pending timer.
@@ -221,7 +252,7 @@ impl RedbStore {
     ///
     /// Fails if the database cannot be read.
     pub fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
-        self.common.reading()?.next_due()
+        self.read_now(Ledger::next_due)
     }
 
     /// Moves the free pages of the file to its end and cuts it. Returns whether the file has become shorter. Other
@@ -280,8 +311,26 @@ impl RedbStore {
         &self,
         read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
     ) -> Answer<'a, T> {
-        Box::pin(core::future::ready(self.common.reading().and_then(|ledger| read(&ledger))))
+        Box::pin(core::future::ready(self.read_now(read)))
     }
+
+    fn read_now<T>(
+        &self,
+        read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let answer = self.common.reading().and_then(|ledger| read(&ledger));
+        if let Err(error) = &answer
+            && self.common.note_read_error(error)
+        {
+            // The thread opens the database again before it serves a request. Nobody waits for this one.
+            drop(self.ask(|reply| Request::Apply(Vec::new(), Durability::Volatile, reply)));
+        }
+        answer
+    }
+}
+
+fn refused<'a, T: Send + 'a>(error: StoreError) -> Answer<'a, T> {
+    Box::pin(core::future::ready(Err(error)))
 }
 
 impl Drop for RedbStore {
@@ -303,10 +352,16 @@ impl TimerStore for RedbStore {
     }
 
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        if let Some(error) = self.common.room.refusal(&ops) {
+            return refused(error);
+        }
         self.ask(|reply| Request::Apply(ops, durability, reply))
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        if let Some(error) = self.common.room.absence() {
+            return refused(error);
+        }
         self.ask(|reply| Request::Claim(by, claim, limit, reply))
     }
 
@@ -357,10 +412,17 @@ impl TimerStore for RedbStore {
     }
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        if let Some(error) = self.refuses_new() {
+            return refused(error);
+        }
         self.ask(|reply| Request::Import(timers, reply))
     }
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.common.wakers.add(wake);
+    }
+
+    fn refuses_new(&self) -> Option<StoreError> {
+        self.common.room.reason()
     }
 }

@@ -25,6 +25,17 @@ pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
 /// The number of the last batch when the store was closed: if it is still the last one, the journal has nothing to add.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
+/// The error of a store whose database is gone, while its journal is there.
+fn without_database(path: Option<&Path>) -> StoreError {
+    let path = path.unwrap_or(Path::new("timers"));
+    let message = format!(
+        "{0} is missing or empty, and {0}.ops beside it is the journal of a store: the timers were in the missing file. \
+         To begin with an empty store, remove {0}.ops as well",
+        path.display()
+    );
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
 pub(super) fn without_journal(path: &Path) -> StoreError {
     let message = format!(
         "{} is missing, the file with the operations since the last checkpoint: the store was not closed. To go on \
@@ -69,6 +80,9 @@ impl Opener {
     pub(super) fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
+        if is_new && !was_making && journal::is_used(operations)? {
+            return Err(without_database(self.places.path().as_deref()));
+        }
         if is_new || was_making {
             // Again, if it was there: the sync of the note may have failed.
             journal::making(operations)?;

@@ -1,0 +1,216 @@
+//! The room that the file system has, and whether the store's files are still in their places.
+//!
+//! A store that has filled its disk can neither claim nor end nor cancel: each change is written before it is answered.
+//! So two things are kept back for these changes:
+//!
+//! - the *mark*: while less than this is free, nothing new is stored;
+//! - the *reserve*: a file beside the database, half as long as the mark, for a disk that others fill to the last byte.
+//!   It is removed when next to nothing is free, or when a change fails for want of room, and made again once there is
+//!   room for it.
+//!
+//! On a small file system the mark is an eighth of it, but at least 24 MiB: a checkpoint writes as much as the journal
+//! has, and half the mark has to do for it. It is never more than half of the file system. Quotas and limits of the
+//! size of files are not seen in advance: the error of a change shows them.
+
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::{IfPresent, Op};
+use core::time::Duration;
+use std::fs::Metadata;
+#[cfg(target_os = "linux")]
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The time for which a look at the file system holds.
+const LOOK: Duration = Duration::from_millis(5);
+/// The time for which the files count as in their places.
+const IN_PLACE: Duration = Duration::from_millis(500);
+/// The pause between attempts to make the reserve.
+const AGAIN: Duration = Duration::from_secs(10);
+/// The part of a file system that the mark is at most, unless that is less than this.
+const PART: u64 = 8;
+const LEAST: u64 = 24 << 20;
+
+/// What a store knows of its room.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// The database's file. `None` for a store without files.
+    path: Option<PathBuf>,
+    /// The mark, as the user has set it. Zero for none.
+    mark: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    looked: Option<Instant>,
+    /// The bytes that are free, and the mark on this file system, while less is free than the mark.
+    low: Option<(u64, u64)>,
+    tried: Option<Instant>,
+    /// The database's file when it was opened.
+    file: Option<Metadata>,
+    seen: Option<Instant>,
+    is_gone: bool,
+}
+
+impl Room {
+    pub(super) fn new(path: Option<PathBuf>, mark: u64) -> Self {
+        let room = Self { path, mark, state: Mutex::default() };
+        drop(room.look());
+        room
+    }
+
+    /// Notes the file that is in the database's place now.
+    pub(super) fn is_opened(&self) {
+        let mut state = self.lock();
+        state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
+        (state.seen, state.is_gone) = (None, false);
+    }
+
+    /// The reason for which changes with these operations are refused.
+    pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
+        let state = self.look();
+        self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
+    }
+
+    /// The reason for which no change at all is made.
+    pub(super) fn absence(&self) -> Option<StoreError> {
+        self.gone(&self.look())
+    }
+
+    /// The reason for which nothing new is stored.
+    pub(super) fn reason(&self) -> Option<StoreError> {
+        let state = self.look();
+        self.gone(&state).or_else(|| low(&state))
+    }
+
+    /// Gives the reserve to the file system. Returns whether there was one.
+    pub(super) fn release(&self) -> bool {
+        let mut state = self.lock();
+        (state.looked, state.tried) = (None, Some(Instant::now()));
+        self.path.as_deref().is_some_and(|path| self.mark > 0 && std::fs::remove_file(reserve(path)).is_ok())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the file system, unless it was looked at just now.
+    fn look(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let Some(path) = &self.path else { return state };
+        let now = Instant::now();
+        if state.looked.is_some_and(|looked| now - looked < LOOK) {
+            return state;
+        }
+        state.looked = Some(now);
+        if state.seen.is_none_or(|seen| now - seen >= IN_PLACE) {
+            state.seen = Some(now);
+            state.is_gone = state.file.as_ref().is_some_and(|file| !is_same(path, file));
+        }
+        if self.mark > 0
+            && let Some((free, all)) = free(path)
+        {
+            self.judge(&mut state, path, free, all, now);
+        }
+        state
+    }
+
+    fn judge(&self, state: &mut State, path: &Path, mut free: u64, all: u64, now: Instant) {
+        let mark = self.mark.min((all / PART).max(LEAST).min(all / 2));
+        let kept = mark / 2;
+        let reserve = reserve(path);
+        if free < kept / 4 && std::fs::remove_file(&reserve).is_ok() {
+            state.tried = Some(now);
+            free += kept;
+        }
+        state.low = (free < mark).then_some((free, mark));
+        let has_room = free >= mark + kept + mark / 4;
+        if has_room && state.tried.is_none_or(|tried| now - tried >= AGAIN) {
+            state.tried = Some(now);
+            if !reserve.exists() && make(&reserve, kept).is_err() {
+                // A file system that cannot keep room for a file has the mark alone.
+                drop(std::fs::remove_file(&reserve));
+            }
+        }
+    }
+
+    fn gone(&self, state: &State) -> Option<StoreError> {
+        let path = self.path.as_ref().filter(|_| state.is_gone)?;
+        let message = format!(
+            "{} was removed or replaced while the store has it open: what is stored now would be lost. Start the \
+             process again once the file is in its place",
+            path.display()
+        );
+        Some(StoreError::new(StoreErrorKind::Io, message))
+    }
+}
+
+fn low(state: &State) -> Option<StoreError> {
+    let (free, mark) = state.low?;
+    let message = format!(
+        "{} KiB are free, less than the {} KiB below which nothing new is stored; deliveries, cancellations and moves \
+         go on",
+        free / 1024,
+        mark / 1024
+    );
+    Some(StoreError::new(StoreErrorKind::Full, message))
+}
+
+/// Whether the operations store a timer that does not follow from stored ones. A schedule stores its occurrences
+/// together with the place that it has reached.
+fn has_new(ops: &[Op]) -> bool {
+    let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
+    ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
+}
+
+fn reserve(path: &Path) -> PathBuf {
+    let mut reserve = path.as_os_str().to_owned();
+    reserve.push(".reserve");
+    reserve.into()
+}
+
+/// Makes a file for which the file system keeps this room.
+#[cfg(target_os = "linux")]
+fn make(path: &Path, len: u64) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn make(_path: &Path, _len: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The bytes that are free on the file system of a file, and all its bytes.
+#[cfg(target_os = "linux")]
+fn free(path: &Path) -> Option<(u64, u64)> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some((found.f_bavail.saturating_mul(found.f_frsize), found.f_blocks.saturating_mul(found.f_frsize)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn free(_path: &Path) -> Option<(u64, u64)> {
+    None
+}
+
+#[cfg(unix)]
+fn is_same(path: &Path, file: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::metadata(path) {
+        Ok(found) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_same(path: &Path, _file: &Metadata) -> bool {
+    path.exists()
+}

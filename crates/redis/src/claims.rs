@@ -204,7 +204,7 @@ impl Core {
         }
         found.sort_by_key(|its| (its.timer.due, its.timer.id));
         let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
-        // A replica that has not heard of the lease will not hear in time that the timer is forgotten.
+        // A replica that does not have the lease will not learn in time that the timer is forgotten.
         let is_heard = !found.iter().any(|its| is_once(&its.timer))
             || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
         if !is_heard {

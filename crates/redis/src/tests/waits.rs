@@ -55,7 +55,7 @@ fn a_dead_replica_delays_no_delivery() {
     let timers = (1..).zip(moments).map(|(number, after)| timer(&store, number, after));
     place(&store, timers.collect()).unwrap();
     replica.kill();
-    // Creations go on beside: their callers are told that nobody knows whether a failover keeps them.
+    // Creations go on beside: their callers learn that nobody knows whether a failover keeps them.
     for number in 0..5 {
         let begin = Instant::now();
         let error =

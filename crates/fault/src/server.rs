@@ -209,6 +209,23 @@ impl Server {
         drop(self.query::<redis::Value>(words));
     }
 
+    /// Runs a command on a server that has this password, over a connection of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the server answers an error.
+    pub fn command_as(&self, password: &str, words: &[&str]) {
+        let url = format!("redis://:{password}@127.0.0.1:{}", self.port);
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        let ran = Client::open(url).and_then(|client| client.get_connection()).and_then(|mut connection| {
+            command.exec(&mut connection)
+        });
+        ran.unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    }
+
     /// The value of a field of `INFO`.
     #[must_use]
     pub fn info(&self, field: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Operations on many timers: each timer on its own, in the order of an index.
+//! Operations on many timers, in the order of an index: some timers by one script.
 
 use crate::commit::{Commit, Doubt, Known, Scope};
 use crate::layout::{Part, Shard};
@@ -6,7 +6,7 @@ use crate::lists::Index;
 use crate::reservation::Reservations;
 use crate::send::Sent;
 use crate::shared::Core;
-use crate::stored::{label_entry, part};
+use crate::stored::{Found, label_entry, part};
 use crate::transact::Start;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -17,11 +17,31 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that are read at once.
 const AT_ONCE: usize = 256;
+/// Timers that one script changes at most, so that no script takes long.
+const SEVERAL: usize = 32;
 /// Attempts to store an imported timer whose note leads nowhere.
 const TURNS: usize = 8;
 
 impl Core {
-    /// Withdraws timers of a label, one after the other.
+    /// Changes several timers that were read, with those of a script at the same time. `op` is the operation on so
+    /// many timers. Returns the outcomes.
+    async fn change_several(
+        &self,
+        mut found: Vec<Found>,
+        op: impl Fn(u32) -> Op,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        found.sort_by_key(|found| found.shard);
+        let groups = found.chunk_by(|one, other| !self.is_split || one.shard == other.shard);
+        let some = groups.flat_map(|group| group.chunks(SEVERAL));
+        let calls = some.map(|some| {
+            let op = op(u32::try_from(some.len()).unwrap_or(u32::MAX));
+            self.transact(Start::Several(some.to_vec()), move |draft| draft.apply(op.clone()))
+        });
+        // All of them, so that no call goes on behind the answer.
+        join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
+    }
+
+    /// Withdraws timers of a label, in the order of their ids.
     pub(crate) async fn cancel_labelled(
         &self,
         namespace: &str,
@@ -29,49 +49,54 @@ impl Core {
         limit: u32,
     ) -> Result<Outcome, StoreError> {
         let index = Index::Members(Part::Labels, label_entry(namespace, label));
-        let op = Op::CancelLabelled { namespace: namespace.into(), label: label.into(), limit: 1 };
+        let op = |limit| Op::CancelLabelled { namespace: namespace.into(), label: label.into(), limit };
         let limit = limit.max(1);
-        let (mut cancelled, mut in_flight, mut last) = (0, 0, None);
+        let (mut cancelled, mut in_flight, mut last) = (0, 0, None::<Vec<u8>>);
         loop {
-            let (entries, is_end) = self.entries_after(&index, last.as_deref(), AT_ONCE).await?;
-            for (entry, found) in entries.iter().zip(self.timers_of(&entries).await?) {
-                if cancelled == limit {
-                    return Ok(Outcome::CancelledMany { cancelled, in_flight, more: true });
+            let (mut entries, is_end) = self.entries_after(&index, last.as_deref(), AT_ONCE).await?;
+            let left = (limit - cancelled) as usize;
+            let more = entries.len() > left;
+            entries.truncate(left);
+            last = entries.last().map(|entry| entry.place.clone()).or(last);
+            let found = self.timers_of(&entries).await?.into_iter().flatten().collect();
+            for outcome in self.change_several(found, op).await? {
+                if let Outcome::CancelledMany { cancelled: its, in_flight: flying, .. } = outcome {
+                    cancelled += its;
+                    in_flight += flying;
                 }
-                if let Some(found) = found {
-                    let cancel = |draft: Draft| draft.apply(op.clone());
-                    let outcome = self.transact(Start::Read(Box::new(found)), cancel).await?;
-                    if let Outcome::CancelledMany { cancelled: its, in_flight: flying, .. } = outcome {
-                        cancelled += its;
-                        in_flight += flying;
-                    }
-                }
-                last = Some(entry.place.clone());
             }
-            if is_end {
+            if is_end && !more {
                 return Ok(Outcome::CancelledMany { cancelled, in_flight, more: false });
+            }
+            if cancelled >= limit {
+                return Ok(Outcome::CancelledMany { cancelled, in_flight, more: true });
             }
         }
     }
 
-    /// Puts timers back that were put aside for a reason, one after the other.
-    pub(crate) async fn unpark(&self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
-        let index = Index::Members(Part::Parked, part(reason));
-        let (mut unparked, mut last) = (0, None);
-        while unparked < limit {
-            let (entries, is_end) = self.entries_after(&index, last.as_deref(), AT_ONCE).await?;
-            for (entry, found) in entries.iter().zip(self.timers_of(&entries).await?) {
-                if unparked == limit {
-                    break;
+    /// Puts timers back that were put aside for a reason in some shards, the longest due first.
+    pub(crate) async fn unpark(
+        &self,
+        reason: &str,
+        limit: u32,
+        shards: Vec<Shard>,
+    ) -> Result<Outcome, StoreError> {
+        let beginning = part(reason);
+        let (mut unparked, mut last) = (0, None::<Vec<u8>>);
+        let parts: Vec<_> = shards.into_iter().map(|shard| (shard, Part::Parked)).collect();
+        while unparked < limit && !parts.is_empty() {
+            let left = (limit - unparked) as usize;
+            let each = (2 * left.min(AT_ONCE) / parts.len() + 3).min(left);
+            let from = last.as_ref().map(|member| [b"(", &member[..]].concat());
+            let (mut entries, is_end) = self.members_after(&parts, from, &beginning, each).await?;
+            let is_end = is_end && entries.len() <= left;
+            entries.truncate(left);
+            last = entries.last().map(|entry| entry.place.clone()).or(last);
+            let found = self.timers_of(&entries).await?.into_iter().flatten().collect();
+            for outcome in self.change_several(found, |limit| Op::Unpark(reason.into(), limit)).await? {
+                if let Outcome::Unparked(its) = outcome {
+                    unparked += its;
                 }
-                if let Some(found) = found {
-                    let put_back = |draft: Draft| draft.apply(Op::Unpark(reason.into(), 1));
-                    let outcome = self.transact(Start::Read(Box::new(found)), put_back).await?;
-                    if let Outcome::Unparked(its) = outcome {
-                        unparked += its;
-                    }
-                }
-                last = Some(entry.place.clone());
             }
             if is_end {
                 break;

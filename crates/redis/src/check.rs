@@ -145,13 +145,21 @@ fn faults_of(layout: &Layout, shard: Shard, whole: &Whole, faults: &mut Vec<Faul
         let id = member.get(..16).unwrap_or_default();
         let (mark, until) = (whole.tokens.get(id).cloned(), ends.get(id).copied().unwrap_or_default());
         match Found::read(shard, member.clone(), mark, until) {
-            Some(found) => timers.push(found.timer),
+            Some(found) => {
+                let is_leased = found.token.is_some();
+                let of = |entry| match entry {
+                    // That of the timer before it was leased: it was pending, or parked.
+                    Entry::Record(_) if is_leased => Entry::Record(member.clone()),
+                    entry => entry,
+                };
+                wanted.extend(entries(&found.timer).into_iter().map(|entry| located(found.id(), of(entry))));
+                timers.push(found.timer);
+            }
             None => faults.push(Fault::new("records", id_of(member), "the record cannot be read")),
         }
     }
     for timer in &timers {
         *counts.entry(count_field(timer)).or_default() += 1;
-        wanted.extend(entries(timer).into_iter().map(|entry| located(timer.id, entry)));
     }
     let mut found = BTreeSet::new();
     let mut add = |table: &'static str, members: &Scored, entry: &dyn Fn(&[u8], u64) -> Entry| {

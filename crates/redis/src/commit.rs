@@ -129,6 +129,14 @@ impl<'a> Commit<'a> {
         words.push(&message);
     }
 
+    /// Adds a message to all nodes.
+    pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
+        let parked = self.place(shard, Part::Parked);
+        let words = self.change_at(b"m", parked);
+        words.push(channel);
+        words.push(message);
+    }
+
     /// The shard that has what these changes change, or else what they follow from.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));

@@ -11,6 +11,7 @@ mod connect;
 mod creations;
 mod ends;
 mod examine;
+mod fetch;
 mod layout;
 mod lists;
 mod nodes;

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, StoreError};
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, Reasons, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    async fn members_after(
+    pub(crate) async fn members_after(
         &self,
         parts: &[(Shard, Part)],
         from: Option<Vec<u8>>,
@@ -279,6 +279,48 @@ impl Core {
                 return Ok(page);
             }
         }
+    }
+
+    /// The shards whose timers this process would claim: its own ones if it is a node, and otherwise all.
+    pub(crate) fn shards_here(&self) -> Vec<Shard> {
+        let state = self.nodes.state();
+        if state.is_member { state.shards.owned() } else { self.layout.shards().collect() }
+    }
+
+    /// The reasons for which timers are parked in the shards of this process.
+    pub(crate) async fn reasons(&self, after: Option<Cursor>, limit: u32) -> Result<Reasons, StoreError> {
+        let after = after.as_ref().and_then(|cursor| cursor.as_bytes().split_first_chunk::<2>());
+        let after = after.map(|(shard, from)| (Shard::from_be_bytes(*shard), from.to_vec()));
+        let first = after.as_ref().map_or(0, |(shard, _)| *shard);
+        let shards = self.shards_here().into_iter().filter(|shard| *shard >= first);
+        let groups = self.groups_of(shards);
+        let (mut reasons, mut left) = (Reasons::default(), limit.max(1));
+        for group in groups {
+            if left == 0 {
+                let first = group.first().copied().unwrap_or_default();
+                reasons.next = Some(Cursor::from_bytes(&[&first.to_be_bytes()[..], b"-"].concat()));
+                break;
+            }
+            // The shard of the cursor may have another owner by now.
+            let begins = after.as_ref().filter(|(shard, _)| group.first() == Some(shard));
+            let from = begins.map_or_else(|| b"-".to_vec(), |(_, from)| from.clone());
+            let keys = self.parts(&group, [Part::Parked]);
+            let mut answered = self.run(|scripts| &scripts.reasons, keys, [from, text(left.into())]).await?;
+            let mut found = Values::of(answered.rest.next()?)?;
+            while !found.is_empty() {
+                let reason = bytes(found.next()?)?.unwrap_or_default();
+                let reason = String::from_utf8_lossy(&reason);
+                reasons.counts.push((reason.into(), number(&found.next()?)?));
+                left = left.saturating_sub(1);
+            }
+            let place = usize::try_from(number(&answered.rest.next()?)?).unwrap_or_default();
+            let from = bytes(answered.rest.next()?)?.unwrap_or_default();
+            if let Some(shard) = place.checked_sub(1).and_then(|place| group.get(place)) {
+                reasons.next = Some(Cursor::from_bytes(&[&shard.to_be_bytes()[..], &from].concat()));
+                break;
+            }
+        }
+        Ok(reasons)
     }
 
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {

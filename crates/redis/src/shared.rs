@@ -60,7 +60,12 @@ pub(crate) struct Core {
     /// Timers that are being stored again.
     pub(crate) returning: Returning,
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+    /// Called with the reasons for which timers were parked by any process; with none if some may have been missed.
+    on_parked: RwLock<Vec<OnParked>>,
 }
+
+/// A function that hears of parked timers.
+pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// The due moment of the first pending timer, as far as this process knows.
 #[derive(Default)]
@@ -106,6 +111,7 @@ impl Core {
             held: Mutex::default(),
             returning: Returning::default(),
             wakers: RwLock::default(),
+            on_parked: RwLock::default(),
         })
     }
 
@@ -177,6 +183,16 @@ impl Core {
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
+        }
+    }
+
+    pub(crate) fn add_on_parked(&self, on_parked: OnParked) {
+        self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
+    }
+
+    pub(crate) fn tell_parked(&self, reason: Option<&str>) {
+        for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
+            tell(reason);
         }
     }
 

@@ -19,7 +19,7 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::draft::{RECORD_VERSION, admit};
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
@@ -118,6 +118,14 @@ impl RedisStore {
 }
 
 impl RedisStore {
+    /// Calls `tell` with the reason whenever any process has parked a timer, and without one if such messages may have
+    /// been missed, since the connection by which they come was made again, or if other nodes are live than before. For a process that waits for parked timers, which
+    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. Called from a thread of the store, while this
+    /// process is a node; it must not block.
+    pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
+        self.core.add_on_parked(Box::new(tell));
+    }
+
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -440,7 +448,8 @@ impl Core {
                     .map_err(|error| partial(error, 2));
             }
             Op::Unpark(reason, limit) => {
-                return self.unpark(reason, *limit).await.map_err(|error| partial(error, 2));
+                let all = self.layout.shards().collect();
+                return self.unpark(reason, *limit, all).await.map_err(|error| partial(error, 2));
             }
             Op::Replay(id) => Start::At(Address::Id(*id)),
             Op::Cancel(at, _) | Op::Move(at, _) | Op::Pause(at) | Op::Resume(at) | Op::Fire(at) => {
@@ -489,6 +498,17 @@ impl TimerStore for RedisStore {
         Box::pin(self.core.claim(by, claim, limit))
     }
 
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        Box::pin(async move { self.core.fetch(by, claim, &reason, wanted, limit).await.map(Some) })
+    }
+
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         Box::pin(self.core.recover(by, claim))
     }
@@ -516,6 +536,18 @@ impl TimerStore for RedisStore {
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
         Box::pin(async move { self.core.list(&filter, cursor, limit).await })
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        Box::pin(self.core.reasons(after, limit))
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        Box::pin(async move {
+            let result = self.core.unpark(&reason, limit, self.core.shards_here()).await;
+            let outcome = self.core.wake_if_unknown(result.map_err(|error| partial(error, 2)))?;
+            Ok(if let Outcome::Unparked(found) = outcome { found } else { 0 })
+        })
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

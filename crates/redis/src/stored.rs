@@ -1,7 +1,8 @@
 //! A timer as a shard stores it: its record, and its entries in the other parts.
 //!
 //! A claim changes no record. The token of a lease and its end stand beside the record, so that the script of a claim
-//! need not understand records: the record of a leased timer is that of the pending timer before the claim.
+//! need not understand records: the record of a leased timer is that of the pending timer before the claim, or that of
+//! the parked timer which a [fetch](crate::fetch) has leased.
 
 use crate::layout::Shard;
 use tourbillon_durable::UtcMillis;
@@ -107,7 +108,7 @@ impl Found {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
         if let Some(mark) = &mark {
-            if timer.state != State::Pending {
+            if !matches!(timer.state, State::Pending | State::Parked(_)) {
                 return None;
             }
             timer.state = State::Leased(lease_of(mark, UtcMillis::from_millis(until))?);
@@ -253,6 +254,14 @@ mod tests {
         let fixed = include_str!("stored_v2.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
         assert_eq!(crate::store::VERSION, 2, "the file has the layout's version in its name");
+    }
+
+    #[test]
+    fn a_fetched_timer_is_a_parked_one_with_a_token() {
+        let timer = leased(None);
+        let parked = Timer { deliveries: 3, state: State::Parked("queue".into()), ..timer.clone() };
+        let found = Found::read(3, member_of(&parked), mark_of(&timer.state), 77).unwrap();
+        assert_eq!((found.timer, found.member), (timer, member_of(&parked)));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) enum Start {
     Held(TimerId),
     /// From a timer as it was read.
     Read(Box<Found>),
+    /// From several timers as they were read; in a cluster, of one shard.
+    Several(Vec<Found>),
     /// The same, if its lease's end has come by the server's time.
     Over(Box<Found>),
     /// From nothing: a timer that is stored again, once.
@@ -72,6 +74,7 @@ impl Core {
                 None => known.add(self.find_id(id).await?),
             },
             Start::Read(found) => known.add(Some(*found)),
+            Start::Several(found) => found.into_iter().for_each(|found| known.add(Some(found))),
             Start::Again(returned) => {
                 is_new = true;
                 known.returned = Some(returned);

@@ -659,11 +659,7 @@ impl Timers {
     /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
     /// ([`StoreErrorKind::Limit`]).
     pub async fn unpark(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
-        if reason.len() > Verdict::LONGEST_REASON {
-            let message =
-                format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
-            return Err(StoreError::new(StoreErrorKind::Limit, message));
-        }
+        admit_reason(reason)?;
         let op = Op::Unpark(reason.into(), limit.min(Self::MOST_UNPARKED));
         match self.apply_one(op, Durability::PowerLoss).await? {
             Outcome::Unparked(count) => Ok(count),
@@ -678,6 +674,34 @@ impl Timers {
     /// As [`unpark`](Self::unpark).
     pub fn unpark_blocking(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
         block_on(self.unpark(reason, limit))
+    }
+
+    /// Delivers timers here that are parked for this reason and whose due moments have come, the longest due first: on a
+    /// store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
+    /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put back
+    /// on a store of one process. Fewer are claimed if fewer handlers can begin at once
+    /// ([`concurrency`](Builder::concurrency)).
+    ///
+    /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, with [`StoreErrorKind::Closed`] if the runtime stops, and with
+    /// [`StoreErrorKind::Limit`] if the reason is longer than [`Verdict::LONGEST_REASON`].
+    ///
+    /// # Races
+    ///
+    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not found: see
+    /// [`Verdict::Park`].
+    pub async fn fetch(&self, reason: &str, wanted: u32, most: u32) -> Result<u32, StoreError> {
+        admit_reason(reason)?;
+        let (wanted, most) = (wanted.min(Self::MOST_UNPARKED), most.min(Self::MOST_UNPARKED));
+        let answer = self.keeper.fetch(reason.into(), wanted, most.max(wanted)).await;
+        let stopped = |_| Err(StoreError::new(StoreErrorKind::Closed, "the runtime stops"));
+        match answer.unwrap_or_else(stopped)? {
+            Some(claimed) => Ok(claimed),
+            None => self.store().put_back(reason.into(), wanted).await,
+        }
     }
 
     async fn change(&self, op: Op) -> Result<Changed, StoreError> {
@@ -820,6 +844,14 @@ impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timers").field("stats", &self.stats()).finish()
     }
+}
+
+fn admit_reason(reason: &str) -> Result<(), StoreError> {
+    if reason.len() <= Verdict::LONGEST_REASON {
+        return Ok(());
+    }
+    let message = format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
+    Err(StoreError::new(StoreErrorKind::Limit, message))
 }
 
 fn placed(outcome: &Outcome) -> Result<Placed, Rejection> {

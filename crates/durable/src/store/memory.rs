@@ -7,7 +7,7 @@ use super::ledger::{LOOKS, Ledger};
 use super::tables::{Table, Tables};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    TimerStore,
+    Reasons, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -179,6 +179,10 @@ impl TimerStore for MemoryStore {
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
         ready(self.transact(|ledger| ledger.list(&filter, cursor.as_ref(), limit)))
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        ready(self.transact(|ledger| ledger.reasons(after.as_ref(), limit)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

@@ -34,7 +34,7 @@ pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
 
-use crate::state::{Failure, Phase, Refusal, Token};
+use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::future::Future;
@@ -300,6 +300,15 @@ impl Counts {
     }
 }
 
+/// A page of the reasons for which timers are parked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons {
+    /// Reasons, with the number of timers that were found for each.
+    pub counts: Vec<(Box<str>, u64)>,
+    /// The place after which the next page begins; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
 /// A store of durable timers.
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
@@ -324,6 +333,23 @@ pub trait TimerStore: Send + Sync + 'static {
     /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
     /// is delivered at most once.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
+
+    /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store
+    /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up to
+    /// the limit, only if as many are left behind: other processes may want them. A claim has a number, as with
+    /// [`claim`](Self::claim), and what it has leased is [recovered](Self::recover) in the same way. `None` from a
+    /// store that has no such claim: [`put_back`](Self::put_back) does for it.
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        let _unused = (by, claim, reason, wanted, limit);
+        Box::pin(async { Ok(None) })
+    }
 
     /// The timers that claim number `claim` has leased, for a claimant that did not get the answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
@@ -404,6 +430,34 @@ pub trait TimerStore: Send + Sync + 'static {
     /// by this process. Must not wait.
     fn part_of(&self, _: TimerId) -> u32 {
         0
+    }
+
+    /// A page of the reasons for which timers are parked, of the timers that this process would claim: in a store that
+    /// several processes share, those of its part. `limit` bounds the work of a page. A reason may be in several pages,
+    /// with other timers in each of them. A pass costs by the number of reasons, and not by that of the timers, where
+    /// the store can do so.
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        Box::pin(async move {
+            let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
+            let page = self.list(filter, after, limit).await?;
+            let mut by_reason = BTreeMap::<Box<str>, u64>::new();
+            for timer in page.timers {
+                if let State::Parked(reason) = timer.state {
+                    *by_reason.entry(reason).or_default() += 1;
+                }
+            }
+            Ok(Reasons { counts: by_reason.into_iter().collect(), next: page.next })
+        })
+    }
+
+    /// Puts at most so many timers back that were put aside for this reason, of those that this process would claim.
+    /// Returns their number. [`Op::Unpark`] is for the timers of all processes.
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        Box::pin(async move {
+            let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;
+            let found = |outcome: &Outcome| if let Outcome::Unparked(found) = outcome { *found } else { 0 };
+            Ok(outcomes.iter().map(found).sum())
+        })
     }
 
     /// The processes that share the store; `None` if it is a store of one process.

@@ -24,6 +24,7 @@
 --   n          shard, directory, due, time, node, channel, message     publishes the message if a timer that is due so
 --              early is the first of its shard, the owner may not look at the shard within the time, and the owner is
 --              not the node
+--   m          key, channel, message  publishes the message; the key is not looked at
 --
 -- Answers {now, 1}, or {now, 0, place of the check that failed, answer of the check}.
 --
@@ -109,6 +110,9 @@ while place <= last do
       end
     end
     place = place + 8
+  elseif kind == 'm' then
+    redis.call('PUBLISH', ARGV[place + 2], ARGV[place + 3])
+    place = place + 4
   else
     return redis.error_reply('TB no such change: ' .. kind)
   end

@@ -5,6 +5,7 @@
 //! | `nodes` | a node that comes or goes | gives a sign of life, and learns of it |
 //! | `shards` | a node that released shards | claims those that it wants and does not own |
 //! | `<shard> <due>` | a commit | looks at the shard when the timer is due |
+//! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
 //! | any other | a later version | does nothing |
 //!
 //! A message is sent to all nodes, and is lost for those that are not connected.
@@ -26,6 +27,9 @@ impl super::Nodes {
         self.hears.store(false, Ordering::Relaxed);
     }
 }
+
+/// The beginning of a message that a timer is parked. The reason follows.
+const PARKED: &[u8] = b"parked ";
 
 /// The shard and the due moment of a message.
 fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
@@ -64,6 +68,7 @@ impl Core {
                 state.shards.hint_all();
                 drop(state);
                 nodes.bell.ring();
+                self.tell_parked(None);
             }
             Heard::End => {
                 nodes.deaf();
@@ -78,7 +83,9 @@ impl Core {
                 nodes.bell.ring();
             }
             Heard::Message(message) => {
-                if let Some((shard, due)) = read(message) {
+                if let Some(reason) = message.strip_prefix(PARKED) {
+                    self.tell_parked(Some(&String::from_utf8_lossy(reason)));
+                } else if let Some((shard, due)) = read(message) {
                     self.note(shard, due);
                 }
             }
@@ -108,6 +115,18 @@ impl Core {
             if !self.nodes.state().shards.is_owned(shard) {
                 let message = format!("{shard} {}", due.as_millis()).into_bytes();
                 commit.hint(shard, due, LONGEST_POLL, &self.nodes, message);
+            }
+        }
+        for change in &changes.timers {
+            let before = change.before.as_ref().map(|timer| &timer.state);
+            if let Some(timer) = &change.after
+                && let State::Parked(reason) = &timer.state
+                && before != Some(&timer.state)
+            {
+                let found = known.timers.get(&timer.id).map(|found| found.shard);
+                let home = || Commit::home(&self.layout, known, changes);
+                let shard = found.or_else(home).unwrap_or_else(|| self.layout.home_of(timer));
+                commit.say(shard, &self.nodes.keys.channel, &[PARKED, reason.as_bytes()].concat());
             }
         }
     }

@@ -122,13 +122,18 @@ impl Core {
         let answered = self.run(|scripts| &scripts.beat, keys, arguments).await;
         let mut answered = answered.inspect_err(|_| nodes.state().is_stirred |= was_stirred)?;
         let peers = peers(&mut answered)?;
-        let has_left = {
+        let (has_left, has_changed) = {
             let mut state = nodes.state();
             state.is_member |= enters;
             (state.peers, state.sign) = (peers, Some(answered.now));
+            let live = state.live.clone();
             state.divide(nodes.incarnation, answered.now);
-            !state.is_member
+            (!state.is_member, live != state.live)
         };
+        if has_changed {
+            // Shards come, and with them timers that were parked by others.
+            self.tell_parked(None);
+        }
         if has_left {
             // The store left while the sign was on its way.
             self.quit().await?;

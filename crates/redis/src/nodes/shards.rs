@@ -36,7 +36,13 @@ struct Known {
     looked: Option<Timestamp>,
     /// The last good answer, by the server.
     polled: Option<UtcMillis>,
+    /// The last answer that said when the first lease ends, by this process.
+    told_end: Option<Timestamp>,
 }
+
+/// The time after which a look asks again when the first lease ends: other nodes lease parked timers of any shard, and
+/// only the shard's owner ends the leases of those that die.
+const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
     fn due(&self) -> Option<UtcMillis> {
@@ -213,6 +219,7 @@ impl Shards {
             if let Some(known) = self.of(*shard) {
                 (known.noted, known.is_hinted) = (None, false);
                 wants_end |= !known.is_owned || known.is_sick;
+                wants_end |= known.told_end.is_none_or(|told| moment() - told >= ENDS);
             }
         }
         Look { number: self.looks, wants_end }
@@ -229,6 +236,9 @@ impl Shards {
             known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.first_due) = (*is_owned, *first_due);
             (known.looked, known.polled) = (looked, Some(now));
+            if look.wants_end {
+                known.told_end = looked;
+            }
         }
     }
 

@@ -5,18 +5,28 @@
 //! each park that is stored is noted here ([`Board::parked`]), which makes the usher look at the reason again, after
 //! the park. Whatever makes room calls [`Board::look_at`], before the timer is parked or after it. One of the two comes
 //! last, and finds both the timer and the room. The count may be too high, after a cancel for example, and never stays
-//! too low: a number of zero is believed only after an unpark has found nothing, and parks that were noted meanwhile
-//! are added.
+//! too low: a number of zero is believed only after an unpark has found nothing, or a pass, and parks that were noted
+//! meanwhile are added.
+//!
+//! # Passes
+//! A *pass* asks the store for all reasons with their numbers, at the start and beside other nodes again and again: a
+//! node that is gone has parked timers of which nobody else knows, and shards change their owners. It reads no timer, so
+//! its cost follows from the number of reasons. A timer that is parked during the pass may be counted twice until the
+//! next pass. A reason of which an unpark is under way keeps its number.
 
 use super::reason::Reason;
+use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     state: Mutex<State>,
     changed: Notify,
+    /// A pass is wanted soon.
+    pass_wanted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +34,8 @@ struct State {
     parked: HashMap<Reason, Parked>,
     /// The reasons that are to be looked at.
     marked: HashSet<Reason>,
+    /// Queues of which a fetch beside other nodes has found nothing, and when.
+    emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
 
@@ -34,7 +46,14 @@ struct Parked {
     is_busy: bool,
     /// The parks that were noted since it began.
     since: u64,
+    /// The parks that were noted since the pass began.
+    meanwhile: u64,
+    /// A look was wanted since the unpark, or the fetch, began.
+    is_wanted: bool,
 }
+
+/// The time for which a queue counts as empty of which a fetch has found nothing, unless a park is heard of.
+const EMPTY: Duration = Duration::from_secs(1);
 
 impl Board {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -46,17 +65,92 @@ impl Board {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
         (parked.count, parked.since) = (parked.count + 1, parked.since + 1);
+        parked.meanwhile += 1;
+        state.emptied.remove(&reason);
         state.marked.insert(reason);
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Notes that a timer was found which another process may have parked for this reason.
-    pub(crate) fn found(&self, reason: Reason) {
-        let is_known = self.lock().parked.contains_key(&reason);
-        if !is_known {
-            self.parked(reason);
+    /// Makes the usher look at a queue of which timers may be parked at other nodes.
+    pub(crate) fn want(&self, reason: &Reason) {
+        let mut state = self.lock();
+        state.parked.entry(reason.clone()).or_default().is_wanted = true;
+        state.marked.insert(reason.clone());
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Notes that a timer was parked for a queue, by any node.
+    pub(crate) fn heard(&self, reason: &Reason) {
+        self.lock().emptied.remove(reason);
+    }
+
+    /// Notes that parks may have been missed, or that other nodes are live than before.
+    pub(crate) fn heard_all(&self) {
+        self.lock().emptied.clear();
+        self.pass_wanted.notify_one();
+    }
+
+    /// Waits until a pass is wanted before its time.
+    pub(crate) async fn pass_wanted(&self) {
+        self.pass_wanted.notified().await;
+    }
+
+    /// Whether a queue may have parked timers, at any node.
+    pub(crate) fn may_have(&self, reason: &Reason) -> bool {
+        self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
+    }
+
+    /// Notes that a fetch has taken so many timers of a queue, and makes the usher look again if there may be others.
+    /// Returns whether there are none, as far as is known.
+    pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
+        let Some(parked) = state.parked.get_mut(reason) else { return false };
+        parked.is_busy = false;
+        parked.count = match found {
+            Some(0) => parked.since,
+            found => parked.count.saturating_sub(found.unwrap_or(0).into()),
+        };
+        let is_again = found.is_some_and(|found| found > 0) || parked.since > 0 || parked.is_wanted;
+        let is_empty = found == Some(0) && !is_again;
+        if is_empty {
+            state.emptied.insert(reason.clone(), now);
         }
+        if is_again {
+            state.marked.insert(reason.clone());
+            drop(state);
+            self.changed.notify_one();
+        } else if state.parked.get(reason).is_some_and(|parked| parked.count == 0) {
+            state.parked.remove(reason);
+        }
+        is_empty
+    }
+
+    /// Begins a pass.
+    pub(crate) fn begin_pass(&self) {
+        self.lock().parked.values_mut().for_each(|parked| parked.meanwhile = 0);
+    }
+
+    /// Takes what a pass has found since [`begin_pass`](Self::begin_pass).
+    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
+        let mut state = self.lock();
+        let State { parked, marked, .. } = &mut *state;
+        parked.retain(|reason, parked| {
+            let count = found.remove(reason).unwrap_or(0);
+            if !parked.is_busy {
+                parked.count = count + parked.meanwhile;
+            }
+            parked.is_busy || parked.count > 0
+        });
+        for (reason, count) in found {
+            parked.insert(reason.clone(), Parked { count, ..Parked::default() });
+            marked.insert(reason);
+        }
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Makes the usher look at a reason: there may be room.
@@ -86,7 +180,8 @@ impl Board {
     /// The numbers of parked timers by the reason, as far as is known.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
-        state.parked.iter().map(|(reason, parked)| (reason.clone(), parked.count)).collect()
+        let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
+        known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
 
     /// The number of all timers that the service has parked.
@@ -121,7 +216,7 @@ impl Board {
     /// Notes that an unpark begins.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
-            (parked.is_busy, parked.since) = (true, 0);
+            (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
@@ -149,6 +244,30 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_is_fetched_again_until_nothing_is_found_and_nothing_was_heard() {
+        let board = Board::default();
+        let reason = Reason::Queue("a".into(), "q".into());
+        assert!(board.may_have(&reason), "nothing is known of it");
+        board.want(&reason);
+        assert_eq!(board.take_marked(), vec![reason.clone()]);
+        board.begin(&reason);
+        assert!(!board.end_fetch(&reason, Some(3)));
+        assert_eq!((board.take_marked(), board.total()), (vec![reason.clone()], 0));
+        board.begin(&reason);
+        board.want(&reason);
+        assert!(!board.end_fetch(&reason, Some(0)), "a park was heard of meanwhile");
+        assert_eq!(board.take_marked(), vec![reason.clone()]);
+        board.begin(&reason);
+        assert!(board.end_fetch(&reason, Some(0)) && !board.may_have(&reason));
+        assert_eq!((board.take_marked(), board.counts().len()), (vec![], 0));
+        board.heard(&reason);
+        assert!(board.may_have(&reason));
+        board.want(&reason);
+        board.begin(&reason);
+        assert!(!board.end_fetch(&reason, None), "an error says nothing");
+    }
 
     #[test]
     fn a_reason_is_looked_at_until_an_unpark_finds_nothing() {
@@ -180,5 +299,23 @@ mod tests {
         board.parked(reason.clone());
         board.end(&reason, Some(0));
         assert_eq!((board.take_marked(), board.count(&reason)), (vec![reason.clone()], 1));
+    }
+
+    #[test]
+    fn a_pass_corrects_the_numbers_and_adds_what_was_parked_meanwhile() {
+        let board = Board::default();
+        let [known, gone, found, busy] = ["a", "b", "c", "d"].map(|name| Reason::Rate(name.into()));
+        for reason in [&known, &known, &gone, &busy] {
+            board.parked(reason.clone());
+        }
+        assert_eq!(board.take_marked().len(), 3);
+        board.begin_pass();
+        board.begin(&busy);
+        board.parked(known.clone());
+        board.end_pass(HashMap::from([(known.clone(), 7), (found.clone(), 5)]));
+        let counts = board.counts();
+        assert_eq!(counts, BTreeMap::from([(known.clone(), 8), (found.clone(), 5), (busy.clone(), 1)]));
+        let marked: HashSet<_> = board.take_marked().into_iter().collect();
+        assert_eq!(marked, HashSet::from([known, found]), "what is new is looked at");
     }
 }

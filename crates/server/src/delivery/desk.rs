@@ -11,6 +11,20 @@
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
+//! # Beside other nodes
+//! A receiver's queue has parked timers in shards of all nodes. So a receiver that comes has them *fetched*: claimed by
+//! the queue, at whatever node they are ([`Timers::fetch`](tourbillon_durable::Timers::fetch)), and a park at any node
+//! makes the nodes with receivers fetch again. A fetch takes more than the receivers want if many are parked, since a
+//! larger one costs the server less for each timer. The timers beyond the wish wait at the *shelf* for the next
+//! receiver, the longest due first, for a second at most, and are parked again then. A receiver that does not want to
+//! wait is sent away as soon as a fetch has found nothing.
+//!
+//! ```text
+//!   fetched ── a receiver waits ──► open claim
+//!      │                              ▲
+//!      └── none, within the spare ──► shelf ── a second is over, the service stops ──► parked, told to all nodes
+//! ```
+//!
 //! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
 //!
 //! No wake-up is lost between a timer that is about to be parked and a receiver that has just come: see
@@ -21,12 +35,12 @@ use super::places::Wanted;
 use super::reason::Reason;
 use crate::share::free_for;
 use core::time::Duration;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::{Claim, Moment, Problem, ProblemKind};
-use tourbillon_durable::Verdict;
+use tourbillon_durable::{UtcMillis, Verdict};
 
 /// The time in which an unparked timer should have arrived.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
@@ -34,6 +48,10 @@ const ON_THE_WAY: Duration = Duration::from_secs(1);
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The time for which a receiver that has got a timer and wants more waits for them.
 const GATHERING: Duration = Duration::from_millis(20);
+/// The time for which a fetched timer waits for a receiver.
+const SHELF: Duration = Duration::from_secs(1);
+/// The number of timers that are fetched beyond the wish: so many times as many, and at most.
+const SPARE: (usize, usize) = (7, 350);
 /// The greatest number of receivers that wait.
 const MOST_WAITING: usize = 10_000;
 /// The pause after which a receiver may ask again if a limit was reached.
@@ -53,6 +71,8 @@ pub(crate) struct Desk {
     state: Mutex<State>,
     board: Arc<Board>,
     most_open: usize,
+    /// Other nodes park timers of the same queues.
+    has_others: bool,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +85,33 @@ struct State {
     tenants: HashMap<Box<str>, Tenant>,
     /// The queues whose receivers could not get all that they want.
     starved: HashSet<Reason>,
+    /// What was fetched beyond the wish.
+    shelves: HashMap<Reason, Shelf>,
+    next_on_shelf: u64,
+}
+
+/// Timers of a queue that were fetched beyond the wish.
+#[derive(Debug, Default)]
+struct Shelf {
+    /// The number of those that may still come, until that moment.
+    spare: usize,
+    spare_until: Option<Instant>,
+    /// Those that wait, by their due moments: who is woken by a sender has its receiver.
+    waiting: BTreeMap<(UtcMillis, u64), oneshot::Sender<()>>,
+}
+
+impl Shelf {
+    fn spare(&self, now: Instant) -> usize {
+        if self.spare_until.is_some_and(|until| now < until) { self.spare } else { 0 }
+    }
+}
+
+/// What a receiver gets.
+#[derive(Debug)]
+enum Got {
+    Claim(Claim),
+    /// Nothing is parked for the queue at any node.
+    Nothing,
 }
 
 /// What a namespace has of the desk.
@@ -115,7 +162,7 @@ struct Queue {
 struct Receiver {
     number: u64,
     wants: usize,
-    sender: mpsc::UnboundedSender<Claim>,
+    sender: mpsc::UnboundedSender<Got>,
 }
 
 #[derive(Debug)]
@@ -139,8 +186,8 @@ fn ended() -> Problem {
 }
 
 impl Desk {
-    pub(crate) fn new(board: Arc<Board>, most_open: usize) -> Self {
-        Self { state: Mutex::default(), board, most_open }
+    pub(crate) fn new(board: Arc<Board>, most_open: usize, has_others: bool) -> Self {
+        Self { state: Mutex::default(), board, most_open, has_others }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -162,7 +209,10 @@ impl Desk {
         wait: Duration,
     ) -> Result<Vec<Claim>, Problem> {
         let reason = Reason::Queue(namespace.into(), queue.into());
-        let has_parked = self.board.count(&reason) > 0;
+        let has_parked = match self.has_others {
+            true => self.board.may_have(&reason),
+            false => self.board.count(&reason) > 0,
+        };
         let (sender, claims) = mpsc::unbounded_channel();
         let number = {
             let mut state = self.lock();
@@ -189,12 +239,29 @@ impl Desk {
             state.change(namespace, |tenant| tenant.waiting += 1);
             let queue = state.queues.entry(reason.clone()).or_default();
             queue.receivers.push_back(Receiver { number, wants: max, sender });
+            // What is on the shelf comes at once.
+            let mut woken = 0;
+            while woken < max
+                && let Some(shelf) = state.shelves.get_mut(&reason)
+                && let Some((_, waiting)) = shelf.waiting.pop_first()
+            {
+                woken += usize::from(waiting.send(()).is_ok());
+            }
+            if let Some(queue) = state.queues.get_mut(&reason).filter(|_| woken > 0) {
+                let now = Instant::now();
+                queue.coming = queue.coming(now) + woken;
+                queue.coming_until = Some(now + ON_THE_WAY);
+            }
             number
         };
         let mut visit = Visit { desk: self, namespace, reason: &reason, number, claims, got: Vec::new() };
-        self.board.look_at(&reason);
+        match self.has_others {
+            true if has_parked => self.board.want(&reason),
+            true => {}
+            false => self.board.look_at(&reason),
+        }
         let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
-        visit.gather(max, first).await;
+        visit.gather(max, (wait, first)).await;
         Ok(visit.leave())
     }
 
@@ -254,7 +321,7 @@ impl Desk {
         let queue = state.queues.get_mut(reason)?;
         loop {
             let receiver = queue.receivers.front_mut()?;
-            let is_there = receiver.sender.send(claim.clone()).is_ok();
+            let is_there = receiver.sender.send(Got::Claim(claim.clone())).is_ok();
             receiver.wants -= usize::from(is_there);
             if !is_there || receiver.wants == 0 {
                 queue.receivers.pop_front();
@@ -292,6 +359,87 @@ impl Desk {
         }
     }
 
+    // --- Beside other nodes ---
+
+    /// The number of timers that a fetch may take beyond this wish.
+    pub(crate) fn spare(wanted: usize) -> usize {
+        (SPARE.0 * wanted).min(SPARE.1)
+    }
+
+    /// Notes that a fetch may bring so many timers beyond the wish.
+    pub(crate) fn expect_spare(&self, reason: &Reason, spare: usize) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let is_of_use = |shelf: &Shelf| shelf.spare(now) > 0 || !shelf.waiting.is_empty();
+        state.shelves.retain(|_, shelf| is_of_use(shelf));
+        if !state.is_closed && spare > 0 {
+            let shelf = state.shelves.entry(reason.clone()).or_default();
+            shelf.spare = shelf.spare(now) + spare;
+            shelf.spare_until = Some(now + ON_THE_WAY);
+        }
+    }
+
+    /// Notes that so many timers fewer come beyond the wish than expected.
+    pub(crate) fn expect_less_spare(&self, reason: &Reason, spare: usize) {
+        if let Some(shelf) = self.lock().shelves.get_mut(reason) {
+            shelf.spare = shelf.spare.saturating_sub(spare);
+        }
+    }
+
+    /// Waits for a receiver for at most a second, if the timer was fetched beyond the wish. Returns whether one has
+    /// come.
+    pub(crate) async fn await_receiver(&self, reason: &Reason, due: UtcMillis) -> bool {
+        let (woken, place) = {
+            let (mut state, now) = (self.lock(), Instant::now());
+            let number = state.next_on_shelf;
+            state.next_on_shelf += 1;
+            let Some(shelf) = state.shelves.get_mut(reason).filter(|shelf| shelf.spare(now) > 0) else {
+                return false;
+            };
+            shelf.spare -= 1;
+            let (sender, woken) = oneshot::channel();
+            shelf.waiting.insert((due, number), sender);
+            (woken, (due, number))
+        };
+        let _leaves = OnShelf { desk: self, reason, place };
+        matches!(tokio::time::timeout(SHELF, woken).await, Ok(Ok(())))
+    }
+
+    /// The queues at which receivers wait.
+    pub(crate) fn awaited(&self) -> Vec<Reason> {
+        let state = self.lock();
+        let awaited = state.queues.iter().filter(|(_, queue)| !queue.receivers.is_empty());
+        awaited.map(|(reason, _)| reason.clone()).collect()
+    }
+
+    /// Takes the news that a timer was parked for this reason by any node; without a reason, that such news may have
+    /// been missed.
+    pub(crate) fn heard(&self, reason: Option<&Reason>) {
+        match reason {
+            Some(reason) => {
+                self.board.heard(reason);
+                let is_awaited =
+                    self.lock().queues.get(reason).is_some_and(|queue| !queue.receivers.is_empty());
+                if is_awaited {
+                    self.board.want(reason);
+                }
+            }
+            None => {
+                self.board.heard_all();
+                self.awaited().iter().for_each(|reason| self.board.want(reason));
+            }
+        }
+    }
+
+    /// Tells the receivers of a queue that nothing is parked for it: those that do not want to wait go.
+    pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
+        if let Some(queue) = self.lock().queues.get(reason) {
+            for receiver in &queue.receivers {
+                let _has_gone = receiver.sender.send(Got::Nothing);
+            }
+        }
+    }
+
     /// Notes that so many timers are about to be unparked for a queue.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
@@ -318,12 +466,29 @@ impl Desk {
         let mut state = self.lock();
         state.is_closed = true;
         let (queues, open) = (core::mem::take(&mut state.queues), core::mem::take(&mut state.open));
+        let shelves = core::mem::take(&mut state.shelves);
         for open in open.values() {
             state.change(&open.namespace, |tenant| tenant.open = tenant.open.saturating_sub(1));
         }
         drop(state);
         // The handlers see that nobody can end their claims any more.
-        drop((queues, open));
+        drop((queues, open, shelves));
+    }
+}
+
+/// A timer on the shelf. It is gone from there once this is dropped.
+struct OnShelf<'d> {
+    desk: &'d Desk,
+    reason: &'d Reason,
+    place: (UtcMillis, u64),
+}
+
+impl Drop for OnShelf<'_> {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        if let Some(shelf) = state.shelves.get_mut(self.reason) {
+            shelf.waiting.remove(&self.place);
+        }
     }
 }
 
@@ -333,22 +498,25 @@ struct Visit<'d> {
     namespace: &'d str,
     reason: &'d Reason,
     number: u64,
-    claims: mpsc::UnboundedReceiver<Claim>,
+    claims: mpsc::UnboundedReceiver<Got>,
     got: Vec<Claim>,
 }
 
 impl Visit<'_> {
-    /// Waits for the first timer, and shortly for more.
-    async fn gather(&mut self, max: usize, first: Duration) {
-        let mut until = tokio::time::Instant::now() + first;
+    /// Waits for the first timer, and shortly for more: for the first span, or for the second one until it is known that
+    /// nothing is parked.
+    async fn gather(&mut self, max: usize, (wait, first): (Duration, Duration)) {
+        let begun = tokio::time::Instant::now();
+        let mut until = begun + first;
         while self.got.len() < max {
             match tokio::time::timeout_at(until, self.claims.recv()).await {
-                Ok(Some(claim)) => {
+                Ok(Some(Got::Claim(claim))) => {
                     if self.got.is_empty() {
                         until = tokio::time::Instant::now() + GATHERING;
                     }
                     self.got.push(claim);
                 }
+                Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
                 Ok(None) | Err(_) => return,
             }
         }
@@ -363,8 +531,10 @@ impl Visit<'_> {
     /// Takes no more, and takes what came at the last moment.
     fn close(&mut self) {
         self.claims.close();
-        while let Ok(claim) = self.claims.try_recv() {
-            self.got.push(claim);
+        while let Ok(got) = self.claims.try_recv() {
+            if let Got::Claim(claim) = got {
+                self.got.push(claim);
+            }
         }
     }
 }
@@ -450,7 +620,7 @@ mod tests {
 
     #[test]
     fn t14_a_namespace_whose_receivers_hang_leaves_claims_to_others() {
-        let desk = Arc::new(Desk::new(Arc::default(), 64));
+        let desk = Arc::new(Desk::new(Arc::default(), 64, false));
         let mut number = 0;
         let first = fill(&desk, "a", &mut number);
         let second = fill(&desk, "b", &mut number);

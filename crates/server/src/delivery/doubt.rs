@@ -80,7 +80,7 @@ impl Doubts {
         while !board.is_closed() {
             match self.next() {
                 None => self.changed.notified().await,
-                Some(Read::AllParked) => Arc::clone(&usher).find_parked(Arc::clone(&store)).await,
+                Some(Read::AllParked) => usher.find_parked(&*store).await,
                 Some(Read::One(id)) => match store.get(id.into()).await {
                     Ok(timer) => timer.iter().for_each(|timer| settle(timer, &board, &events)),
                     Err(_) => {

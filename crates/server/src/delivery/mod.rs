@@ -37,8 +37,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
-use tourbillon_durable::store::TimerStore;
-use tourbillon_durable::{Builder, Verdict};
+use tourbillon_durable::{Builder, Timers, Verdict};
+use tourbillon_redis::RedisStore;
 
 /// The deliveries of a service.
 pub(crate) struct Deliveries {
@@ -65,7 +65,7 @@ impl Deliveries {
         let board = Arc::new(board::Board::default());
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
-        let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
+        let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims, namespaces.is_shared()));
         let doubts = Arc::new(doubt::Doubts::default());
         let watch = Arc::new(watch::Watch {
             events: events.clone(),
@@ -105,11 +105,24 @@ impl Deliveries {
     }
 
     /// Begins to put parked timers back. Must be called on a tokio runtime.
-    pub(crate) fn begin(&self, store: Arc<dyn TimerStore>) {
+    pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
+        let store = timers.timer_store();
+        if let Some(shared) = shared {
+            let desk = Arc::downgrade(&self.desk);
+            shared.on_parked(move |reason| {
+                let reason = reason.map(Reason::parse);
+                if let Some(desk) = desk.upgrade()
+                    // A reason that is none of the service's, or that is no queue's, concerns no receiver.
+                    && matches!(reason, None | Some(Some(Reason::Queue(..))))
+                {
+                    desk.heard(reason.flatten().as_ref());
+                }
+            });
+        }
         let (doubts, board, usher) = (&self.doubts, Arc::clone(&self.board), Arc::clone(&self.usher));
         let (doubts, events) = (Arc::clone(doubts), self.events.clone());
-        drop(tokio::spawn(doubts.run(Arc::clone(&store), board, usher, events)));
-        drop(tokio::spawn(Arc::clone(&self.usher).run(store, self.elsewhere.is_some())));
+        drop(tokio::spawn(doubts.run(store, board, usher, events)));
+        drop(tokio::spawn(Arc::clone(&self.usher).run(timers.clone(), self.elsewhere.is_some())));
     }
 
     /// Looks at all parked timers again, after a change of a namespace.
@@ -164,11 +177,6 @@ impl Deliveries {
             }
             (renewed, _) => renewed,
         }
-    }
-
-    /// Whether other nodes hand timers over too.
-    pub(crate) fn has_others(&self) -> bool {
-        self.elsewhere.is_some()
     }
 
     /// Sends receivers away, gives back what they had, and puts no more timers back.

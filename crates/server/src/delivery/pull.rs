@@ -48,7 +48,9 @@ impl Pulls {
         if let Err(held_back) = self.gates.namespace(name) {
             return park(&held_back);
         }
-        if !self.desk.is_awaited(&reason, name) {
+        if !self.desk.is_awaited(&reason, name)
+            && !(self.desk.await_receiver(&reason, delivery.due).await && self.desk.is_awaited(&reason, name))
+        {
             return park(&reason);
         }
         let _place = match self.gates.enter(name, None).await {

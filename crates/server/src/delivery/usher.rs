@@ -4,8 +4,11 @@
 //! on, and unparks as many: one unpark for a reason at a time, in batches. Every ten seconds it looks at all reasons,
 //! so that no timer depends on a wake-up.
 //!
-//! At its start it reads the timers that are parked, page by page, since a reason that held when the process ended may
+//! At its start it asks the store for the reasons of parked timers, since a reason that held when the process ended may
 //! hold no more. Beside other nodes it goes on with that: what a node has parked that is gone by now, the others find.
+//!
+//! Beside other nodes it puts back only timers of the shards of this node: these come here, where the room is. What
+//! another node could not deliver either would be parked there again, and put back here again, without end.
 
 use super::board::Board;
 use super::desk::Desk;
@@ -16,34 +19,42 @@ use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Durability, Filter, Op, Outcome, StoreError, TimerStore};
+use tourbillon_durable::Timers;
+use tourbillon_durable::store::{StoreError, TimerStore};
 
 /// The time after which all reasons are looked at.
 const ROUND: Duration = Duration::from_secs(10);
+/// The time between two passes beside other nodes, and from a change of the nodes to the next one.
+const PASS: Duration = Duration::from_secs(30);
+const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of timers that one unpark puts back.
 const BATCH: usize = 500;
-/// The number of parked timers that are read at once at the start.
-const PAGE: u32 = 100;
-/// The pause between two pages later on.
-const REST: Duration = Duration::from_millis(20);
+/// The number of reasons that are asked for at once at the start.
+const PAGE: u32 = 1_000;
+/// The same later on, and the pause between two pages: with two commands of the server for a reason, some hundred a
+/// second.
+const SMALL_PAGE: u32 = 50;
+const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Usher {
     board: Arc<Board>,
     gates: Arc<Gates>,
     desk: Arc<Desk>,
+    /// Held during a pass: there is one at a time.
+    pass: tokio::sync::Mutex<()>,
 }
 
 impl Usher {
     pub(crate) fn new(board: Arc<Board>, gates: Arc<Gates>, desk: Arc<Desk>) -> Self {
-        Self { board, gates, desk }
+        Self { board, gates, desk, pass: tokio::sync::Mutex::default() }
     }
 
     /// Works until the board is closed.
-    pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
+    pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
+        let store = timers.timer_store();
         drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
         let mut alarms = Alarms::default();
         let mut round = present() + ROUND;
@@ -53,14 +64,23 @@ impl Usher {
                 round = now + ROUND;
                 self.gates.sweep();
                 self.board.look_everywhere();
+                if has_others {
+                    // News of a park may be lost.
+                    self.desk.awaited().iter().for_each(|reason| self.board.want(reason));
+                }
             }
             alarms.take(now).iter().for_each(|reason| self.board.look_at(reason));
             for reason in self.board.take_marked() {
                 match self.wanted(&reason, now) {
-                    Wanted::Now(timers) => {
-                        let timers = timers.min(BATCH);
+                    Wanted::Now(wanted) => {
+                        let wanted = wanted.min(BATCH);
                         self.board.begin(&reason);
-                        drop(tokio::spawn(Arc::clone(&self).unpark(Arc::clone(&store), reason, timers)));
+                        let this = Arc::clone(&self);
+                        if has_others && matches!(reason, Reason::Queue(..)) {
+                            drop(tokio::spawn(this.fetch(timers.clone(), reason, wanted)));
+                        } else {
+                            drop(tokio::spawn(this.unpark(Arc::clone(&store), reason, wanted)));
+                        }
                     }
                     Wanted::At(moment) => alarms.set(reason, moment),
                     Wanted::Nothing => {}
@@ -96,51 +116,67 @@ impl Usher {
         }
     }
 
-    /// Notes all timers that are parked, and then, beside other nodes, again and again for what they are parked.
-    async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
-        Arc::clone(&self).find_parked(Arc::clone(&store)).await;
-        while has_others && !self.board.is_closed() {
-            tokio::time::sleep(ROUND).await;
-            let mut cursor = None;
-            while !self.board.is_closed() {
-                let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
-                let Ok(page) = store.list(filter, cursor, PAGE).await else { break };
-                let reasons = page.timers.iter().filter_map(|timer| match &timer.state {
-                    State::Parked(reason) => Reason::parse(reason),
-                    _ => None,
-                });
-                reasons.for_each(|reason| self.board.found(reason));
-                cursor = page.next;
-                if cursor.is_none() {
-                    break;
-                }
-                // There may be many, and this is in no hurry.
-                tokio::time::sleep(REST).await;
-            }
+    /// Fetches timers of a queue that are parked at whatever node.
+    async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
+        let spare = Desk::spare(wanted);
+        // They may arrive before the answer.
+        self.desk.expect(&reason, wanted);
+        self.desk.expect_spare(&reason, spare);
+        let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
+        let found = timers.fetch(&reason.to_string(), limit(wanted), limit(wanted + spare)).await;
+        let count = found.as_ref().map_or(0, |found| *found as usize);
+        self.desk.expect_no_more(&reason, wanted.saturating_sub(count));
+        self.desk.expect_less_spare(&reason, spare - count.saturating_sub(wanted).min(spare));
+        if self.board.end_fetch(&reason, found.as_ref().ok().copied()) {
+            self.desk.nothing_is_parked(&reason);
+        }
+        if found.is_err() && !self.board.is_closed() {
+            tokio::time::sleep(PAUSE).await;
+            self.desk.heard(Some(&reason));
         }
     }
 
-    /// Notes all timers that are parked.
-    pub(crate) async fn find_parked(self: Arc<Self>, store: Arc<dyn TimerStore>) {
-        let filter = || Filter { phase: Some(Phase::Parked), ..Filter::default() };
-        let mut cursor = None;
+    /// Notes for what timers are parked, and beside other nodes again and again.
+    async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
+        self.find_parked(&*store).await;
+        while has_others && !self.board.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep(PASS) => {}
+                // The shards of this node are about to change.
+                () = self.board.pass_wanted() => tokio::time::sleep(SETTLED).await,
+            }
+            // What could not be read is read by the next pass.
+            let _failed = self.pass(&*store, SMALL_PAGE, REST).await;
+        }
+    }
+
+    /// Notes for what timers are parked.
+    pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
+        while !self.board.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Asks the store for all reasons, in pages with pauses between them.
+    async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
+        let _one_at_a_time = self.pass.lock().await;
+        self.board.begin_pass();
+        let (mut found, mut after) = (HashMap::new(), None);
         while !self.board.is_closed() {
-            let Ok(page) = store.list(filter(), cursor.clone(), PAGE).await else {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            };
-            for timer in &page.timers {
-                if let State::Parked(reason) = &timer.state
-                    && let Some(reason) = Reason::parse(reason)
-                {
-                    self.board.parked(reason);
+            let page = store.reasons(after, limit).await?;
+            for (reason, count) in page.counts {
+                if let Some(reason) = Reason::parse(&reason) {
+                    *found.entry(reason).or_insert(0) += count;
                 }
             }
-            if page.next.is_none() {
-                return;
+            after = page.next;
+            if after.is_none() {
+                self.board.end_pass(found);
+                break;
             }
-            cursor = page.next;
+            tokio::time::sleep(rest).await;
         }
+        Ok(())
     }
 }
 
@@ -151,9 +187,7 @@ fn present() -> Instant {
 
 /// Puts at most so many timers back. What is lost of it with the process is found at the next start.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
-    let op = Op::Unpark(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX));
-    let outcomes = store.apply(vec![op], Durability::Volatile).await?;
-    Ok(outcomes.iter().map(|outcome| if let Outcome::Unparked(found) = outcome { *found } else { 0 }).sum())
+    store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
 /// The moments at which reasons are to be looked at, one for each.

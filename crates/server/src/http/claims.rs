@@ -7,10 +7,8 @@ use crate::convert::is_name;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
 use core::time::Duration;
-use http::header::CONNECTION;
-use http::{HeaderValue, StatusCode, Version};
+use http::StatusCode;
 use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed, Role};
 use tourbillon_durable::Verdict;
 use utoipa_axum::router::OpenApiRouter;
@@ -28,13 +26,11 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 const MOST_CLAIMS: u32 = 100;
 /// The longest wait, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
-/// The longest wait where other nodes have timers too.
-const SHARED_WAIT_MS: u64 = 1_000;
 /// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`. Where nodes share the timers,
-/// each hands over its own, and waits for a second at most: the next request may reach another one.
+/// each of them hands over the timers of all.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })), params(("namespace" = String, Path, description = "The namespace."), ("queue" = String, Path, description = "The queue.")),
@@ -46,10 +42,9 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 async fn claim(
     State(service): State<Service>,
     right: Right,
-    version: Version,
     Path((namespace, queue)): Path<(String, String)>,
     Body(request): Body<ClaimRequest>,
-) -> Answer<Response> {
+) -> Answer<Json<Claims>> {
     right.require(Role::Writer, Some(&namespace))?;
     service.namespace(&namespace)?;
     if !is_name(&queue) {
@@ -63,15 +58,9 @@ async fn claim(
     if wait > LONGEST_WAIT_MS {
         return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
     }
-    let has_others = service.deliveries().has_others();
-    let wait = Duration::from_millis(if has_others { wait.min(SHARED_WAIT_MS) } else { wait });
+    let wait = Duration::from_millis(wait);
     let claims = service.deliveries().desk().fetch(&namespace, &queue, max as usize, wait).await?;
-    let mut response = Json(Claims { claims }).into_response();
-    if has_others && version < Version::HTTP_2 {
-        // The next request may reach another node.
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Ok(response)
+    Ok(Json(Claims { claims }))
 }
 
 /// Acknowledges a claim: the timer is done.

@@ -8,7 +8,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, TimerStore,
+    Outcome, Page, Reaped, Reasons, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -88,6 +88,17 @@ impl TimerStore for Timed {
         timed(self.store.claim(by, claim, limit), &self.times.claim)
     }
 
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        timed(self.store.claim_parked(by, claim, reason, wanted, limit), &self.times.claim)
+    }
+
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.store.recover(by, claim)
     }
@@ -155,6 +166,14 @@ impl TimerStore for Timed {
 
     fn is_transactional(&self) -> bool {
         self.store.is_transactional()
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        timed(self.store.reasons(after, limit), &self.times.list)
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        timed(self.store.put_back(reason, limit), &self.times.apply)
     }
 
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {

@@ -204,7 +204,7 @@ impl Service {
         let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters, records);
         let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
-        deliveries.begin(timers.timer_store());
+        deliveries.begin(&timers, namespaces.shared().as_deref());
         let service = Self(Arc::new(Inner {
             settings,
             timers,

@@ -253,3 +253,87 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     let keys: i64 = server.query(&["DBSIZE"]);
     assert_eq!(keys, 0, "{said}");
 }
+
+/// The numbers of the shards that each live node owns, as a node shows them.
+async fn shares(http: &Http) -> Vec<u64> {
+    let view = http.send("GET", "/v1/nodes", &Value::Null).await.json;
+    let live = view["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
+    live.filter_map(|node| node["shards"].as_u64()).collect()
+}
+
+/// The time until the shards are divided between so many nodes.
+async fn divided(http: &Http, nodes: usize) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let shares = shares(http).await;
+        if shares.len() == nodes && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64 {
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < 3 * SOON, "{nodes} nodes share the shards: {shares:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_killed_is_replaced_at_once_and_one_that_sleeps_after_its_time() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "");
+    let (one, two) = (on_redis(folder.path(), "one"), on_redis(folder.path(), "two"));
+    let http = Http::new(one.address);
+    divided(&http, 2).await;
+    // Each has been seen with its connection.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    two.signal(Signal::STOP);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        let shares = shares(&http).await;
+        assert_eq!(shares.len(), 2, "a node that sleeps keeps its shards for its ttl: {shares:?}");
+        assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    two.signal(Signal::CONT);
+    divided(&http, 2).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    two.kill();
+    let took = divided(&http, 1).await;
+    eprintln!("the shards of the killed node were taken after {took:.2?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    // The time is a setting.
+    configure(folder.path(), &server, "ttl = \"2s\"\n");
+    let three = on_redis(folder.path(), "three");
+    divided(&http, 2).await;
+    three.signal(Signal::STOP);
+    let took = divided(&http, 1).await;
+    eprintln!("the shards of the sleeping node with a ttl of 2 s were taken after {took:.2?}");
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
+    drop(three);
+    stop(one);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_changes_is_read_again_for_each_connection() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    server.command(&["CONFIG", "SET", "requirepass", "first"]);
+    fs::write(folder.path().join("password"), "first\n").unwrap();
+    configure(folder.path(), &server, "password_file = \"password\"\n");
+    let daemon = on_redis(folder.path(), "data");
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", &timer("a"), &far()).await.status, 201);
+    let command = |password: &str, words: &[&str]| server.command_as(password, words);
+    command("first", &["CONFIG", "SET", "requirepass", "second"]);
+    fs::write(folder.path().join("password"), "second\n").unwrap();
+    command("second", &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    command("second", &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let begun = Instant::now();
+    loop {
+        let made = http.send("PUT", &timer("b"), &far()).await;
+        if made.status == 201 {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "{}", made.json);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop(daemon);
+}

@@ -3,6 +3,8 @@
 
 mod api;
 mod bad_input;
+#[cfg(unix)]
+mod costs;
 mod deliveries;
 mod direct;
 mod document;

@@ -3,7 +3,7 @@
 use super::calls::Calls;
 use super::ends::ended_unstored;
 use super::pause::Pause;
-use super::{Keeper, REAP};
+use super::{Fetch, Keeper, REAP};
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads};
 use crate::handler::Verdict;
@@ -13,7 +13,7 @@ use crate::runtime::catch_up::CatchUp;
 use crate::runtime::event::Ending;
 use crate::runtime::under_way::{Observed, UnderWay};
 use crate::state::{State as TimerState, Token};
-use crate::store::{Durability, Leased, Limit, Op, Outcome, StoreErrorKind};
+use crate::store::{Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind};
 use crate::supervise::supervise;
 use crate::timer::Timer;
 use crate::utc::UtcMillis;
@@ -73,14 +73,7 @@ impl Keeper {
         let claimed = match self.wait_for(calls, self.store.claim(self.claimant, claim, limit)) {
             Ok(claimed) => claimed,
             Err(error) => {
-                // The claim may have had its effect: the timers are asked for, or their leases end.
-                if error.kind() == StoreErrorKind::Unknown
-                    && let Ok(leased) = self.wait_for(calls, self.store.recover(self.claimant, claim))
-                {
-                    let now = self.store.now();
-                    let leased = leased.into_iter().filter_map(|leased| calls.keep(leased));
-                    leased.for_each(|leased| self.begin(leased, now, alarms, threads));
-                }
+                self.recover(&error, claim, (alarms, threads), calls);
                 let _goes_on = self.bear(&error, calls, pause);
                 self.set_renewal(alarms);
                 self.look();
@@ -104,6 +97,61 @@ impl Keeper {
         }
         for leased in claimed.leased.into_iter().filter_map(|leased| calls.keep(leased)) {
             self.begin(leased, claimed.now, alarms, threads);
+        }
+    }
+
+    /// Begins what a claim has leased whose answer was lost, if it can be asked for. Otherwise the leases end.
+    fn recover(
+        self: &Arc<Self>,
+        error: &StoreError,
+        claim: u64,
+        (alarms, threads): (&Alarms, &Threads),
+        calls: &mut Calls,
+    ) {
+        if error.kind() == StoreErrorKind::Unknown
+            && let Ok(leased) = self.wait_for(calls, self.store.recover(self.claimant, claim))
+        {
+            let now = self.store.now();
+            let leased = leased.into_iter().filter_map(|leased| calls.keep(leased));
+            leased.for_each(|leased| self.begin(leased, now, alarms, threads));
+        }
+    }
+
+    /// Claims parked timers for a caller, and begins their deliveries.
+    pub(super) fn take_parked(
+        self: &Arc<Self>,
+        fetch: Fetch,
+        (room, claim): (usize, u64),
+        (alarms, threads): (&Alarms, &Threads),
+        calls: &mut Calls,
+        pause: &mut Pause,
+    ) {
+        let Fetch { reason, wanted, most, reply } = fetch;
+        let most = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM).min(most);
+        let limit = Limit { timers: most, bytes: CLAIM_BYTES };
+        let call = self.store.claim_parked(self.claimant, claim, reason, wanted.min(most), limit);
+        let answer = match self.wait_for(calls, call) {
+            Ok(claimed) => {
+                pause.reset();
+                Ok(claimed.map(|claimed| {
+                    self.reporter.claimed(&claimed);
+                    let count = u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX);
+                    for leased in claimed.leased.into_iter().filter_map(|leased| calls.keep(leased)) {
+                        self.begin(leased, claimed.now, alarms, threads);
+                    }
+                    count
+                }))
+            }
+            Err(error) => {
+                self.recover(&error, claim, (alarms, threads), calls);
+                self.set_renewal(alarms);
+                Err(error)
+            }
+        };
+        let error = answer.as_ref().err().cloned();
+        let _caller_has_gone = reply.send(answer);
+        if let Some(error) = error {
+            let _goes_on = self.bear(&error, calls, pause);
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
+//! | fetch  | a caller that wants parked timers ([`Timers::fetch`](crate::Timers::fetch)) | claims these, in turn with what is due |
 //! | look   | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
 //! | events | a handler that is called, if there is an observer | emits them |
 //! | ended  | a delivery that is settled | sends the ends that are there to the store, in one batch for each part of it |
@@ -53,7 +54,8 @@ use crate::handler::{Handler, Verdict};
 use crate::store::{Claimant, Op, StoreError, StoreErrorKind, TimerStore};
 use crate::utc::UtcMillis;
 use core::time::Duration;
-use std::collections::HashMap;
+use futures_channel::oneshot;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -120,8 +122,20 @@ struct State {
     /// What the last claim said of the first pending timer.
     next_due: Option<UtcMillis>,
     has_claimed: bool,
+    /// Parked timers that callers want. The last claim was for them.
+    fetches: VecDeque<Fetch>,
+    has_fetched: bool,
     /// Since when the loop is at the store.
     busy_since: Option<Instant>,
+}
+
+/// What a caller wants of the timers that are parked for a reason: so many, and at most so many. The caller that gets
+/// no answer learns that the runtime has stopped.
+pub(super) struct Fetch {
+    reason: Box<str>,
+    wanted: u32,
+    most: u32,
+    reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
 /// What a sleeping loop is woken for, besides the stop and the answers of the store. A look at something that cannot be
@@ -149,6 +163,7 @@ impl State {
         let nothing_due = self.next_due.is_none_or(|due| due > now);
         self.has_claimed
             && !self.look
+            && self.fetches.is_empty()
             && self.busy_since.is_none()
             && self.ends.is_empty()
             && self.unanswered == 0
@@ -215,6 +230,23 @@ impl Keeper {
         self.notify(&state, |wants| wants.others);
     }
 
+    /// Makes the loop claim timers that are parked for a reason. The answer is their number; `None` if the store has no
+    /// such claim.
+    pub(crate) fn fetch(
+        &self,
+        reason: Box<str>,
+        wanted: u32,
+        most: u32,
+    ) -> oneshot::Receiver<Result<Option<u32>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.lock();
+        if state.stop.is_none() {
+            state.fetches.push_back(Fetch { reason, wanted, most, reply });
+            self.notify(&state, |wants| wants.others);
+        }
+        answer
+    }
+
     /// Makes the loop poll a call.
     fn call(&self, called: Called) {
         let mut state = self.lock();
@@ -248,7 +280,11 @@ impl Keeper {
         if state.stop.is_none_or(|stop| until < stop.until) {
             state.stop = Some(Stop { until });
         }
+        let unanswered = core::mem::take(&mut state.fetches);
+        drop(state);
         self.changed.notify_all();
+        // Not under the lock: their wakers are called.
+        drop(unanswered);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -302,6 +338,9 @@ impl Keeper {
                 Wanted::Reap(renewed) => self.reap(renewed, alarms, &mut calls, &mut renewals),
                 Wanted::Claim { room, claim } => {
                     self.claim(room, claim, (alarms, threads), &mut calls, &mut catch_up, &mut pause);
+                }
+                Wanted::Fetch { fetch, room, claim } => {
+                    self.take_parked(fetch, (room, claim), (alarms, threads), &mut calls, &mut pause);
                 }
             };
             // A store or an executor of the caller's may panic. What was under way then is delivered again.
@@ -366,4 +405,5 @@ enum Wanted {
     Renewal,
     Reap(Renewed),
     Claim { room: usize, claim: u64 },
+    Fetch { fetch: Fetch, room: usize, claim: u64 },
 }

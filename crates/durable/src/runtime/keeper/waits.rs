@@ -83,8 +83,18 @@ impl Keeper {
             }
             let is_held_up = is_held_up || !calls.has_parts() && calls.is_renewing();
             let room = self.settings.concurrency.saturating_sub(state.occupied + calls.kept());
-            if state.look && room > 0 && !is_stopping && !is_held_up && calls.count() < MOST_ENDS {
-                state.look = false;
+            let may_claim = room > 0 && !is_stopping && !is_held_up && calls.count() < MOST_ENDS;
+            // In turn with the claims of what is due: neither waits for all of the others.
+            if may_claim
+                && !(state.look && state.has_fetched)
+                && let Some(fetch) = state.fetches.pop_front()
+            {
+                (state.has_fetched, state.busy_since) = (true, Some(Instant::now()));
+                state.next_claim += 1;
+                return Some(Wanted::Fetch { fetch, room, claim: state.next_claim });
+            }
+            if state.look && may_claim {
+                (state.look, state.has_fetched) = (false, false);
                 state.busy_since = Some(Instant::now());
                 state.next_claim += 1;
                 return Some(Wanted::Claim { room, claim: state.next_claim });

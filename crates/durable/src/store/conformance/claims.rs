@@ -2,8 +2,8 @@
 
 use super::bench::{Bench, Case, LEASE, Make, at};
 use crate::policy::{Guarantee, Policy};
-use crate::state::{Lease, Phase, State};
-use crate::store::{Claimant, IfPresent, Op, Outcome};
+use crate::state::{Failure, Lease, Phase, State, Token};
+use crate::store::{Claimant, IfPresent, Limit, Op, Outcome};
 use crate::timer::{Payload, Timer, TimerId};
 use core::time::Duration;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
     ("a lost answer is recovered", a_lost_answer_is_recovered),
     ("a store calls for earlier timers", a_store_calls_for_earlier_timers),
     ("upcoming timers", upcoming_timers),
+    ("parked timers are claimed by their reason", parked_timers_are_claimed_by_their_reason),
     ("a clock that steps back makes no timer early", a_clock_that_steps_back_makes_no_timer_early),
 ];
 
@@ -209,4 +210,77 @@ fn a_clock_that_steps_back_makes_no_timer_early(make: Make<'_>) {
     assert_eq!(bench.due_ids(), [near.id]);
     bench.set(2 * 86_400_000);
     assert_eq!(bench.due_ids(), [timer.id]);
+}
+
+/// A store may have no such claim.
+fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let fetch = |reason: &str, wanted: u32, most: u32| {
+        let number = bench.claims.get() + 1;
+        bench.claims.set(number);
+        let limit = Limit { timers: most, bytes: u64::MAX };
+        let claimed = pollster::block_on(bench.store.claim_parked(bench.by, number, reason.into(), wanted, limit))
+            .expect("a claim failed");
+        bench.audit();
+        claimed.map(|claimed| {
+            let token = Token { incarnation: bench.by.incarnation, claim: number };
+            assert!(claimed.leased.iter().all(|leased| leased.token == token), "the token is the claim's");
+            claimed.leased
+        })
+    };
+    if fetch("q", 1, 1).is_none() {
+        return;
+    }
+    let fetch = |reason: &str, wanted, most| fetch(reason, wanted, most).expect("the store has such a claim");
+    let ids: Vec<TimerId> = (0..40).map(|n| bench.create(&bench.keyed(&format!("k{n}"), n * 7 % 40))).collect();
+    let mut wanted: Vec<TimerId> = (0..40).map(|due| ids[(0..40).find(|n| n * 7 % 40 == due).unwrap_or(0)]).collect();
+    bench.set(50);
+    for leased in bench.due() {
+        let reason = if leased.timer.due == at(39) { "qq" } else { "q" };
+        let _parked = bench.apply(Op::Park(leased.timer.id, leased.token, reason.into()));
+    }
+    wanted.pop();
+    let first = fetch("q", 5, 5);
+    let ids_of = |leased: &[crate::store::Leased]| leased.iter().map(|its| its.timer.id).collect::<Vec<_>>();
+    assert_eq!(ids_of(&first), wanted.drain(..5).collect::<Vec<_>>(), "the longest due, in order");
+    for (nth, leased) in first.iter().enumerate() {
+        let stored = bench.get(leased.timer.id).expect("a fetched timer is stored");
+        assert_eq!((stored.state.phase(), stored.deliveries), (Phase::Leased, 1));
+        assert_eq!(stored, leased.timer);
+        let (id, token) = (leased.timer.id, leased.token);
+        let ended = |phase| Outcome::Ended { id, phase, next: None, skipped: 0 };
+        match nth {
+            0 => assert_eq!(bench.apply(Op::Ack(id, token)), ended(Phase::Done)),
+            1 => assert_eq!(bench.apply(Op::Release(id, token)), ended(Phase::Pending)),
+            2 => {
+                let failure = Failure { retry_after: Some(Duration::from_secs(3_600)), ..Failure::default() };
+                assert_eq!(bench.apply(Op::Fail(id, token, failure)), ended(Phase::Pending));
+            }
+            3 => assert_eq!(bench.apply(Op::Park(id, token, "other".into())), ended(Phase::Parked)),
+            _ => assert_eq!(bench.apply(Op::Cancel(id.into(), None)), Outcome::InFlight(id)),
+        }
+    }
+    let more = fetch("q", 4, 12);
+    assert!((4..=12).contains(&more.len()), "{} timers", more.len());
+    assert_eq!(ids_of(&more), wanted.drain(..more.len()).collect::<Vec<_>>());
+    let number = bench.claims.get();
+    let recovered = pollster::block_on(bench.store.recover(bench.by, number)).expect("a recovery failed");
+    assert_eq!(recovered.len(), more.len(), "a lost answer is recovered");
+    let ahead = wanted.remove(0);
+    let _moved = bench.apply(Op::Move(ahead.into(), at(1_000)));
+    let mut rest = Vec::new();
+    loop {
+        let some = fetch("q", 3, 3);
+        if some.is_empty() {
+            break;
+        }
+        rest.extend(ids_of(&some));
+    }
+    assert_eq!((rest, bench.phase(ahead)), (wanted, Some(Phase::Parked)), "all but the one that is not due yet");
+    bench.set(1_000);
+    assert_eq!(ids_of(&fetch("q", 9, 9)), [ahead]);
+    assert_eq!(fetch("qq", 9, 9).len(), 1);
+    bench.set(1_000 + LEASE);
+    let reaped = bench.reap(1_000);
+    assert_eq!((reaped.withdrawn, reaped.returned.len()), (1, 35), "leases that are over end");
 }

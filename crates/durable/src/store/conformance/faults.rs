@@ -3,7 +3,7 @@
 use crate::state::Token;
 use crate::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
 };
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -125,6 +125,17 @@ impl TimerStore for Faulty {
         self.call(move || self.store.claim(by, claim, limit))
     }
 
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        self.call(move || self.store.claim_parked(by, claim, reason, wanted, limit))
+    }
+
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.call(move || self.store.recover(by, claim))
     }
@@ -152,6 +163,14 @@ impl TimerStore for Faulty {
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
         self.call(move || self.store.list(filter, cursor, limit))
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        self.call(move || self.store.reasons(after, limit))
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        self.call(move || self.store.put_back(reason, limit))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

@@ -4,13 +4,14 @@ use super::bench::{Bench, Case, HOUR, Make, at};
 use crate::state::{Failure, Phase};
 use crate::store::{Cursor, Filter, IfPresent, Op};
 use crate::timer::{Timer, TimerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const CASES: &[Case] = &[
     ("lists by every index", lists_by_every_index),
     ("a list while timers come and go", a_list_while_timers_come_and_go),
     ("a list in its order", a_list_in_its_order),
     ("a cursor survives as bytes", a_cursor_survives_as_bytes),
+    ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
 
 /// All pages of a list.
@@ -173,4 +174,51 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     let second = page(Some(cursor));
     assert_eq!((first.timers.len(), second.timers.len(), second.next), (2, 1, None));
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
+}
+
+/// All pages of the reasons.
+#[track_caller]
+fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
+    let (mut counts, mut cursor) = (BTreeMap::new(), None);
+    for turn in 0.. {
+        assert!(turn < 10_000, "the reasons have no end");
+        let page = pollster::block_on(bench.store.reasons(cursor, limit)).expect("a read failed");
+        for (reason, count) in page.counts {
+            *counts.entry(reason).or_default() += count;
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    counts
+}
+
+fn reasons_are_counted_and_put_back(make: Make<'_>) {
+    let bench = Bench::new(make);
+    assert_eq!(reasons(&bench, 1), BTreeMap::new());
+    let names = ["a", "ab", "b", "", "\u{ff}"];
+    for n in 0..40_u64 {
+        bench.create(&bench.timer(n));
+    }
+    bench.set(40);
+    let mut wanted = BTreeMap::<Box<str>, u64>::new();
+    for (nth, leased) in bench.due().into_iter().enumerate() {
+        let reason = names[nth % 7 % names.len()];
+        let _parked = bench.apply(Op::Park(leased.timer.id, leased.token, reason.into()));
+        *wanted.entry(reason.into()).or_default() += 1;
+    }
+    for limit in [1, 2, 3, 1_000] {
+        assert_eq!(reasons(&bench, limit), wanted, "in pages of {limit}");
+    }
+    let put_back = |reason: &str, limit| {
+        let found = pollster::block_on(bench.store.put_back(reason.into(), limit)).expect("a change failed");
+        bench.audit();
+        u64::from(found)
+    };
+    let all = wanted.remove("a").unwrap_or_default();
+    assert_eq!((put_back("a", 3), put_back("a", 100), put_back("a", 100)), (3, all - 3, 0));
+    assert_eq!((put_back("nothing", 5), put_back("ab", 0)), (0, 0));
+    assert_eq!(reasons(&bench, 2), wanted);
+    assert_eq!(bench.due_ids().len() as u64, all, "what was put back is due");
 }

@@ -4,7 +4,7 @@ use super::entries::{id_at_end, key_key, label_key, moment_bytes, moment_of};
 use super::timers::{Ledger, QUARANTINED};
 use crate::record;
 use crate::state::Phase;
-use crate::store::Counts;
+use crate::store::{Counts, Reasons};
 use crate::store::error::StoreError;
 use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::tables::{Table, Tables};
@@ -82,6 +82,32 @@ impl<T: Tables> Ledger<T> {
         }
         page.next = last.filter(|_| !is_end).map(|last| Cursor(last.into()));
         Ok(page)
+    }
+
+    /// The reasons of some entries after a place. No record is read.
+    pub(crate) fn reasons(&self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
+        let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
+        let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
+        let mut is_end = true;
+        self.tables.scan(Table::Parked, &from, &mut |key, _| {
+            is_end = left > 0;
+            if !is_end {
+                return false;
+            }
+            left -= 1;
+            if let Some((length, rest)) = key.split_first()
+                && let Some(reason) = rest.get(..usize::from(*length))
+            {
+                let reason = String::from_utf8_lossy(reason);
+                match counts.last_mut().filter(|(of, _)| **of == *reason) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((reason.into(), 1)),
+                }
+            }
+            last = Some(key.to_vec());
+            true
+        })?;
+        Ok(Reasons { counts, next: last.filter(|_| !is_end).map(|last| Cursor(last.into())) })
     }
 
     pub(crate) fn counts(&self) -> Result<Counts, StoreError> {

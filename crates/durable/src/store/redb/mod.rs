@@ -90,7 +90,7 @@ use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    TimerStore,
+    Reasons, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -393,6 +393,10 @@ impl TimerStore for RedbStore {
 
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
         self.read(|ledger| ledger.list(&filter, cursor.as_ref(), limit))
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        self.read(|ledger| ledger.reasons(after.as_ref(), limit))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {

@@ -1,0 +1,238 @@
+//! What parked timers and queues cost a deployment on Redis, in commands of the server: those that scripts call count.
+//! Without `redis-server` the tests say that they were skipped.
+
+use crate::rig::Rig;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::TimerStore as _;
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_fault::Server;
+use tourbillon_redis::{Connect, RedisStore};
+use tourbillon_server::RedisSettings;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The number of a variable of the environment, by which a run on demand is larger.
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Nodes on a server, once they share the shards and hear each other.
+async fn nodes(server: &Server, count: usize) -> Vec<Rig> {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        let connect = Connect::single(&server.url()).unwrap();
+        let redis = RedisSettings::new(connect, "d");
+        nodes.push(Rig::start_with(|settings| settings.redis = Some(redis)).await);
+    }
+    let begun = Instant::now();
+    loop {
+        let (_, view) = nodes[0].send("GET", "/v1/nodes", Value::Null).await;
+        let shares: Vec<u64> =
+            view["nodes"].as_array().unwrap().iter().filter_map(|node| node["shards"].as_u64()).collect();
+        if shares.len() == count && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64 {
+            return nodes;
+        }
+        assert!(begun.elapsed() < SOON, "the nodes share the shards: {view}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn commands(server: &Server) -> u64 {
+    server.info("total_commands_processed").unwrap().parse().unwrap()
+}
+
+/// The numbers of calls by the command, for a message.
+fn by_command(server: &Server) -> String {
+    let info: String = server.query(&["INFO", "commandstats"]);
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((rest.split(',').next()?.parse::<u64>().ok()?, name.to_owned()))
+    };
+    let mut all: Vec<_> = info.lines().filter_map(calls).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    format!("{all:?}")
+}
+
+async fn open(server: &Server) -> RedisStore {
+    RedisStore::builder("d").open(&Connect::single(&server.url()).unwrap()).await.unwrap()
+}
+
+/// `TOURBILLON_PARKED` timers, 2,000 unless it is set, over reasons of each kind that no node can lift.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_timers_cost_no_commands_by_their_number() {
+    let Some(server) = Server::start(&[]) else { return };
+    let nodes = nodes(&server, 3).await;
+    let (status, answer) = nodes[0].send("PUT", "/v1/namespaces/shop", json!({ "paused": true })).await;
+    assert!(status.is_success(), "{answer}");
+    let store = open(&server).await;
+    let count = number("TOURBILLON_PARKED", 2_000);
+    let reasons = ["paused:shop", "queue:shop/q", "no handler: mail", "queue:default/r"];
+    for first in (0..count).step_by(500) {
+        let timers = (first..count.min(first + 500)).map(|n| {
+            let reason = if n % 10 < 7 { reasons[0] } else { reasons[n % 4] };
+            Timer {
+                namespace: "shop".into(),
+                state: State::Parked(reason.into()),
+                ..Timer::new(TimerId::fresh(), "test", store.now())
+            }
+        });
+        store.import(timers.collect()).await.unwrap();
+    }
+    drop(store);
+    // A round in which the nodes find all of it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let begun = Instant::now();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let rate = commands(&server) as f64 / begun.elapsed().as_secs_f64();
+    let calls = by_command(&server);
+    eprintln!("{count} parked timers, three nodes: {rate:.0} commands a second; {calls}");
+    assert!(rate <= 300.0, "{rate:.0} commands a second for {count} parked timers: {calls}");
+    let (_, view) = nodes[0].send("GET", "/v1/namespaces/shop", Value::Null).await;
+    assert_eq!(view["parked"], count, "nothing was put back");
+}
+
+/// Fetches all timers of the queue `q` at one node, in requests of 50. Returns their keys and the number of requests.
+async fn fetch_all(node: &Rig, count: usize) -> (Vec<Value>, usize) {
+    let (mut claims, mut requests) = (Vec::new(), 0);
+    let begun = Instant::now();
+    while claims.len() < count {
+        assert!(begun.elapsed() < SOON, "{} of {count} in {requests} requests", claims.len());
+        requests += 1;
+        let wish = json!({ "max": 50, "wait_ms": 1_000 });
+        let (status, answer) = node.send("POST", "/v1/namespaces/default/queues/q/claims", wish).await;
+        assert!(status.is_success(), "{answer}");
+        claims.extend(answer["claims"].as_array().unwrap().iter().cloned());
+    }
+    (claims, requests)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() {
+    const COUNT: usize = 1_000;
+    for count in 1..=3 {
+        let Some(server) = Server::start(&[]) else { return };
+        let nodes = nodes(&server, count).await;
+        for first in (0..COUNT).step_by(100) {
+            let changes: Vec<Value> = (first..first + 100)
+                .map(|n| {
+                    let timer = json!({ "delay_ms": n % 10, "pull": { "queue": "q", "json": n } });
+                    json!({ "op": "put", "key": format!("k{n}"), "timer": timer })
+                })
+                .collect();
+            let batch = json!({ "changes": changes });
+            let (status, answer) = nodes[count - 1].send("POST", "/v1/namespaces/default/batch", batch).await;
+            assert!(status.is_success(), "{answer}");
+        }
+        let begun = Instant::now();
+        loop {
+            let (_, view) = nodes[0].send("GET", "/v1/namespaces/default", Value::Null).await;
+            if view["parked"] == COUNT {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "all timers are parked: {view}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        server.command(&["CONFIG", "RESETSTAT"]);
+        let begun = Instant::now();
+        let (claims, requests) = fetch_all(&nodes[0], COUNT).await;
+        let (took, all, calls) = (begun.elapsed(), commands(&server), by_command(&server));
+        let each = all as f64 / COUNT as f64;
+        eprintln!("{count} nodes: {requests} requests in {took:.2?}, {each:.2} commands a timer; {calls}");
+        let keys: BTreeSet<_> = claims.iter().map(|claim| claim["key"].to_string()).collect();
+        assert_eq!((keys.len(), claims.len()), (COUNT, COUNT), "each timer arrives once");
+        assert!(each <= 5.0, "{each:.2} commands a timer with {count} nodes: {calls}");
+        assert!(requests <= 40, "{requests} requests with {count} nodes");
+        // At whatever node they are acknowledged.
+        server.command(&["CONFIG", "RESETSTAT"]);
+        let acks = claims.iter().enumerate().map(|(nth, claim)| {
+            let path = format!("/v1/namespaces/default/claims/{}/ack", claim["claim"].as_str().unwrap());
+            let node = &nodes[nth % count];
+            async move {
+                let (status, answer) = node.send("POST", &path, Value::Null).await;
+                assert!(status.is_success(), "{answer}");
+            }
+        });
+        futures_util::stream::iter(acks).buffer_unordered(64).collect::<Vec<()>>().await;
+        let each = commands(&server) as f64 / COUNT as f64;
+        eprintln!("{count} nodes: {each:.2} commands an acknowledgement; {}", by_command(&server));
+        let begun = Instant::now();
+        loop {
+            let (_, view) = nodes[0].send("GET", "/v1/namespaces/default", Value::Null).await;
+            if (view["pending"].as_u64(), view["leased"].as_u64(), view["parked"].as_u64()) == (Some(0), Some(0), Some(0)) {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "all timers have ended: {view}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A receiver that waits at one node, and timers that become due at the others one by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
+    let Some(server) = Server::start(&[]) else { return };
+    let nodes = nodes(&server, 3).await;
+    let mut waits = Vec::new();
+    for n in 0..24 {
+        let wish = json!({ "max": 1, "wait_ms": 15_000 });
+        let fetch = nodes[0].send("POST", "/v1/namespaces/default/queues/q/claims", wish);
+        let place = async {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            let timer = json!({ "delay_ms": 20, "pull": { "queue": "q", "json": n } });
+            let path = format!("/v1/namespaces/default/timers/k{n}");
+            let (status, answer) = nodes[n % 3].send("PUT", &path, timer).await;
+            assert!(status.is_success(), "{answer}");
+            Instant::now()
+        };
+        let ((status, answer), placed) = tokio::join!(fetch, place);
+        assert!(status.is_success(), "{answer}");
+        assert_eq!(answer["claims"][0]["key"], format!("k{n}"), "{answer}");
+        waits.push(placed.elapsed());
+    }
+    waits.sort_unstable();
+    eprintln!("from the creation to the receiver: median {:.2?}, longest {:.2?}", waits[12], waits[23]);
+    assert!(waits[12] < Duration::from_millis(500) && waits[23] < Duration::from_secs(5), "{waits:?}");
+}
+
+/// The lease of a node that is gone is ended by the owner of the shard, which has not leased the timer itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let redis = RedisSettings::new(connect, "d");
+    let owner = Rig::start_with(|settings| {
+        settings.redis = Some(redis);
+        settings.lease = Duration::from_secs(2);
+    })
+    .await;
+    let timer = json!({ "delay_ms": 0, "pull": { "queue": "q", "json": 1 } });
+    let (status, answer) = owner.send("PUT", "/v1/namespaces/default/timers/k", timer).await;
+    assert!(status.is_success(), "{answer}");
+    let begun = Instant::now();
+    let store = open(&server).await;
+    // A node that leases, and is never heard of again.
+    let by = tourbillon_durable::store::Claimant { incarnation: 7, lease: Duration::from_secs(2) };
+    let limit = tourbillon_durable::store::Limit { timers: 1, bytes: u64::MAX };
+    let mut claim = 0;
+    loop {
+        claim += 1;
+        let claimed = store.claim_parked(by, claim, "queue:default/q".into(), 1, limit).await.unwrap().unwrap();
+        if !claimed.leased.is_empty() {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "the timer is parked");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    store.leave().await.unwrap();
+    drop(store);
+    let begun = Instant::now();
+    let (claims, _) = fetch_all(&owner, 1).await;
+    eprintln!("the timer came back after {:.2?}", begun.elapsed());
+    assert_eq!(claims[0]["attempt"], 1, "{claims:?}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}

@@ -116,6 +116,11 @@ impl Layout {
         format!("tb:{{{name}}}:hints").into_bytes()
     }
 
+    /// The channel that a node keeps open as long as it has its connection.
+    pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
+        format!("tb:{{{name}}}:node:{node}").into_bytes()
+    }
+
     pub(crate) fn shards(&self) -> core::ops::Range<Shard> {
         0..self.shards
     }

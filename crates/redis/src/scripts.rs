@@ -39,6 +39,7 @@ scripts!(
     announce,
     aside,
     beat,
+    bury,
     claim,
     commit,
     counts,
@@ -59,6 +60,7 @@ scripts!(
     over,
     owners,
     present,
+    present_nodes,
     quit,
     ready,
     reasons,
@@ -137,7 +139,7 @@ mod tests {
             let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is no command's name"))?;
             let is_declared = key.starts_with("KEYS[") && key.find(']') == Some(key.len() - 1);
             // A channel is no key.
-            if !["TIME", "PUBLISH"].contains(&name) && !is_declared {
+            if !["TIME", "PUBLISH", "PUBSUB"].contains(&name) && !is_declared {
                 return Err(format!("{name} {key}: the key is not KEYS[...]"));
             }
             commands.push(name.to_owned());

@@ -54,12 +54,14 @@ pub struct RedisSettings {
     pub shards: Option<u16>,
     /// The name of this node, for people.
     pub node: String,
+    /// The time for which this node takes shards for itself, as `RedisBuilder::ttl` has it. 10 s by default.
+    pub ttl: Duration,
 }
 
 impl RedisSettings {
     /// A deployment on these servers.
     pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
-        Self { connect, deployment: deployment.into(), shards: None, node: "node".to_owned() }
+        Self { connect, deployment: deployment.into(), shards: None, node: "node".to_owned(), ttl: Duration::from_secs(10) }
     }
 }
 

@@ -136,12 +136,12 @@ impl Dial {
         Ok(Wire { calls, witness })
     }
 
-    /// A new connection that has subscribed to a channel. `on_push` is called with what the server sends by itself, the
+    /// A new connection that has subscribed to some channels. `on_push` is called with what the server sends by itself, the
     /// messages and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in
     /// turn.
     pub(crate) async fn subscribe(
         &self,
-        channel: &[u8],
+        channels: &[Vec<u8>],
         attempt: usize,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<MultiplexedConnection> {
@@ -171,7 +171,7 @@ impl Dial {
                 self.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
             }
         };
-        connection.subscribe(channel).await?;
+        connection.subscribe(channels).await?;
         Ok(connection)
     }
 

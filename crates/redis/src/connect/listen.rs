@@ -29,8 +29,8 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of a channel, for ever.
-pub(super) async fn listen(dial: Arc<Dial>, channel: Vec<u8>, ear: Arc<Ear>) {
+/// Calls `ear` with the messages of some channels, for ever.
+pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear>) {
     let mut pause = SHORTEST;
     for attempt in 0.. {
         let end = Arc::new(Notify::new());
@@ -42,7 +42,7 @@ pub(super) async fn listen(dial: Arc<Dial>, channel: Vec<u8>, ear: Arc<Ear>) {
                 _ => {}
             }
         };
-        if let Ok(Ok(mut connection)) = timeout(ATTEMPT, dial.subscribe(&channel, attempt, on_push)).await {
+        if let Ok(Ok(mut connection)) = timeout(ATTEMPT, dial.subscribe(&channels, attempt, on_push)).await {
             let _hearing = Hearing(Arc::clone(&ear));
             ear(Heard::Begin);
             // A connection whose other side is gone without a word answers no question.

@@ -74,9 +74,9 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of a channel, until the value that it returns is dropped. A link without
+    /// Calls `ear` with the messages of some channels, until the value that it returns is dropped. A link without
     /// subscriptions calls nothing.
-    fn listen(&self, _channel: &[u8], _ear: Ear) -> Option<Box<dyn Any + Send>> {
+    fn listen(&self, _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 

@@ -50,7 +50,8 @@ impl Core {
                 core.hear(heard);
             }
         };
-        let listening = self.link.listen(&self.nodes.keys.channel, Box::new(hear));
+        let channels = [self.nodes.keys.channel.clone(), self.nodes.channel_of(self.nodes.incarnation)];
+        let listening = self.link.listen(&channels, Box::new(hear));
         let mut state = self.nodes.state();
         if state.is_member {
             state.listening = listening;
@@ -65,6 +66,7 @@ impl Core {
                 // What was said before is lost.
                 let mut state = nodes.state();
                 state.is_stirred = true;
+                state.sights.clear();
                 state.shards.hint_all();
                 drop(state);
                 nodes.bell.ring();
@@ -72,6 +74,7 @@ impl Core {
             }
             Heard::End => {
                 nodes.deaf();
+                nodes.state().sights.clear();
                 nodes.bell.ring();
             }
             Heard::Message(b"nodes") => {

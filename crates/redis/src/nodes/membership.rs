@@ -1,11 +1,11 @@
 //! Signs of life, and what follows from those of the others.
 
 use super::peer::{Peer, Text};
-use super::{Nodes, State, rendezvous};
+use super::{Nodes, Sight, State, rendezvous};
 use crate::commit::text;
 use crate::layout::{Part, Shard};
 use crate::shared::{Answered, Core};
-use crate::time::millis;
+use crate::time::{millis, moment};
 use crate::values::{Values, bytes, filled, maybe_number, number};
 use core::time::Duration;
 use futures_util::future::try_join_all;
@@ -55,9 +55,19 @@ impl State {
 
 impl Nodes {
     fn text(&self, since: UtcMillis) -> Text {
-        Text { name: self.name.clone(), version: env!("CARGO_PKG_VERSION").into(), since, ttl: self.ttl }
+        Text {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            since,
+            ttl: self.ttl,
+            has_channel: self.has_thread(),
+        }
     }
 }
+
+/// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew has
+/// it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
+const AWAY: Duration = Duration::from_millis(300);
 
 /// The nodes of an answer.
 fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
@@ -138,6 +148,61 @@ impl Core {
             // The store left while the sign was on its way.
             self.quit().await?;
         }
+        Ok(())
+    }
+
+    /// Looks which of the others have lost their connections since they were last seen to have them. A node without its
+    /// connection at two looks is dead, and its shards are free for others at once.
+    pub(super) async fn look_for_dead(&self) -> Result<(), StoreError> {
+        let nodes = &self.nodes;
+        let others: Vec<(u64, Duration)> = {
+            let (mut state, now) = (nodes.state(), self.time.now());
+            let State { peers, sights, .. } = &mut *state;
+            let is_other = |peer: &&Peer| {
+                peer.incarnation != nodes.incarnation && peer.text.has_channel && peer.is_live(now)
+            };
+            let others: Vec<_> =
+                peers.iter().filter(is_other).map(|peer| (peer.incarnation, peer.text.ttl)).collect();
+            sights.retain(|node, _| others.iter().any(|(other, _)| other == node));
+            others
+        };
+        if others.is_empty() {
+            return Ok(());
+        }
+        let channels: Vec<Vec<u8>> = others.iter().map(|(node, _)| nodes.channel_of(*node)).collect();
+        let keys = vec![self.deployment.key.clone()];
+        let mut answered = self.run(|scripts| &scripts.present_nodes, keys, channels).await?;
+        let mut counts = Values::of(answered.rest.next()?)?;
+        let mut dead = Vec::new();
+        for (node, ttl) in others {
+            let is_there = number(&counts.next()?)? > 0;
+            let mut state = nodes.state();
+            match (is_there, state.sights.get_mut(&node)) {
+                (true, _) => _ = state.sights.insert(node, Sight::There),
+                // It has not been seen with its connection, or was away when this node's own connection ended.
+                (false, None) => {}
+                (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
+                (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
+                (false, Some(Sight::Away(_))) => {}
+            }
+        }
+        for (node, ttl) in dead {
+            self.bury(node, ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the time of a node whose connection has ended. All nodes learn of it by a message.
+    async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
+        let nodes = &self.nodes;
+        let shared = [self.deployment.key.clone(), nodes.keys.signs.clone()];
+        let shards: Vec<Shard> = self.layout.shards().collect();
+        let keys = [shared.to_vec(), self.parts(&shards, [Part::Meta])].concat();
+        let (name, channel) = (node.to_string().into_bytes(), nodes.channel_of(node));
+        let hints = nodes.keys.channel.clone();
+        let arguments = [self.deployment.id.clone(), name, channel, hints, time_text(ttl)];
+        self.run(|scripts| &scripts.bury, keys, arguments).await?;
+        nodes.state().sights.remove(&node);
         Ok(())
     }
 

@@ -22,8 +22,17 @@
 //! | state | begins with | ends with |
 //! |---|---|---|
 //! | outside | the opening; `leave`; a step back | a claim: the node gives a sign of life, and is live |
-//! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent |
+//! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent; no connection at two looks of another node: buried |
+//! | buried | its last sign is made as old as that of a silent one, its shards are expired | a sign, if it lives after all: live |
 //! | silent | | a sign: live; an hour: forgotten |
+//!
+//! *Death by connection.* A node listens to a channel of its own, on the connection by which it hears the others. Twice a
+//! second each node asks the server which channels have a listener. One that had, and has none at two looks, has no
+//! connection: its process has died, or its network has. It is buried by a script that asks the server once more. A node
+//! that merely sleeps (SIGSTOP, a paused machine) keeps its connection, and so its shards until its `ttl` is over. A node
+//! is buried only by one that has seen it with its connection, and that has kept its own connection since: after a
+//! restart of the server nobody is buried before it was seen again. Old programs, and stores without a thread, have no
+//! channel. In a cluster, whose servers know only of their own listeners, `ttl` decides alone.
 //!
 //! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the
 //! shards that belong to it. It claims these, and releases those that it owns and does not want. So no node has to
@@ -40,6 +49,12 @@
 //!   answers that the shards are not its own.
 //! - *A node comes.* The others get its message, give a sign at once or 1.25 s after their last one, and learn of
 //!   it, however long `ttl` and the pause of the poll are. If that sign fails, it is given again.
+//! - *A node is buried that lives:* it was without its connection for some time and makes it again. Its shards have
+//!   other owners, its next claim is answered so, and its next sign makes it live again. What it has leased stays its
+//!   own.
+//! - *Two nodes bury a third one.* The second script finds no sign.
+//! - *A node gives a sign between the look and the burial.* The script asks for the listener, and not for the sign: a node
+//!   without its connection is buried all the same, and its next sign makes it live.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
 //!   time is over, whatever the others think of it, and its claims go on moving that time.
 //! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the
@@ -97,8 +112,10 @@ use crate::layout::Layout;
 use core::any::Any;
 use core::time::Duration;
 use peer::Peer;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
@@ -124,6 +141,7 @@ pub(crate) struct Nodes {
     pub(crate) ttl: Duration,
     pub(crate) keys: Keys,
     name: Box<str>,
+    deployment: Box<str>,
     /// The pause between two looks without hints; `None` without a thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
@@ -146,6 +164,8 @@ pub(crate) struct State {
     /// Since when, by the deployment's time.
     since: UtcMillis,
     peers: Vec<Peer>,
+    /// How the others were last seen, since this node has its connection.
+    pub(crate) sights: HashMap<u64, Sight>,
     /// The live nodes for which the wanted shards were computed.
     live: Vec<u64>,
     /// The last sign of life that was answered.
@@ -157,6 +177,15 @@ pub(crate) struct State {
     told: Vec<tourbillon_durable::store::Shard>,
     /// Ends the subscription when it is dropped.
     listening: Option<Box<dyn Any + Send>>,
+}
+
+/// How another node was last seen.
+#[derive(Clone, Copy)]
+pub(crate) enum Sight {
+    /// With its connection.
+    There,
+    /// Without it, since this moment.
+    Away(Timestamp),
 }
 
 /// How a node is made.
@@ -194,6 +223,7 @@ impl Nodes {
             is_member: false,
             since: UtcMillis::ZERO,
             peers: Vec::new(),
+            sights: HashMap::new(),
             live: Vec::new(),
             sign: None,
             is_stirred: false,
@@ -203,6 +233,7 @@ impl Nodes {
         };
         Self {
             node: incarnation.to_string().into_bytes(),
+            deployment: deployment.into(),
             incarnation,
             ttl,
             keys: Keys {
@@ -225,6 +256,16 @@ impl Nodes {
     /// Whether messages of other nodes arrive, as far as is known.
     #[cfg(test)]
     pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// The channel that a node keeps open.
+    pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
+        Layout::channel_of(&self.deployment, node)
+    }
+
+    /// Whether messages of other nodes arrive, and so the ends of their connections are of this server.
+    pub(crate) fn sees_connections(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 

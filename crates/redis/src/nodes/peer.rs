@@ -19,12 +19,15 @@ pub(super) struct Text {
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
+    /// Whether the node keeps a channel open, so that the end of its connection is seen.
+    pub(super) has_channel: bool,
 }
 
 impl Text {
     pub(super) fn write(&self) -> Vec<u8> {
-        let Self { name, version, since, ttl } = self;
-        format!("{name}\0{version}\0{}\0{}", since.as_millis(), millis(*ttl)).into_bytes()
+        let Self { name, version, since, ttl, has_channel } = self;
+        let (since, ttl, has_channel) = (since.as_millis(), millis(*ttl), u8::from(*has_channel));
+        format!("{name}\0{version}\0{since}\0{ttl}\0{has_channel}").into_bytes()
     }
 
     /// Reads what any version may have written: parts that are missing are empty, and further ones are for later
@@ -36,7 +39,8 @@ impl Text {
         let (name, version) = (next().into(), next().into());
         let mut number = || next().parse().unwrap_or_default();
         let since = UtcMillis::from_millis(number());
-        Self { name, version, since, ttl: Duration::from_millis(number()) }
+        let ttl = Duration::from_millis(number());
+        Self { name, version, since, ttl, has_channel: number() == 1 }
     }
 }
 
@@ -58,6 +62,7 @@ mod tests {
             version: "1.2.3".into(),
             since: UtcMillis::from_millis(77),
             ttl: Duration::from_millis(2_500),
+            has_channel: true,
         };
         let read = Text::read(&text.write());
         assert_eq!(format!("{read:?}"), format!("{text:?}"));

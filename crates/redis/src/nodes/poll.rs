@@ -18,6 +18,9 @@ use tourbillon_durable::store::StoreError;
 /// The shortest time between two rounds, so that no state of affairs makes the thread spin.
 const SHORTEST: Duration = Duration::from_millis(5);
 
+/// The pause between two looks at the connections of the others.
+const CONNECTIONS: Duration = Duration::from_millis(500);
+
 /// What the thread has sent and has no answer to.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -48,6 +51,10 @@ struct Rounds {
     sign: Weak<()>,
     /// The start of the last sign.
     tried: Option<Timestamp>,
+    /// A look for the dead is at the server. Only the task has the other end.
+    look: Weak<()>,
+    /// The start of the last one.
+    looked: Option<Timestamp>,
     /// A step of the sweep is at the servers. Only the task has the other end.
     step: Weak<()>,
     /// The start of the last step.
@@ -119,6 +126,16 @@ impl Rounds {
             let asked = Asked::new(core, group);
             self.send(async move { asked.core.look_at(asked.shards.clone()).await });
         }
+        let has_rested = self.looked.is_none_or(|looked| moment() - looked >= CONNECTIONS);
+        if has_rested && !is_split && nodes.sees_connections() && self.look.strong_count() == 0 {
+            let (this, mark) = (Arc::clone(core), Arc::new(()));
+            (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                // A user without the right to ask, for example: then the time of the shards decides.
+                let _failed = this.look_for_dead().await;
+                drop(mark);
+            });
+        }
         let has_rested = self.swept.is_none_or(|swept| moment() - swept >= nodes.pause_of_sweep());
         if has_rested && self.step.strong_count() == 0 {
             let (this, sweep, mark) = (Arc::clone(core), Arc::clone(&self.sweep), Arc::new(()));
@@ -137,7 +154,7 @@ impl Rounds {
             if self.sign.strong_count() > 0 { pause } else { state.rest_of_sign(core.time.now(), nodes.ttl) };
         // A sign that failed is tried again after its pause.
         let sign = if is_sign_due { pause_of_signs } else { sign };
-        state.shards.rest(pause).min(sign).min(pause)
+        state.shards.rest(pause).min(sign).min(pause).min(CONNECTIONS)
     }
 
     fn send(&mut self, task: impl Future<Output = ()> + Send + 'static) {

@@ -178,8 +178,8 @@ impl Link for Ways {
         self.calls.wait(time)
     }
 
-    fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
-        self.hints.listen(channel, ear)
+    fn listen(&self, channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        self.hints.listen(channels, ear)
     }
 }
 
@@ -297,6 +297,50 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     assert!(seen.shards.iter().any(|shard| shard.taken_over.is_some()));
     let dead = seen.nodes.iter().find(|node| !node.is_this).unwrap();
     assert!(!dead.is_live, "a dead node stays listed: {dead:?}");
+    place(&other.store, 5, other.store.now());
+    eventually("a timer is delivered", || other.has_seen(5));
+}
+
+/// No time is over in this test: a node that dies is seen by its connection.
+#[test]
+fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let start = || {
+        let store = block_on(builder(32).ttl(NEVER).open(&connect)).unwrap();
+        Runner::start(Arc::new(store))
+    };
+    let (one, other) = (start(), start());
+    eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
+    let channel = |store: &RedisStore| {
+        let nodes = &store.core.nodes;
+        String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
+    };
+    let is_seen = |by: &RedisStore, node: &RedisStore| {
+        by.core.nodes.state().sights.contains_key(&node.core.nodes.incarnation)
+    };
+    eventually("each has seen the other", || {
+        is_seen(&one.store, &other.store) && is_seen(&other.store, &one.store)
+    });
+    // All subscriptions end, and are made again: whoever is buried meanwhile comes back.
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    thread::sleep(Duration::from_secs(2));
+    eventually("the shards are divided again", || is_divided(&[&one.store, &other.store]));
+    eventually("each has seen the other again", || {
+        is_seen(&one.store, &other.store) && is_seen(&other.store, &one.store)
+    });
+    let gone = channel(&one.store);
+    let before = takeovers(&other.store);
+    drop(one.kill());
+    let begin = Instant::now();
+    eventually("the other takes all", || is_divided(&[&other.store]));
+    let took = begin.elapsed();
+    eprintln!("the shards of a node without a connection were taken after {took:.2?}");
+    assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
+    assert!(takeovers(&other.store) > before);
+    let numbers: Vec<redis::Value> = server.query(&["PUBSUB", "NUMSUB", &gone]);
+    assert_eq!(numbers.last(), Some(&Value::Int(0)));
+    assert!(nodes(&other.store).nodes.iter().any(|node| !node.is_live), "a dead node stays listed");
     place(&other.store, 5, other.store.now());
     eventually("a timer is delivered", || other.has_seen(5));
 }

@@ -2,12 +2,17 @@
 
 use super::{Config, ConfigError};
 use crate::settings::RedisSettings;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
 /// The greatest number of shards.
 const MOST_SHARDS: u32 = 1_024;
+
+/// The times for which a node may take shards.
+const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
 /// The text of a file with a secret, without the end of its line.
 fn secret(path: &Path) -> Result<String, ConfigError> {
@@ -92,6 +97,9 @@ impl Config {
         {
             return Err(format!("redis.shards: a power of two up to {MOST_SHARDS}, or zero"));
         }
+        if !TTL.contains(&self.redis_ttl) {
+            return Err("redis.ttl: from 100 ms to an hour".to_owned());
+        }
         let times = [
             ("redis.connect_timeout", self.redis_connect_timeout),
             ("redis.response_timeout", self.redis_response_timeout),
@@ -144,6 +152,7 @@ impl Config {
         }
         let mut settings = RedisSettings::new(connect, self.redis_deployment.as_str());
         settings.shards = u16::try_from(self.redis_shards).ok().filter(|shards| *shards > 0);
+        settings.ttl = self.redis_ttl;
         settings.node = self.redis_node.clone().unwrap_or_else(host_name);
         Ok(Some(settings))
     }

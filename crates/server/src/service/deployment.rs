@@ -10,7 +10,7 @@ use tourbillon_redis::{RedisBuilder, RedisStore, Report};
 pub(super) const RESTORING: &str = "restoring";
 
 fn builder(redis: &RedisSettings) -> RedisBuilder {
-    let builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str());
+    let builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str()).ttl(redis.ttl);
     match redis.shards {
         Some(shards) => builder.shards(shards),
         None => builder,

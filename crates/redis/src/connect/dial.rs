@@ -102,7 +102,13 @@ impl Dial {
             // Several connections, one after another.
             Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
         };
-        tokio::time::timeout(limit, self.make(on_end)).await.unwrap_or_else(|_| Err(late(limit)))
+        let made = async { self.renewed()?.make(on_end).await };
+        tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// With the passwords that are in their files now.
+    fn renewed(&self) -> RedisResult<Self> {
+        Ok(Self { connect: self.connect.renewed()? })
     }
 
     async fn make(&self, on_end: OnEnd) -> RedisResult<Wire> {
@@ -145,20 +151,21 @@ impl Dial {
         attempt: usize,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<MultiplexedConnection> {
+        let dial = self.renewed()?;
         let push = move |push: PushInfo| -> Result<(), ()> {
             on_push(push);
             Ok(())
         };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect.connection_timeout))
-            .set_response_timeout(Some(self.connect.response_timeout))
+            .set_connection_timeout(Some(dial.connect.connection_timeout))
+            .set_response_timeout(Some(dial.connect.response_timeout))
             .set_push_sender(push);
-        let mut connection = match &self.connect.servers {
+        let mut connection = match &dial.connect.servers {
             Servers::Single(info) => {
-                self.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
+                dial.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
             }
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                let mut client = self.sentinel(sentinels, service, primary, *is_tls)?;
+                let mut client = dial.sentinel(sentinels, service, primary, *is_tls)?;
                 client.get_async_connection_with_config(&config).await?
             }
             Servers::Cluster(nodes) => {
@@ -168,7 +175,7 @@ impl Dial {
                 };
                 // The name and the password of the first one are those for all.
                 let node = node.clone().set_redis_settings(first.redis_settings().clone());
-                self.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
+                dial.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
             }
         };
         connection.subscribe(channels).await?;

@@ -3,9 +3,11 @@
 use core::fmt;
 use core::time::Duration;
 use redis::{
-    ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    TlsCertificates,
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates,
 };
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// How the store reaches Redis: one server, a primary that Sentinel watches, or a cluster.
 ///
@@ -30,6 +32,9 @@ pub struct Connect {
     pub(crate) connection_timeout: Duration,
     pub(crate) patience: Duration,
     pub(crate) sync: SyncPolicy,
+    /// The user, and the file of the password.
+    pub(crate) password: Option<(Box<str>, PathBuf)>,
+    pub(crate) sentinel_password: Option<PathBuf>,
 }
 
 /// The servers.
@@ -99,6 +104,8 @@ impl Connect {
             connection_timeout: Duration::from_secs(2),
             patience: Duration::from_secs(5),
             sync: SyncPolicy::None,
+            password: None,
+            sentinel_password: None,
         }
     }
 
@@ -154,6 +161,22 @@ impl Connect {
         self
     }
 
+    /// The user of the access control list, and the file of the password, without the end of its last line. It is read
+    /// for each connection, so that a password may change while the program runs. A connection is not made while the
+    /// file cannot be read or is empty.
+    #[must_use]
+    pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
+        self.password = Some((name.into(), password.into()));
+        self
+    }
+
+    /// The file of the Sentinels' password, which is read in the same way.
+    #[must_use]
+    pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
+        self.sentinel_password = Some(password.into());
+        self
+    }
+
     /// The number of the database. A cluster has only 0.
     #[must_use]
     pub fn database(mut self, number: u16) -> Self {
@@ -199,7 +222,41 @@ impl Connect {
     }
 }
 
+/// The text of a file with a secret, without the end of its last line.
+fn secret(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty"));
+    }
+    Ok(text.to_owned())
+}
+
 impl Connect {
+    /// The settings with the passwords that are in their files now.
+    pub(crate) fn renewed(&self) -> RedisResult<Self> {
+        let of = |path: &Path| {
+            secret(path).map_err(|error| {
+                let message = format!("{}: {error}", path.display());
+                RedisError::from((ErrorKind::Io, "the file of a password", message))
+            })
+        };
+        let mut renewed = self.clone();
+        if let Some((name, path)) = &self.password {
+            renewed = renewed.user(name, &of(path)?);
+        }
+        if let (Some(path), Servers::Sentinel { sentinels, .. }) =
+            (&self.sentinel_password, &mut renewed.servers)
+        {
+            let password = of(path)?;
+            for info in sentinels {
+                let settings = info.redis_settings().clone().set_password(&password);
+                *info = info.clone().set_redis_settings(settings);
+            }
+        }
+        Ok(renewed)
+    }
+
     /// Whether the servers are a cluster's.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
@@ -322,7 +379,7 @@ impl fmt::Display for Servers {
 
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { servers, tls, response_timeout, connection_timeout, patience, sync } = self;
+        let Self { servers, tls, response_timeout, connection_timeout, patience, sync, .. } = self;
         f.debug_struct("Connect")
             .field("servers", &format_args!("{servers}"))
             .field("tls", tls)

@@ -14,15 +14,15 @@ const MOST_SHARDS: u32 = 1_024;
 /// The times for which a node may take shards.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// The text of a file with a secret, without the end of its line.
-fn secret(path: &Path) -> Result<String, ConfigError> {
+/// Fails if a file with a secret cannot be read, or is empty.
+fn secret(path: &Path) -> Result<(), ConfigError> {
     let of = |error| ConfigError::Read(path.to_owned(), error);
     let text = std::fs::read_to_string(path).map_err(of)?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
         return Err(of(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty")));
     }
-    Ok(text.to_owned())
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -119,11 +119,11 @@ impl Config {
         let of = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
         let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
         if let Some(path) = &self.redis_sentinel_password_file {
-            let password = secret(path)?;
-            for url in &mut urls {
-                url.set_password(Some(&password)).map_err(|()| {
-                    ConfigError::Together("redis.servers: a local socket takes no password".to_owned())
-                })?;
+            // The file is read again for each connection. One that is missing now is a fault of the settings.
+            secret(path)?;
+            if urls.iter_mut().any(|url| url.set_password(None).is_err()) {
+                let message = "redis.servers: a local socket takes no password";
+                return Err(ConfigError::Together(message.to_owned()));
             }
         }
         let connect = match (&self.redis_sentinel, self.redis_cluster) {
@@ -138,7 +138,11 @@ impl Config {
             .patience(self.redis_patience)
             .sync(self.redis_sync.0);
         if let Some(path) = &self.redis_password_file {
-            connect = connect.user(self.redis_username.as_deref().unwrap_or("default"), &secret(path)?);
+            secret(path)?;
+            connect = connect.user_from(self.redis_username.as_deref().unwrap_or("default"), path);
+        }
+        if let Some(path) = &self.redis_sentinel_password_file {
+            connect = connect.sentinel_password_from(path);
         }
         let mut tls = Tls::new();
         if let Some(path) = &self.redis_certificates {

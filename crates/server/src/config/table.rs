@@ -163,9 +163,9 @@ settings! {
     redis_shards: u32, "redis.shards" = "0";
     /// The user of the servers' access control list.
     redis_username: Option<String>, "redis.username" = "";
-    /// The file of the user's password.
+    /// The file of the user's password. It is read for each connection.
     redis_password_file: Option<PathBuf>, "redis.password_file" = "";
-    /// The file of the Sentinels' password. A name for it stands in their URLs.
+    /// The file of the Sentinels' password, which is read for each connection. A name for it stands in their URLs.
     redis_sentinel_password_file: Option<PathBuf>, "redis.sentinel_password_file" = "";
     /// A file of certificates, in PEM, that vouch for the servers' ones, instead of the system's.
     redis_certificates: Option<PathBuf>, "redis.certificates" = "";

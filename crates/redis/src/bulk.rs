@@ -8,7 +8,7 @@ use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, label_entry, part};
 use crate::transact::Start;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::draft::{Changes, Draft};
@@ -39,6 +39,42 @@ impl Core {
         });
         // All of them, so that no call goes on behind the answer.
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
+    }
+
+    /// Makes changes of different timers that are named by their ids. Returns the outcomes of those that were made, by
+    /// their places: what is not found where its id says is left to an operation of its own.
+    pub(crate) async fn change_by_ids(
+        &self,
+        ops: &[(TimerId, &Op)],
+    ) -> Result<BTreeMap<usize, Outcome>, StoreError> {
+        let mut shards = BTreeMap::<Shard, Vec<usize>>::new();
+        for (place, (id, _)) in ops.iter().enumerate() {
+            shards.entry(self.layout.shard_of_id(*id)).or_default().push(place);
+        }
+        let id_at = |place: &usize| ops.get(*place).map(|(id, _)| *id);
+        let reads = shards.into_iter().map(async |(shard, places)| {
+            let ids: Vec<TimerId> = places.iter().filter_map(id_at).collect();
+            let found = self.records(shard, &ids).await?;
+            Ok::<_, StoreError>(places.into_iter().zip(found).collect::<Vec<_>>())
+        });
+        let mut found = Vec::new();
+        for (place, its) in try_join_all(reads).await?.into_iter().flatten() {
+            if let Ok(Some(its)) = its {
+                found.push((place, its));
+            }
+        }
+        // In a cluster a script has the timers of one shard; they are in the order of their shards.
+        let groups = found.chunk_by(|(_, one), (_, other)| !self.is_split || one.shard == other.shard);
+        let calls = groups.flat_map(|group| group.chunks(SEVERAL)).map(async |some| {
+            let places = some.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+            let its: Vec<Op> = places.iter().filter_map(|place| Some(ops.get(*place)?.1.clone())).collect();
+            let start = Start::Several(some.iter().map(|(_, found)| found.clone()).collect());
+            let outcomes = self.transact(start, |draft| draft.apply_all(its.clone())).await?;
+            Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
+        });
+        // All of them, so that no call goes on behind the answer.
+        let made: Result<Vec<_>, StoreError> = join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
+        Ok(made?.into_iter().flatten().collect())
     }
 
     /// Withdraws timers of a label, in the order of their ids.

@@ -6,6 +6,7 @@ use crate::shared::Core;
 use crate::stored::{Found, id_at_end, id_bytes, id_of, key_beginning, label_entry, moment_bytes};
 use crate::values::{Values, bytes, number};
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
@@ -19,7 +20,9 @@ const SLICES_AT_ONCE: usize = 5_000;
 /// Slices that a horizon looks at, in all shards.
 const MOST_SLICES: usize = 50_000;
 /// Sorted sets of which one script lists members.
-const SETS_AT_ONCE: usize = 1_024;
+const SETS_AT_ONCE: usize = 256;
+/// Scripts of one list that are at the server at the same time: other calls come between them.
+const SCRIPTS_AT_ONCE: usize = 4;
 
 /// A way through all timers of a kind.
 #[derive(Clone, Debug)]
@@ -120,7 +123,9 @@ impl Core {
             }
             Ok::<_, StoreError>(found)
         });
-        Ok(merged(try_join_all(scripts).await?.into_iter().flatten().collect(), each))
+        let scripts = stream::iter(scripts.collect::<Vec<_>>()).buffer_unordered(SCRIPTS_AT_ONCE);
+        let found: Vec<_> = scripts.try_collect().await?;
+        Ok(merged(found.into_iter().flatten().collect(), each))
     }
 
     /// Entries of sorted sets by score and member, from a score on.

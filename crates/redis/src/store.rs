@@ -387,6 +387,7 @@ impl Core {
             }
             let results = match kind {
                 Some("end") if wave.len() > 1 => self.end_wave(wave).await,
+                Some("change") if wave.len() > 1 => self.change_wave(wave).await,
                 _ => try_join_all(wave.into_iter().map(|op| self.operate(op))).await,
             };
             outcomes.extend(results.map_err(|error| partial(error, count))?);
@@ -405,7 +406,10 @@ impl Core {
             _ => match end_of(op) {
                 // The end of an occurrence stores the next one, which may meet the others.
                 Some((id, _)) if self.holds_alone(id) => ("end", [Some(Touched::Id(id)), None]),
-                _ => ("alone", [None, None]),
+                _ => match changed_by_id(op) {
+                    Some(id) => ("change", [Some(Touched::Id(id)), None]),
+                    None => ("alone", [None, None]),
+                },
             },
         };
         let fits = match *kind {
@@ -437,6 +441,21 @@ impl Core {
         try_join_all(outcomes).await
     }
 
+    /// Changes different timers that are named by their ids. A replay may take a key from none of the others: those that
+    /// want one key are dead all but one.
+    async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
+        let mut made = self.change_by_ids(&changes).await?;
+        let mut outcomes = Vec::with_capacity(wave.len());
+        for (place, op) in wave.into_iter().enumerate() {
+            outcomes.push(match made.remove(&place) {
+                Some(outcome) => outcome,
+                None => self.operate(op).await?,
+            });
+        }
+        Ok(outcomes)
+    }
+
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
         let start = match &op {
             Op::Place(..) => return self.create(op).await,
@@ -464,6 +483,14 @@ impl Core {
             },
         };
         self.transact(start, |draft| draft.apply(op.clone())).await
+    }
+}
+
+/// The timer of a change that is named by its id alone, and stores no other timer.
+fn changed_by_id(op: &Op) -> Option<TimerId> {
+    match op {
+        Op::Replay(id) | Op::Cancel(Address::Id(id), _) | Op::Move(Address::Id(id), _) => Some(*id),
+        _ => None,
     }
 }
 

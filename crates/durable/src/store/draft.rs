@@ -130,6 +130,18 @@ impl Draft {
         Ok((outcome, self.changes()))
     }
 
+    /// The outcomes and the changes of operations, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an operation has an argument beyond a limit.
+    pub fn apply_all(mut self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Changes), StoreError> {
+        let mut ledger = Ledger::new(&mut self.tables, self.now);
+        let outcomes: Result<Vec<_>, StoreError> = ops.into_iter().map(|op| ledger.apply(op)).collect();
+        drop(ledger);
+        Ok((outcomes?, self.changes()))
+    }
+
     /// Ends those of the given timers' leases whose end has come.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ use tourbillon_durable::{Cancelled, Changed, Effect};
 
 /// The number of timers in one transaction.
 const AT_ONCE: u32 = 200;
+/// The same on Redis, where no transaction has them all: a page by the beginning of the key asks all sets of keys.
+const AT_ONCE_SHARED: u32 = 1_000;
 /// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an
 /// answer.
 const SKEW: Duration = Duration::from_millis(200);
@@ -122,7 +124,8 @@ impl Service {
             let backfill = backfill.clone();
             return self.backfill_step(unfinished, backfill).await;
         }
-        let page = self.timers().list(list.clone(), unfinished.cursor.clone(), AT_ONCE).await?;
+        let at_once = if self.namespaces().is_shared() { AT_ONCE_SHARED } else { AT_ONCE };
+        let page = self.timers().list(list.clone(), unfinished.cursor.clone(), at_once).await?;
         let all = page.timers.iter();
         let (changes, timers): (Vec<_>, Vec<_>) =
             all.filter_map(|timer| Some((unfinished.work.change(timer, unfinished.begun)?, timer))).unzip();

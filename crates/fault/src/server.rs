@@ -220,9 +220,9 @@ impl Server {
         for word in words {
             command.arg(word);
         }
-        let ran = Client::open(url).and_then(|client| client.get_connection()).and_then(|mut connection| {
-            command.exec(&mut connection)
-        });
+        let ran = Client::open(url)
+            .and_then(|client| client.get_connection())
+            .and_then(|mut connection| command.exec(&mut connection));
         ran.unwrap_or_else(|error| panic!("{words:?}: {error}"));
     }
 

@@ -73,7 +73,8 @@ impl Core {
             Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
         });
         // All of them, so that no call goes on behind the answer.
-        let made: Result<Vec<_>, StoreError> = join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
+        let made: Result<Vec<_>, StoreError> =
+            join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
         Ok(made?.into_iter().flatten().collect())
     }
 

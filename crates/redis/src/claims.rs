@@ -439,7 +439,12 @@ impl Core {
     }
 
     /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
-    pub(crate) async fn leased(&self, shard: Shard, member: Vec<u8>, lease: Lease) -> Result<Option<Found>, StoreError> {
+    pub(crate) async fn leased(
+        &self,
+        shard: Shard,
+        member: Vec<u8>,
+        lease: Lease,
+    ) -> Result<Option<Found>, StoreError> {
         let until = lease.until.as_millis();
         let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
         if found.is_none() {
@@ -460,7 +465,12 @@ impl Core {
     }
 
     /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.
-    pub(crate) async fn take(&self, found: Found, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
+    pub(crate) async fn take(
+        &self,
+        found: Found,
+        token: Token,
+        claimed: &mut Claimed,
+    ) -> Result<(), StoreError> {
         let timer = found.timer.clone();
         if timer.policy.guarantee == Guarantee::AtLeastOnce {
             self.hold(&found);

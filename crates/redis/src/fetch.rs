@@ -26,7 +26,7 @@
 //! | the answer of the script is lost | the caller asks for what was leased under the token, in all shards |
 //! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. It asks every five seconds when the first lease of its shards ends: nothing else tells it that another node has leased there |
 //! | the shard's owner changes | nothing: the lease stays. A new owner asks when the first lease ends |
-//! | the delivery ends, fails, or is parked again | an end under the token, by whatever node. A park is told to all nodes |
+//! | the delivery ends, fails, or is parked again | an end under the token, by whatever node. A park is published to all nodes |
 //! | a program of before the fetch reads the leased timer | it cannot read the record, which says that the timer is parked |
 
 use crate::layout::{Part, Shard};
@@ -148,8 +148,8 @@ impl Core {
         Ok(all)
     }
 
-    /// Leases those of the entries that are still there. Returns their shards, their records, and the time by which they
-    /// were leased.
+    /// Leases those of the entries that are still there. Returns their shards, their records, and the time by which
+    /// they were leased.
     async fn lease_parked(
         &self,
         entries: &[Entry],

@@ -64,7 +64,7 @@ pub(crate) struct Core {
     on_parked: RwLock<Vec<OnParked>>,
 }
 
-/// A function that hears of parked timers.
+/// A function that is called for parked timers.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// The due moment of the first pending timer, as far as this process knows.

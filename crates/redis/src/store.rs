@@ -12,6 +12,7 @@ use crate::values::{bytes, filled, maybe_number, number};
 use core::fmt;
 use core::time::Duration;
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
@@ -48,6 +49,10 @@ pub const SHARDS: u16 = 64;
 
 /// The pause between two looks for timers that other processes have placed.
 pub const POLL: Duration = Duration::from_millis(250);
+
+/// Changes of a batch that are made one by one and are at the server at the same time: timers that are not in the shards
+/// of their ids.
+const OTHERS_AT_ONCE: usize = 64;
 
 /// How a store is opened.
 #[must_use = "a builder does nothing before it opens a store"]
@@ -119,11 +124,19 @@ impl RedisStore {
 
 impl RedisStore {
     /// Calls `tell` with the reason whenever any process has parked a timer, and without one if such messages may have
-    /// been missed, since the connection by which they come was made again, or if other nodes are live than before. For a process that waits for parked timers, which
-    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. Called from a thread of the store, while this
-    /// process is a node; it must not block.
+    /// been missed, since the connection by which they come was made again, or if other nodes are live than before. For
+    /// a process that waits for parked timers, which [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers.
+    /// Called from a thread of the store, while this process is a node; it must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.core.add_on_parked(Box::new(tell));
+    }
+
+    /// The number by which this process is known among the nodes ([`Node::incarnation`]).
+    ///
+    /// [`Node::incarnation`]: tourbillon_durable::store::Node::incarnation
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.core.nodes.incarnation
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -441,19 +454,21 @@ impl Core {
         try_join_all(outcomes).await
     }
 
-    /// Changes different timers that are named by their ids. A replay may take a key from none of the others: those that
-    /// want one key are dead all but one.
+    /// Changes different timers that are named by their ids. Of two dead timers with one key that are replayed, the commit
+    /// of the second one finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.change_by_ids(&changes).await?;
-        let mut outcomes = Vec::with_capacity(wave.len());
-        for (place, op) in wave.into_iter().enumerate() {
-            outcomes.push(match made.remove(&place) {
-                Some(outcome) => outcome,
-                None => self.operate(op).await?,
-            });
-        }
-        Ok(outcomes)
+        let outcomes = wave.into_iter().enumerate().map(|(place, op)| {
+            let made = made.remove(&place);
+            async move {
+                match made {
+                    Some(outcome) => Ok(outcome),
+                    None => self.operate(op).await,
+                }
+            }
+        });
+        stream::iter(outcomes.collect::<Vec<_>>()).buffered(OTHERS_AT_ONCE).try_collect().await
     }
 
     async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {

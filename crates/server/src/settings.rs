@@ -61,7 +61,13 @@ pub struct RedisSettings {
 impl RedisSettings {
     /// A deployment on these servers.
     pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
-        Self { connect, deployment: deployment.into(), shards: None, node: "node".to_owned(), ttl: Duration::from_secs(10) }
+        Self {
+            connect,
+            deployment: deployment.into(),
+            shards: None,
+            node: "node".to_owned(),
+            ttl: Duration::from_secs(10),
+        }
     }
 }
 

@@ -676,10 +676,10 @@ impl Timers {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Delivers timers here that are parked for this reason and whose due moments have come, the longest due first: on a
-    /// store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
-    /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put back
-    /// on a store of one process. Fewer are claimed if fewer handlers can begin at once
+    /// Delivers timers here that are parked for this reason and whose due moments have come, the longest due first: on
+    /// a store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
+    /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put
+    /// back on a store of one process. Fewer are claimed if fewer handlers can begin at once
     /// ([`concurrency`](Builder::concurrency)).
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.

@@ -335,8 +335,8 @@ pub trait TimerStore: Send + Sync + 'static {
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store
-    /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up to
-    /// the limit, only if as many are left behind: other processes may want them. A claim has a number, as with
+    /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up
+    /// to the limit, only if as many are left behind: other processes may want them. A claim has a number, as with
     /// [`claim`](Self::claim), and what it has leased is [recovered](Self::recover) in the same way. `None` from a
     /// store that has no such claim: [`put_back`](Self::put_back) does for it.
     fn claim_parked(

@@ -142,8 +142,8 @@ impl Dial {
         Ok(Wire { calls, witness })
     }
 
-    /// A new connection that has subscribed to some channels. `on_push` is called with what the server sends by itself, the
-    /// messages and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in
+    /// A new connection that has subscribed to some channels. `on_push` is called with what the server sends by itself,
+    /// the messages and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in
     /// turn.
     pub(crate) async fn subscribe(
         &self,

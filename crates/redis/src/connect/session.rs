@@ -169,7 +169,8 @@ impl Link for Session {
     }
 
     fn listen(&self, channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
-        let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channels.to_vec(), ear.into()));
+        let task =
+            self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channels.to_vec(), ear.into()));
         Some(Box::new(Task::of(&task)))
     }
 

@@ -65,8 +65,8 @@ impl Nodes {
     }
 }
 
-/// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew has
-/// it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
+/// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew
+/// has it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
 const AWAY: Duration = Duration::from_millis(300);
 
 /// The nodes of an answer.

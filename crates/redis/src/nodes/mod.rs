@@ -26,13 +26,14 @@
 //! | buried | its last sign is made as old as that of a silent one, its shards are expired | a sign, if it lives after all: live |
 //! | silent | | a sign: live; an hour: forgotten |
 //!
-//! *Death by connection.* A node listens to a channel of its own, on the connection by which it hears the others. Twice a
-//! second each node asks the server which channels have a listener. One that had, and has none at two looks, has no
-//! connection: its process has died, or its network has. It is buried by a script that asks the server once more. A node
-//! that merely sleeps (SIGSTOP, a paused machine) keeps its connection, and so its shards until its `ttl` is over. A node
-//! is buried only by one that has seen it with its connection, and that has kept its own connection since: after a
-//! restart of the server nobody is buried before it was seen again. Old programs, and stores without a thread, have no
-//! channel. In a cluster, whose servers know only of their own listeners, `ttl` decides alone.
+//! *Death by connection.* A node listens to a channel of its own, on the connection by which it gets the others'
+//! messages. Twice a second each node asks the server which channels have a listener. One that had, and has none at two
+//! looks, has no connection: its process has died, or its network has. It is buried by a script that asks the server
+//! once more. A node that merely sleeps (SIGSTOP, a paused machine) keeps its connection, and so its shards until its
+//! `ttl` is over. A node is buried only by one that has seen it with its connection, and that has kept its own
+//! connection since: after a restart of the server nobody is buried before it was seen again. Old programs, and stores
+//! without a thread, have no channel. In a cluster, whose servers know only of their own listeners, `ttl` decides
+//! alone.
 //!
 //! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the
 //! shards that belong to it. It claims these, and releases those that it owns and does not want. So no node has to
@@ -53,8 +54,8 @@
 //!   other owners, its next claim is answered so, and its next sign makes it live again. What it has leased stays its
 //!   own.
 //! - *Two nodes bury a third one.* The second script finds no sign.
-//! - *A node gives a sign between the look and the burial.* The script asks for the listener, and not for the sign: a node
-//!   without its connection is buried all the same, and its next sign makes it live.
+//! - *A node gives a sign between the look and the burial.* The script asks for the listener, and not for the sign: a
+//!   node without its connection is buried all the same, and its next sign makes it live.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their
 //!   time is over, whatever the others think of it, and its claims go on moving that time.
 //! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the
@@ -227,7 +228,7 @@ impl Nodes {
             live: Vec::new(),
             sign: None,
             is_stirred: false,
-            shards: Shards::new(shards),
+            shards: Shards::new(shards, poll.is_some()),
             told: Vec::new(),
             listening: None,
         };

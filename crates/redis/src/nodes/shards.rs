@@ -13,6 +13,8 @@ pub(crate) struct Shards {
     looks: u64,
     /// The end of the first lease in shards that were taken from others, or were sick, until a claim has answered it.
     first_end: Option<UtcMillis>,
+    /// Other nodes may lease in these shards, too.
+    has_others: bool,
 }
 
 #[derive(Clone, Default)]
@@ -71,8 +73,8 @@ pub(crate) struct Seen {
 }
 
 impl Shards {
-    pub(super) fn new(count: usize) -> Self {
-        Self { each: vec![Known::default(); count], looks: 0, first_end: None }
+    pub(super) fn new(count: usize, has_others: bool) -> Self {
+        Self { each: vec![Known::default(); count], looks: 0, first_end: None, has_others }
     }
 
     fn of(&mut self, shard: Shard) -> Option<&mut Known> {
@@ -214,12 +216,12 @@ impl Shards {
     /// Begins a look at some shards.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
-        let mut wants_end = false;
+        let (mut wants_end, has_others) = (false, self.has_others);
         for shard in shards {
             if let Some(known) = self.of(*shard) {
                 (known.noted, known.is_hinted) = (None, false);
                 wants_end |= !known.is_owned || known.is_sick;
-                wants_end |= known.told_end.is_none_or(|told| moment() - told >= ENDS);
+                wants_end |= has_others && known.told_end.is_none_or(|told| moment() - told >= ENDS);
             }
         }
         Look { number: self.looks, wants_end }
@@ -308,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_sick_until_a_look_has_asked_when_its_leases_end() {
-        let mut shards = Shards::new(1);
+        let mut shards = Shards::new(1, true);
         let end = |shards: &mut Shards, look| {
             shards.end_look(look, UtcMillis::ZERO, &[Seen { shard: 0, is_owned: true, first_due: None }]);
             shards.begin_look(&[0])

@@ -10,9 +10,9 @@
 //!
 //! # Passes
 //! A *pass* asks the store for all reasons with their numbers, at the start and beside other nodes again and again: a
-//! node that is gone has parked timers of which nobody else knows, and shards change their owners. It reads no timer, so
-//! its cost follows from the number of reasons. A timer that is parked during the pass may be counted twice until the
-//! next pass. A reason of which an unpark is under way keeps its number.
+//! node that is gone has parked timers of which nobody else knows, and shards change their owners. It reads no timer,
+//! so its cost follows from the number of reasons. A timer that is parked during the pass may be counted twice until
+//! the next pass. A reason of which an unpark is under way keeps its number.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -52,7 +52,7 @@ struct Parked {
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty of which a fetch has found nothing, unless a park is heard of.
+/// The time for which a queue counts as empty of which a fetch has found nothing, unless a park is reported.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl Board {
@@ -199,6 +199,7 @@ impl Board {
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
+        self.pass_wanted.notify_one();
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -22,7 +22,7 @@
 //! ```text
 //!   fetched ── a receiver waits ──► open claim
 //!      │                              ▲
-//!      └── none, within the spare ──► shelf ── a second is over, the service stops ──► parked, told to all nodes
+//!      └── none, within the spare ──► shelf ── a second is over, the service stops ──► parked, which all nodes learn
 //! ```
 //!
 //! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
@@ -503,8 +503,8 @@ struct Visit<'d> {
 }
 
 impl Visit<'_> {
-    /// Waits for the first timer, and shortly for more: for the first span, or for the second one until it is known that
-    /// nothing is parked.
+    /// Waits for the first timer, and shortly for more: for the first span, or for the second one until it is known
+    /// that nothing is parked.
     async fn gather(&mut self, max: usize, (wait, first): (Duration, Duration)) {
         let begun = tokio::time::Instant::now();
         let mut until = begun + first;

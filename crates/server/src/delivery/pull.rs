@@ -48,9 +48,10 @@ impl Pulls {
         if let Err(held_back) = self.gates.namespace(name) {
             return park(&held_back);
         }
-        if !self.desk.is_awaited(&reason, name)
-            && !(self.desk.await_receiver(&reason, delivery.due).await && self.desk.is_awaited(&reason, name))
-        {
+        // What was fetched beyond the wish of the receivers waits for the next one.
+        let is_awaited = self.desk.is_awaited(&reason, name)
+            || self.desk.await_receiver(&reason, delivery.due).await && self.desk.is_awaited(&reason, name);
+        if !is_awaited {
             return park(&reason);
         }
         let _place = match self.gates.enter(name, None).await {

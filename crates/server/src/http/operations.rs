@@ -99,7 +99,7 @@ async fn get_operation(
     Path((namespace, id)): Path<(String, String)>,
 ) -> Answer<Json<Operation>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let operation = service.operations().get(&namespace, &id);
+    let operation = service.operations().find(&namespace, &id).await;
     operation
         .map(Json)
         .ok_or_else(|| Refused(Problem::new(ProblemKind::NotFound, "there is no such operation")))

@@ -74,7 +74,7 @@ pub(super) async fn show_operation(
     if !visitor.reads(&namespace) {
         return Err(Fault::forbidden("Your token does not permit to see this namespace.").of(&visitor));
     }
-    let Some(operation) = service.operations().get(&namespace, &id) else {
+    let Some(operation) = service.operations().find(&namespace, &id).await else {
         let detail = "There is no such operation. It is shown for an hour after its end.";
         return Err(Fault::from(Problem::new(ProblemKind::NotFound, detail)).of(&visitor));
     };

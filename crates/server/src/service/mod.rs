@@ -178,7 +178,7 @@ impl Service {
         let tokens = Tokens::open(&path).map_err(of(&path))?;
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
         let path = settings.data.join("operations.json");
-        let operations = Operations::open(&path).map_err(of(&path))?;
+        let operations = Operations::open(&path, namespaces.shared()).map_err(of(&path))?;
         let events = Events::new();
         let times = Arc::<Times>::default();
         let store: Arc<dyn TimerStore> = Arc::new(Timed::new(store, Arc::clone(&times)));

@@ -4,22 +4,34 @@
 //! The file has the operations with their places in their lists. It is written at the start of an operation, at its
 //! end, and once a second in between: after a kill the work goes on from an earlier place, where the timers are gone
 //! already that were cancelled since, and are not counted.
+//!
+//! Beside other nodes they are a note of the deployment in place of the file, written at the same moments. So each node
+//! shows the operations of all, the last hundred that have ended included. An operation whose node has stopped, or is
+//! live no more, is taken over by the first node that replaces the note:
+//!
+//! | event | ends as |
+//! |---|---|
+//! | two nodes take it over | the note has one version: the second one finds it changed, and reads it again later |
+//! | its node lives after all | it finds the other one's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
+//! | the note cannot be written | the operation goes on, and shows its progress late |
 
 use super::files;
 use crate::share::free_for;
 use core::time::Duration;
+use pollster::block_on;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
 use tourbillon_api::{CancelMany, Moment, Operation, OperationState, Problem, ProblemKind, ReplayMany};
 use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Cursor, Filter};
+use tourbillon_durable::store::{Cursor, Filter, TimerStore as _};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
+use tourbillon_redis::RedisStore;
 
 /// The greatest number of operations at a time, of which each namespace has a share.
 const MOST_RUNNING: usize = 16;
@@ -27,6 +39,12 @@ const MOST_RUNNING: usize = 16;
 const MOST_ENDED: usize = 1_000;
 /// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
+/// The greatest number of operations that have ended and are shown by other nodes.
+const MOST_NOTED: usize = 100;
+/// The note of the operations of all nodes.
+const NOTE: &str = "operations";
+/// Attempts to change the note while other nodes change it.
+const TURNS: usize = 64;
 /// The time between two writes of the file, unless an operation starts or ends.
 const WRITTEN: Duration = Duration::from_secs(1);
 
@@ -95,6 +113,20 @@ pub(super) struct Unfinished {
     pub(super) cursor: Option<Cursor>,
 }
 
+/// An operation as it is in the note.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Noted {
+    namespace: Box<str>,
+    operation: Operation,
+    unfinished: Option<Unfinished>,
+    /// The node that works on it; none if that has stopped.
+    node: Option<u64>,
+    /// The moment of its end.
+    ended: Option<UtcMillis>,
+}
+
+type Note = BTreeMap<Box<str>, Noted>;
+
 type File = BTreeMap<Box<str>, Unfinished>;
 
 struct Record {
@@ -107,6 +139,8 @@ struct Record {
 /// The operations of a service.
 pub(crate) struct Operations {
     path: PathBuf,
+    /// The deployment that has the note, if nodes share it.
+    shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
     /// The moment at which the file was last written, held by its writer.
     written: Mutex<Instant>,
@@ -116,7 +150,7 @@ pub(crate) struct Operations {
 
 impl Operations {
     /// Reads the operations that have not ended.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
             let operation = unfinished.shown(&id);
@@ -125,6 +159,7 @@ impl Operations {
         });
         Ok(Self {
             path: path.to_owned(),
+            shared,
             records: Mutex::new(records.collect()),
             written: Mutex::new(Instant::now()),
             tasks: watch::Sender::new(0),
@@ -145,12 +180,113 @@ impl Operations {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the file. Blocks.
-    pub(super) fn write(&self) -> io::Result<()> {
+    /// Writes the file, or the note. A node that stops leaves its operations to others. Blocks.
+    pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        files::replace(&self.path, &self.unfinished())?;
+        match &self.shared {
+            Some(store) => {
+                block_on(self.note_all(store, stops))?;
+                // What was there before the note.
+                if self.path.exists() {
+                    std::fs::remove_file(&self.path)?;
+                }
+            }
+            None => files::replace(&self.path, &self.unfinished())?,
+        }
         *written = Instant::now();
         Ok(())
+    }
+
+    async fn noted(store: &RedisStore) -> io::Result<(u64, Note)> {
+        match store.note(NOTE).await.map_err(io::Error::other)? {
+            Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
+            None => Ok((0, Note::new())),
+        }
+    }
+
+    async fn replace(store: &RedisStore, version: u64, all: &Note) -> io::Result<bool> {
+        let value = serde_json::to_vec(all)?;
+        store.replace_note(NOTE, version, Some(&value)).await.map_err(io::Error::other)
+    }
+
+    /// Writes what this node knows of its operations into the note.
+    async fn note_all(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
+        let this = store.incarnation();
+        for _ in 0..TURNS {
+            let (version, mut all) = Self::noted(store).await?;
+            let now = store.now();
+            {
+                let mut records = self.lock();
+                // What another node has taken over is its own.
+                let is_others =
+                    |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
+                records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
+                for (id, record) in &*records {
+                    let (namespace, operation) = (record.namespace.clone(), record.operation.clone());
+                    let unfinished = record.unfinished.clone();
+                    let node = Some(this).filter(|_| !stops || unfinished.is_none());
+                    let ended = record.ended.map(|ended| {
+                        let before = u64::try_from(ended.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        UtcMillis::from_millis(now.as_millis().saturating_sub(before))
+                    });
+                    all.insert(id.clone(), Noted { namespace, operation, unfinished, node, ended });
+                }
+            }
+            all.retain(|_, noted| noted.ended.is_none_or(|ended| ended + SHOWN > now));
+            let mut ended: Vec<_> =
+                all.iter().filter_map(|(id, noted)| Some((noted.ended?, id.clone()))).collect();
+            ended.sort_unstable();
+            let surplus = ended.len().saturating_sub(MOST_NOTED);
+            ended.into_iter().take(surplus).for_each(|(_, id)| drop(all.remove(&id)));
+            if Self::replace(store, version, &all).await? {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
+    }
+
+    /// Takes the operations over whose nodes have stopped or are gone.
+    pub(super) async fn take_over(&self) -> io::Result<File> {
+        let Some(store) = &self.shared else { return Ok(File::new()) };
+        let (version, mut all) = Self::noted(store).await?;
+        let this = store.incarnation();
+        let is_others = |noted: &Noted| noted.unfinished.is_some() && noted.node != Some(this);
+        if !all.values().any(is_others) {
+            return Ok(File::new());
+        }
+        let nodes =
+            store.nodes().await.map_err(io::Error::other)?.map(|nodes| nodes.nodes).unwrap_or_default();
+        let is_live = |node| nodes.iter().any(|of| of.incarnation == node && of.is_live);
+        let mut taken = File::new();
+        for (id, noted) in all.iter_mut().filter(|(_, noted)| is_others(noted)) {
+            if !noted.node.is_some_and(is_live) {
+                noted.node = Some(this);
+                taken.extend(noted.unfinished.clone().map(|unfinished| (id.clone(), unfinished)));
+            }
+        }
+        if taken.is_empty() || !Self::replace(store, version, &all).await? {
+            return Ok(File::new());
+        }
+        let mut records = self.lock();
+        for (id, unfinished) in &taken {
+            let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
+            let unfinished = Some(unfinished.clone());
+            records.insert(id.clone(), Record { operation, namespace, unfinished, ended: None });
+        }
+        Ok(taken)
+    }
+
+    /// Whether this node works on an operation.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
+    }
+
+    /// An operation of whatever node, if the namespace has one with this id that is not forgotten.
+    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
+        let known = self.get(namespace, id);
+        let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
+        let (_, mut all) = Self::noted(store).await.ok()?;
+        all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
     /// Whether the file is to be written again.
@@ -206,7 +342,7 @@ impl Operations {
     }
 
     /// An operation, if the namespace has one with this id that is not forgotten.
-    pub(crate) fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
+    fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
         let record = records.get(id).filter(|record| *record.namespace == *namespace)?;

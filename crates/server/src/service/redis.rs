@@ -20,6 +20,9 @@ use tourbillon_redis::Grade;
 /// The time between two reads of what other nodes have changed.
 const RENEWED: Duration = Duration::from_secs(1);
 
+/// The number of these times between two looks for operations of nodes that are gone.
+const TURNS_OF_OPERATIONS: u32 = 3;
+
 /// Takes the folder for this process, for as long as the file is open.
 fn lock(data: &Path) -> Result<File, OpenError> {
     let path = data.join("lock");
@@ -62,12 +65,15 @@ impl Service {
         }
         let (inner, stop) = (Arc::downgrade(&self.0), self.stop().clone());
         drop(tokio::spawn(async move {
-            loop {
+            for turn in 0_u32.. {
                 tokio::select! {
                     () = tokio::time::sleep(RENEWED) => {}
                     () = stop.begun() => return,
                 }
                 let Some(service) = inner.upgrade().map(Self) else { return };
+                if turn % TURNS_OF_OPERATIONS == 0 {
+                    service.take_operations_over().await;
+                }
                 let before = service.namespaces().all();
                 // What is known stays while the servers do not answer.
                 if service.namespaces().renew().await.unwrap_or(false) {

@@ -69,9 +69,16 @@ impl Service {
         }
     }
 
+    /// Goes on with the operations of nodes that are gone. What fails is tried again by the next call.
+    pub(super) async fn take_operations_over(&self) {
+        for (id, unfinished) in self.operations().take_over().await.unwrap_or_default() {
+            self.run(id, unfinished);
+        }
+    }
+
     async fn write_operations(&self) -> io::Result<()> {
-        let service = self.clone();
-        let written = tokio::task::spawn_blocking(move || service.operations().write()).await;
+        let (service, stops) = (self.clone(), self.stop().has_begun());
+        let written = tokio::task::spawn_blocking(move || service.operations().write(stops)).await;
         written.map_err(io::Error::other).and_then(|written| written)
     }
 
@@ -96,6 +103,10 @@ impl Service {
             }
             let Some(list) = lists.get(unfinished.list) else { break None };
             let step = self.step(&mut unfinished, list).await;
+            if !self.operations().has(id) {
+                // Another node has taken it over.
+                return;
+            }
             self.operations().note(id, &unfinished);
             match step {
                 Ok(()) => pause = Duration::from_millis(50),

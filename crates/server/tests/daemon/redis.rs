@@ -266,7 +266,8 @@ async fn divided(http: &Http, nodes: usize) -> Duration {
     let begun = Instant::now();
     loop {
         let shares = shares(http).await;
-        if shares.len() == nodes && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64 {
+        if shares.len() == nodes && shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() == 64
+        {
             return begun.elapsed();
         }
         assert!(begun.elapsed() < 3 * SOON, "{nodes} nodes share the shards: {shares:?}");

@@ -219,8 +219,9 @@ fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
         let number = bench.claims.get() + 1;
         bench.claims.set(number);
         let limit = Limit { timers: most, bytes: u64::MAX };
-        let claimed = pollster::block_on(bench.store.claim_parked(bench.by, number, reason.into(), wanted, limit))
-            .expect("a claim failed");
+        let claimed =
+            pollster::block_on(bench.store.claim_parked(bench.by, number, reason.into(), wanted, limit))
+                .expect("a claim failed");
         bench.audit();
         claimed.map(|claimed| {
             let token = Token { incarnation: bench.by.incarnation, claim: number };
@@ -232,8 +233,10 @@ fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
         return;
     }
     let fetch = |reason: &str, wanted, most| fetch(reason, wanted, most).expect("the store has such a claim");
-    let ids: Vec<TimerId> = (0..40).map(|n| bench.create(&bench.keyed(&format!("k{n}"), n * 7 % 40))).collect();
-    let mut wanted: Vec<TimerId> = (0..40).map(|due| ids[(0..40).find(|n| n * 7 % 40 == due).unwrap_or(0)]).collect();
+    let ids: Vec<TimerId> =
+        (0..40).map(|n| bench.create(&bench.keyed(&format!("k{n}"), n * 7 % 40))).collect();
+    let mut wanted: Vec<TimerId> =
+        (0..40).map(|due| ids[(0..40).find(|n| n * 7 % 40 == due).unwrap_or(0)]).collect();
     bench.set(50);
     for leased in bench.due() {
         let reason = if leased.timer.due == at(39) { "qq" } else { "q" };
@@ -276,7 +279,11 @@ fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
         }
         rest.extend(ids_of(&some));
     }
-    assert_eq!((rest, bench.phase(ahead)), (wanted, Some(Phase::Parked)), "all but the one that is not due yet");
+    assert_eq!(
+        (rest, bench.phase(ahead)),
+        (wanted, Some(Phase::Parked)),
+        "all but the one that is not due yet"
+    );
     bench.set(1_000);
     assert_eq!(ids_of(&fetch("q", 9, 9)), [ahead]);
     assert_eq!(fetch("qq", 9, 9).len(), 1);

@@ -4,10 +4,10 @@ use super::entries::{id_at_end, key_key, label_key, moment_bytes, moment_of};
 use super::timers::{Ledger, QUARANTINED};
 use crate::record;
 use crate::state::Phase;
-use crate::store::{Counts, Reasons};
 use crate::store::error::StoreError;
 use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::tables::{Table, Tables};
+use crate::store::{Counts, Reasons};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 

@@ -40,7 +40,7 @@ fn timer(store: &RedisStore, number: u128, after: Duration) -> Timer {
 
 #[test]
 fn a_dead_replica_delays_no_delivery() {
-    const COUNT: u128 = 200;
+    const COUNT: usize = 200;
     let Some((_primary, mut replica, store)) = start() else { return };
     let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
     let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
@@ -51,8 +51,8 @@ fn a_dead_replica_delays_no_delivery() {
     };
     let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
     let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
-    let moments = (0..COUNT).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number as u32);
-    let timers = (1..).zip(moments).map(|(number, after)| timer(&store, number, after));
+    let moments = (0_u32..).map(|number| Duration::from_secs(2) + Duration::from_millis(20) * number);
+    let timers = (1..).zip(moments.take(COUNT)).map(|(number, after)| timer(&store, number, after));
     place(&store, timers.collect()).unwrap();
     replica.kill();
     // Creations go on beside: their callers learn that nobody knows whether a failover keeps them.
@@ -64,7 +64,7 @@ fn a_dead_replica_delays_no_delivery() {
         assert!(error.to_string().contains("0 of 1 replicas had received it"), "{error}");
         assert!(begin.elapsed() >= WAIT, "{:?}", begin.elapsed());
     }
-    eventually("all are delivered", || seen.lock().unwrap().len() == COUNT as usize);
+    eventually("all are delivered", || seen.lock().unwrap().len() == COUNT);
     eventually("their ends are stored", || {
         block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 5)
     });
@@ -72,7 +72,7 @@ fn a_dead_replica_delays_no_delivery() {
     late.sort_unstable();
     let (p50, p99) = (late[late.len() / 2], late[late.len() * 99 / 100]);
     drop(writeln!(io::stderr(), "{} deliveries beside a dead replica: p50 {p50:?}, p99 {p99:?}", late.len()));
-    assert_eq!(late.len(), COUNT as usize, "none comes twice");
+    assert_eq!(late.len(), COUNT, "none comes twice");
     assert!(p50 < Duration::from_millis(50), "{p50:?}");
     assert!(p99 < WAIT, "{p99:?}");
     drop(durable.shutdown(Duration::from_secs(5)));

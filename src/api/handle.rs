@@ -152,7 +152,7 @@ pub struct Handle<T: Send + 'static> {
 
 impl<T: Send + 'static> Handle<T> {
     /// The present moment on the engine's clock, to count deadlines from. The returned moment is not before the true
-    /// moment, and on the default clock at most 5 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
+    /// moment, and on the default clock at most 12 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -12,13 +12,14 @@ use core::time::Duration;
 ///
 /// A timer that is armed with a delay fires when an `Instant` shows at least that delay, on any thread: the system's
 /// clock itself decides whether a deadline has come. [`now`](Clock::now) returns a moment that is not before the
-/// system's clock and at most 5 µs ahead of it. Where the kernel keeps time by the processor's counter (Linux on x86-64
-/// and aarch64), `now` takes about as long as a read of that counter, which is less than half as long as
+/// system's clock and at most 12 µs ahead of it. Where the kernel keeps time by the processor's counter (Linux on
+/// x86-64 and aarch64), `now` takes about as long as a read of that counter, which is less than half as long as
 /// `Instant::now`. Elsewhere `now` calls `Instant::now`.
 ///
-/// No thread pauses to calibrate the clock: the first calls in a process read the system's clock. If the system steers
-/// its clock, this clock follows within half a millisecond. If the counter steps, [`ClockReport::steps`] counts the
-/// step; after three steps within a minute the process reads the system's clock only.
+/// No thread pauses to calibrate the clock: the first calls in a process read the system's clock. If the system slews
+/// its clock, at whatever rate, this clock follows within 10 µs, and is never behind. If the counter steps,
+/// [`ClockReport::steps`] counts the step; after three steps within a minute the process reads the system's clock only,
+/// until an hour has passed without a step.
 ///
 /// The clock stands still while the machine is suspended, as `Instant` does on Linux: see `BootClock`.
 #[derive(Clone, Copy, Debug)]

@@ -18,8 +18,8 @@
 //! if armings are rare, each arming reads the true clock.
 //!
 //! # Invariants
-//! Q1. A piece is at or above the true time for every counter at which it is valid, while the counter's rate stays
-//!     within [`STEERING_PPM`] of the measured rate. The margin covers that deviation over one piece, the error of the
+//! Q1. A piece is at or above the true time for every counter at which it is valid, however the system slews its clock
+//!     meanwhile ([`RATES`]). The margin covers the largest change of the rate over one piece, the error of the
 //!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
 //! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
 //!     than that value. So no call returns a moment before a moment that an earlier call returned.
@@ -29,6 +29,16 @@
 //! that. At the first counter read the true time was the sample's true time, or earlier. So a line through that point
 //! is not below the truth, however long the thread was off its core in between. A sample with a long interruption would
 //! break Q3, so it is not used (`SLACK_NANOS`).
+//!
+//! # Slews
+//! A slew may begin or end at any moment, within a piece too, and nothing announces it. So the margin is for the
+//! fastest rate after the slowest one, and pieces are short: a piece of 10 µs has a margin of 7 µs. `adjtimex` moves
+//! the rate by 10 % by the length of a tick, by 12.5 % by the phase-locked loop (half a second of offset, a quarter of
+//! which goes into one second), and by 0.05 % each by the frequency and by `adjtime`. chrony slews by the tick, up to
+//! 8.3 %; systemd-timesyncd slews by the loop, up to 5 %.
+//!
+//! A sample that is not where the rate predicts it begins another measurement of the rate, and is no step if a slew
+//! explains it ([`Found`]).
 //!
 //! # Layout
 //! `turn` counts the pieces. Piece `turn % 2` is current, and the other piece belongs to the writer. A reader that
@@ -44,9 +54,12 @@
 //!
 //! # When the counter is not to be trusted
 //! Each reading of the true time by a shard is checked against the line, and each sample against the sample before. If
-//! the line is below the truth, or ahead of it by more than Q3 allows, then the counter stepped or changed its rate.
-//! The clock counts that step, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a
-//! minute the clock stops using the counter, and every call reads the true clock.
+//! the line is below the truth, or ahead of it by more than Q3 allows, or no slew explains a sample, then the counter
+//! stepped or changed its rate by itself. The clock counts that step, and the line starts again from the truth. After
+//! [`STEPS_TO_GIVE_UP`] steps within a minute the clock stops using the counter, and every call reads the true clock.
+//!
+//! While the counter is given up, each reading of the true time by a shard goes on to check it. After an hour in which
+//! at least [`LOOKS_TO_TRUST`] readings found no step, the clock uses the counter again.
 //!
 //! One error remains: until such a change is noticed, the line is wrong by the size of the change. That takes at most
 //! the length of a piece if the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
@@ -59,26 +72,41 @@ use core::fmt;
 use crossbeam_utils::CachePadded;
 
 /// The maximum length of a piece.
-const PIECE_NANOS: u64 = 500_000;
-/// The distance above the truth at which a piece ends.
-const MARGIN_NANOS: u64 = 2_000;
-/// The largest change of the rate: the system steers its clock by 500 parts per million in frequency and 500 by
-/// slewing, either way.
-const STEERING_PPM: u64 = 2_000;
-/// The minimum length of a piece that starts a new line: enough to come down from `AHEAD_NANOS` at half the rate.
-const SHORTEST_PIECE_NANOS: u64 = 16_000;
+const PIECE_NANOS: u64 = 10_000;
+/// The slowest and the fastest rate to which `adjtimex` sets the system's clock, in parts per million of its own rate.
+const RATES: (u64, u64) = (774_000, 1_226_000);
+/// The largest increase of the rate, in parts per million: from the slowest rate to the fastest.
+const FASTER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.0 + 1;
+/// The largest decrease of the rate, in parts per million: from the fastest rate to the slowest.
+const SLOWER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.1 + 1;
 /// The error of the measured rate over one piece.
 const RATE_ERROR_NANOS: u64 = 500;
+/// The distance above the truth at which a piece ends (Q1).
+const MARGIN_NANOS: u64 = PIECE_NANOS * FASTER_PPM / 1_000_000 + RATE_ERROR_NANOS + 500;
+/// The line is never farther ahead of the truth than this (Q3): the margin, the largest decrease of the rate over one
+/// piece, and the reads.
+pub(crate) const AHEAD_NANOS: u64 = 12_000;
+/// The largest change of the rate that is no slew: the system steers its clock all the time.
+const STEERING_PPM: u64 = 2_000;
+/// Two samples that may differ from the rate by this much for no other reason than their reads.
+const NOISE_NANOS: u64 = 2_000;
+/// The minimum length of a piece that starts a new line.
+const SHORTEST_PIECE_NANOS: u64 = 2_000;
+/// The time after which the rate is measured anew.
+const FRESH_NANOS: u64 = 250_000;
+/// The least time over which the rate is measured.
+const SHORTEST_WINDOW_NANOS: u64 = 16_000;
 /// A sample that took longer than this is not used, since its thread was off its core.
 const SLACK_NANOS: u64 = 1_000;
-/// The line is never farther ahead of the truth than this.
-pub(crate) const AHEAD_NANOS: u64 = 5_000;
 /// The rate is measured over a time between half of this window and all of it.
 const WINDOW_NANOS: u64 = 1_000_000_000;
 /// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the step before, after which the clock
 /// stops using the counter.
 const STEPS_TO_GIVE_UP: u32 = 3;
 const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
+/// The time without a step, and the number of readings in it, after which a counter that was given up is used again.
+const QUIET_NANOS: u64 = 3_600_000_000_000;
+const LOOKS_TO_TRUST: u32 = 60;
 /// The number of attempts at a sample that is not interrupted.
 const ATTEMPTS: u32 = 3;
 /// Slopes are nanoseconds for each count, in units of 2^-32.
@@ -184,6 +212,18 @@ struct Calibration {
     samples: Option<Samples>,
     steps: u32,
     last_step: u64,
+    /// The number of readings that found no step, while the counter is given up.
+    quiet_looks: u32,
+}
+
+/// Where a sample is, beside the place at which the last sample and the rate predict it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    AsPredicted,
+    /// The rate has changed as the system may change it.
+    Slewed,
+    /// No slew explains the sample.
+    Stepped,
 }
 
 /// The samples from which the rate is measured.
@@ -290,6 +330,11 @@ impl<S: Source> UpperClock<S> {
         let sample = self.sample();
         if let (Some(early), Some(late)) = (piece.at(sample.before), piece.at(sample.after)) {
             self.judge(early, late, sample.truth);
+        }
+        if self.is_given_up()
+            && let Some(mut writing) = self.try_write()
+        {
+            writing.watch(sample);
         }
         sample.truth
     }
@@ -415,16 +460,28 @@ impl<S: Source> Writing<'_, S> {
             self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
             return None;
         };
-        if samples.is_off(sample) {
-            self.step(sample.truth);
-            return None;
+        match samples.find(sample) {
+            Found::AsPredicted => {}
+            Found::Slewed => {
+                self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
+                return None;
+            }
+            Found::Stepped => {
+                self.step(sample.truth);
+                return None;
+            }
         }
-        let rate = Rate::between(samples.older, sample)?;
+        let rate = match samples.rate.filter(|_| samples.is_fresh_at(sample)) {
+            Some(rate) => rate,
+            None => Rate::between(samples.older, sample)?,
+        };
         if rate.nanos(sample.slack()) > SLACK_NANOS {
             return None;
         }
-        samples.take(sample, rate);
-        self.calibration(|calibration| calibration.samples = Some(samples));
+        if !samples.is_fresh_at(sample) {
+            samples.take(sample, rate);
+            self.calibration(|calibration| calibration.samples = Some(samples));
+        }
         let length = rate.known_for().min(PIECE_NANOS);
         let is_within_reach = floor <= sample.truth + AHEAD_NANOS;
         (length >= SHORTEST_PIECE_NANOS && is_within_reach)
@@ -439,6 +496,7 @@ impl<S: Source> Writing<'_, S> {
             let forgiven = truth.saturating_sub(calibration.last_step) > FORGIVEN_AFTER_NANOS;
             calibration.steps = if forgiven { 1 } else { calibration.steps + 1 };
             calibration.last_step = truth;
+            calibration.quiet_looks = 0;
             calibration.samples = None;
             calibration.steps
         });
@@ -448,6 +506,38 @@ impl<S: Source> Writing<'_, S> {
         }
         let last = self.clock.piece();
         self.publish(last.ended());
+    }
+
+    /// Checks the counter, which was given up, by one more sample. Trusts it again after an hour without a step.
+    fn watch(&mut self, sample: Sample) {
+        let samples = self.calibration(|calibration| calibration.samples);
+        // Another thread may have taken a later sample before this thread got the right to write.
+        if samples.is_some_and(|samples| sample.truth < samples.last.truth) {
+            return;
+        }
+        let found = samples.map_or(Found::Slewed, |samples| samples.find(sample));
+        if found == Found::Stepped {
+            return self.step(sample.truth);
+        }
+        let is_trusted = self.calibration(|calibration| {
+            let mut samples =
+                samples.filter(|_| found == Found::AsPredicted).unwrap_or(Samples::first(sample));
+            if let Some(rate) = Rate::between(samples.older, sample) {
+                samples.take(sample, rate);
+            }
+            calibration.samples = Some(samples);
+            calibration.quiet_looks = calibration.quiet_looks.saturating_add(1);
+            let quiet = sample.truth.saturating_sub(calibration.last_step);
+            let is_trusted = quiet >= QUIET_NANOS && calibration.quiet_looks >= LOOKS_TO_TRUST;
+            if is_trusted {
+                calibration.steps = 0;
+            }
+            is_trusted
+        });
+        if is_trusted {
+            // Ordering: Relaxed. See `is_given_up`.
+            self.clock.given_up.store(false, Ordering::Relaxed);
+        }
     }
 
     fn publish(&mut self, piece: Piece) {
@@ -477,18 +567,35 @@ impl Samples {
         }
     }
 
-    /// Whether `sample` is not where the last sample and the rate predict it.
-    fn is_off(&self, sample: Sample) -> bool {
-        let Some(rate) = self.rate else { return false };
+    /// Whether the last sample is so recent that the rate need not be measured anew.
+    fn is_fresh_at(&self, sample: Sample) -> bool {
+        self.rate.is_some() && sample.truth.saturating_sub(self.last.truth) < FRESH_NANOS
+    }
+
+    /// Compares `sample` with the place at which the last sample and the rate predict it.
+    fn find(&self, sample: Sample) -> Found {
+        let Some(rate) = self.rate else { return Found::AsPredicted };
         let passed = sample.truth.saturating_sub(self.last.truth);
-        let allowed = MARGIN_NANOS
-            + passed / 1_000_000 * STEERING_PPM
-            + passed % 1_000_000 * STEERING_PPM / 1_000_000
-            + rate.error_over(passed)
-            + rate.nanos(self.last.slack().saturating_add(sample.slack()));
         let counts = sample.before.wrapping_sub(self.last.before).cast_signed();
+        // For a recent sample, without the divisions below.
+        if counts >= 0 && rate.nanos(counts.unsigned_abs()).abs_diff(passed) <= NOISE_NANOS {
+            return Found::AsPredicted;
+        }
+        let noise = NOISE_NANOS
+            .saturating_add(rate.error_over(passed))
+            .saturating_add(rate.nanos(self.last.slack().saturating_add(sample.slack())));
         let counted = i128::from(rate.nanos(counts.unsigned_abs())) * i128::from(counts.signum());
-        (counted - i128::from(passed)).unsigned_abs() > u128::from(allowed)
+        let (passed, noise) = (i128::from(passed), i128::from(noise));
+        let part = |nanos: i128, ppm: u64| nanos * i128::from(ppm) / 1_000_000;
+        if (counted - passed).abs() <= noise + part(passed, STEERING_PPM) {
+            Found::AsPredicted
+        } else if passed <= counted + part(counted, FASTER_PPM) + noise
+            && passed >= counted - part(counted, SLOWER_PPM) - noise
+        {
+            Found::Slewed
+        } else {
+            Found::Stepped
+        }
     }
 }
 
@@ -496,9 +603,9 @@ impl Rate {
     /// The rate from one sample to another. `None` if the time between them is too short to measure the rate.
     fn between(older: Sample, newer: Sample) -> Option<Self> {
         let counts = newer.before.wrapping_sub(older.before);
-        let window = newer.truth.checked_sub(older.truth).filter(|&window| window >= SHORTEST_PIECE_NANOS)?;
-        let slope = (u128::from(window) << SLOPE_BITS).checked_div(u128::from(counts))?;
-        let slope = u64::try_from(slope).ok().filter(|&slope| slope > 0)?;
+        let window =
+            newer.truth.checked_sub(older.truth).filter(|&window| window >= SHORTEST_WINDOW_NANOS)?;
+        let slope = scaled_by(window, counts).filter(|&slope| slope > 0)?;
         let mut rate = Self { slope, window, error: 0 };
         rate.error = rate.nanos(older.slack().saturating_add(newer.slack())).max(1);
         Some(rate)
@@ -521,13 +628,22 @@ impl Rate {
     }
 }
 
+/// `nanos` divided by `counts`, in units of 2^-32. `None` if there are no counts, or the result is too large.
+fn scaled_by(nanos: u64, counts: u64) -> Option<u64> {
+    // A division of 128 bits costs twice as much, and a piece lasts for 10 µs.
+    if nanos >> SLOPE_BITS == 0 {
+        return (nanos << SLOPE_BITS).checked_div(counts);
+    }
+    let scaled = (u128::from(nanos) << SLOPE_BITS).checked_div(u128::from(counts))?;
+    u64::try_from(scaled).ok()
+}
+
 /// A piece that starts at `sample`, at `floor` or at the truth and the margin, and ends at the truth and the margin.
 fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
     let target = sample.truth + MARGIN_NANOS;
     let start = target.max(floor);
-    let len = u64::try_from((u128::from(length) << SLOPE_BITS) / u128::from(slope)).unwrap_or(u64::MAX);
-    let down = (u128::from(start - target) << SLOPE_BITS).checked_div(u128::from(len)).unwrap_or(0);
-    let down = u64::try_from(down).unwrap_or(u64::MAX).min(slope / 2);
+    let len = scaled_by(length, slope).unwrap_or(u64::MAX);
+    let down = scaled_by(start - target, len).unwrap_or(0).min(slope / 2);
     Piece { base: sample.before, start, slope: slope - down, len }
 }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod after_run;
 mod barrier;
 mod batch;
+mod calls;
 mod canary;
 mod inbox;
 #[cfg(feature = "async")]

@@ -39,8 +39,8 @@ use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
-const DUE: Timestamp = Timestamp::from_nanos(500);
-const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
+pub(super) const DUE: Timestamp = Timestamp::from_nanos(500);
+pub(super) const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
 struct Frozen;
 
@@ -55,21 +55,31 @@ impl Clock for Frozen {
 }
 
 /// An engine on one shard, which ends, as the shard does, when it has fired `last` timers.
-struct World {
-    crew: StdArc<Crew>,
-    shared: StdArc<StationShared>,
-    slots: StdArc<Slots>,
-    presence: StdArc<Presence>,
+pub(super) struct World {
+    pub(super) crew: StdArc<Crew>,
+    pub(super) shared: StdArc<StationShared>,
+    pub(super) slots: StdArc<Slots>,
+    pub(super) presence: StdArc<Presence>,
     dispatcher: Dispatcher,
     fired: AtomicU64,
     last: u64,
 }
 
 impl World {
+    /// Its station does not rest.
     fn new(last: u64) -> StdArc<Self> {
+        Self::with(last, |crew| StationShared::new(64, &crew.settings().roster))
+    }
+
+    /// An engine whose station rests whenever it may.
+    pub(super) fn that_rests(last: u64) -> StdArc<Self> {
+        Self::with(last, |crew| crew.station_for(0, 64))
+    }
+
+    fn with(last: u64, station: impl FnOnce(&Crew) -> StationShared) -> StdArc<Self> {
         let clock = EngineClock::Custom(StdArc::new(Frozen));
         let crew = Crew::new(crew_of_one_shard(clock, Dispatcher::Inline));
-        let shared = StdArc::new(StationShared::new(64, &crew.settings().roster));
+        let shared = StdArc::new(station(&crew));
         StdArc::new(Self {
             crew,
             shared,
@@ -96,13 +106,13 @@ impl World {
     }
 
     /// Runs the shard's own thread, with the engine's station, to its end.
-    fn drive(self: &StdArc<Self>) -> thread::JoinHandle<()> {
+    pub(super) fn drive(self: &StdArc<Self>) -> thread::JoinHandle<()> {
         self.join();
         self.serve()
     }
 
     /// Schedules a timer as the engine does.
-    fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
+    pub(super) fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
         let _ = lane.push(Insertion { deadline, index, stamp });
@@ -110,12 +120,12 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.shared.parker.close();
         self.crew.close();
     }
 
-    fn fired(&self) -> u64 {
+    pub(super) fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }
 }

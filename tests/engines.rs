@@ -4,8 +4,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 use tourbillon::{Builder, Cancel, Engine, Fired, Shards};
 
 thread_local! {
@@ -59,6 +59,36 @@ fn a_pair_of_each(engines: &[Engine<usize>]) {
     for (n, engine) in engines.iter().enumerate() {
         let id = engine.handle().schedule(FAR, n).unwrap();
         assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(n));
+    }
+}
+
+/// An engine that has a timer in each tick.
+struct Ticking {
+    _engine: Engine<u64>,
+    firings: mpsc::Receiver<()>,
+}
+
+impl Ticking {
+    fn start(shards: &Shards) -> Self {
+        let (fired, firings) = mpsc::channel();
+        let engine = shards
+            .engine()
+            .start(move |timer: Fired<'_, u64>| {
+                // At the end of the test nobody listens, and the engine is shut down.
+                let _ = fired.send(());
+                let _ = timer.engine().schedule(Duration::from_millis(1), 0);
+            })
+            .unwrap();
+        let _ = engine.handle().schedule(Duration::from_millis(1), 0).unwrap();
+        Self { _engine: engine, firings }
+    }
+
+    /// Waits for this number of firings from now on.
+    fn wait_for(&self, firings: usize) {
+        self.firings.try_iter().for_each(drop);
+        for _ in 0..firings {
+            self.firings.recv_timeout(Duration::from_secs(10)).expect("it fires in each tick");
+        }
     }
 }
 
@@ -120,4 +150,62 @@ fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
             let _ = engine.handle().schedule(FAR, n).expect("a slot that the other thread has left");
         }
     }
+}
+
+/// The turns of a busy engine's shard do not visit the stations of the engines that have nothing to do.
+#[test]
+fn a_turn_visits_no_engine_that_has_nothing_to_do() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    let idle = engines(&shards, 20);
+    a_pair_of_each(&idle);
+    let busy = Ticking::start(&shards);
+    let turns = || idle.iter().map(|engine| engine.handle().stats().total.turns).max().unwrap();
+    busy.wait_for(100);
+    let before = turns();
+    busy.wait_for(200);
+    let more = turns() - before;
+    assert!(more <= 2, "{more} turns of an idle engine");
+}
+
+/// Engines at rest fire in time: for a timer that they had before, for one that comes while they rest, and again
+/// afterwards.
+#[test]
+fn an_engine_at_rest_fires_in_time() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    let busy = Ticking::start(&shards);
+    let (fired, firings) = mpsc::channel();
+    let engine =
+        shards.engine().start(move |timer: Fired<'_, u64>| fired.send(timer.payload).unwrap()).unwrap();
+    for round in 0..5 {
+        let begin = Instant::now();
+        let _ = engine.handle().schedule(Duration::from_millis(120), 2 * round).unwrap();
+        // By now the engine rests until its timer.
+        busy.wait_for(40);
+        let _ = engine.handle().schedule(Duration::from_millis(10), 2 * round + 1).unwrap();
+        assert_eq!(firings.recv_timeout(Duration::from_secs(5)), Ok(2 * round + 1));
+        assert_eq!(firings.recv_timeout(Duration::from_secs(5)), Ok(2 * round));
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_millis(120), "early: {took:?}");
+        assert!(took < Duration::from_secs(2), "late: {took:?}");
+    }
+}
+
+/// Engines that are shut down at rest return their timers, and the others go on.
+#[test]
+fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
+    let _alone = alone();
+    let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
+    let busy = Ticking::start(&shards);
+    let idle = engines(&shards, 50);
+    for engine in &idle {
+        let _ = engine.handle().schedule(FAR, 7).unwrap();
+    }
+    busy.wait_for(40);
+    for engine in idle {
+        let unfired = engine.handle().shutdown();
+        assert_eq!(unfired.iter().map(|timer| timer.payload).collect::<Vec<_>>(), [7]);
+    }
+    busy.wait_for(20);
 }

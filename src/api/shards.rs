@@ -16,7 +16,8 @@ use core::time::Duration;
 /// Each engine on the set has a wheel and an inbox of its own at each shard, and the set's threads turn all of them. So
 /// engines share threads and wake-ups, and one engine's timers do not slow another engine's calls. A thread that uses
 /// several engines in turn pays some nanoseconds at each change, if the process has no more than 32 engines, and some
-/// tens of nanoseconds otherwise. Each engine costs a shard some hundred nanoseconds at each wake-up.
+/// tens of nanoseconds otherwise. An engine that has something to do costs its shard some hundred nanoseconds at each
+/// wake-up; an engine that has nothing to do for a while costs nothing, unless loops turn the shards.
 ///
 /// Most programs need not name a set: [`Engine::new`] and the functions of the module `future` use the process's own
 /// set, which starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts the process's

@@ -243,7 +243,7 @@ impl InFlight {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    #[cfg(all(test, tourbillon_loom))]
+    /// Whether no batch is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

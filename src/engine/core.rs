@@ -87,7 +87,7 @@ impl Settings {
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn new(crew: StdArc<Crew>, settings: Settings, handler: Handler<T>) -> Self {
         let clock = crew.settings().clock.clone();
-        let station = |_| StdArc::new(StationShared::new(settings.lane_capacity, &crew.settings().roster));
+        let station = |n| StdArc::new(crew.station_for(n, settings.lane_capacity));
         Self {
             id: next_id(),
             place: Place::take(),

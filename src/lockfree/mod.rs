@@ -1,6 +1,7 @@
 //! The lock-free parts: slots, state words, lanes, sleeps, and counts of threads.
 
 pub(crate) mod barrier;
+pub(crate) mod calls;
 pub(crate) mod inbox;
 pub(crate) mod parker;
 pub(crate) mod roster;

@@ -37,6 +37,19 @@
 //! most. The next sleep that is no nap has its fence and its look, so no ticket is missed by both. A shard whose clock
 //! moves only in steps does not nap.
 //!
+//! # Rest
+//! A station that has had nothing to do for some turns *rests* (`shard::resting`): its announcement, of a moment of its
+//! own, stands while the shard's leader turns other stations and sleeps. K1 holds by the same two cases, with the fence
+//! and the drain of the moment at which the station is laid to rest. The leader finds the station by its call.
+//!
+//! K5. While the word of a station at rest is not the announced moment, the station's call is out, or the thread that
+//!     took the moment away is about to put the call out. That thread wakes the shard afterwards.
+//!
+//! The thread puts the call out before it takes the moment away, so that a thread that finds the moment gone need not
+//! rely on it: the leader finds the station in its next turn, if that comes sooner than the wake. The thread puts the
+//! call out once more afterwards. Without that the leader might take the call in, turn the station and lay it to rest
+//! again for the same moment, which the thread would then take away.
+//!
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
 //! announcement stands while it polls and while it handles its events: the word is the moment at which the loop looks
@@ -56,12 +69,13 @@
 //! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: `Closed` |
 //! | `notify`, of a loop | later moment -> the deadline, wake | as above          |
 //! | `lower`    | later moment -> a moment     | awake, earlier, closed: nothing   |
+//! | `rest`     | awake -> moment              | closed: false                     |
 //! | `close`    | any -> closed, unpark      |                                   |
 //!
 //! # Synchronisation
 //! | pair | one side                 | other side                | what is ruled out | model |
 //! |------|--------------------------|---------------------------|-------------------|-------|
-//! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `shard::push_races_with_sleep`, `parker::push_races_with_park` |
+//! | F1   | `announce` or `rest`, then a drain | a push, then `notify` | both miss   | `shard::push_races_with_sleep`, `parker::push_races_with_park`, `calls::a_push_races_with_rest` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
 //! | K3   | a push, then `wake` of a loop | the loop's `withdraw`, then a drain | a look at the lowered moment that misses the ticket | `looped::push_lowers_the_word` |
 //! | K2   | the sleeper's number, then `announce` | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
@@ -69,6 +83,7 @@
 use crate::base::sync::{AtomicU64, Ordering, StdArc, park_timeout, thread};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::lockfree::barrier::Barrier;
+use crate::lockfree::calls::{Call, Calls};
 use crate::lockfree::roster::Roster;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
@@ -134,6 +149,12 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
     announced
 }
 
+/// The fence between the rests that were announced and the drains that follow.
+pub(crate) fn fence_rests() {
+    // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
+    Barrier::new().heavy();
+}
+
 fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let mut announced = true;
     parkers.visit(|parker| announced &= parker.announce(n, until));
@@ -191,6 +212,15 @@ impl Look {
     }
 }
 
+/// The way from a station's parker to its shard: the station's call, and the parker on which the shard's leader
+/// announces its own sleep.
+#[derive(Debug)]
+struct Door {
+    call: StdArc<Call>,
+    calls: StdArc<Calls>,
+    shard: StdArc<Parker>,
+}
+
 /// The word by which the producers of one station wake a shard.
 #[derive(Debug)]
 pub(crate) struct Parker {
@@ -199,6 +229,8 @@ pub(crate) struct Parker {
     roster: StdArc<Roster>,
     /// The number of the thread that sleeps here.
     sleeper: AtomicU64,
+    /// The way to the shard, if this is the parker of a station that may rest.
+    door: Option<Door>,
     unparks: CachePadded<AtomicU64>,
 }
 
@@ -209,8 +241,27 @@ impl Parker {
             barrier: Barrier::new(),
             roster,
             sleeper: AtomicU64::new(NOBODY),
+            door: None,
             unparks: CachePadded::new(AtomicU64::new(0)),
         }
+    }
+
+    /// The parker of a station that may rest: see [`rest`](Self::rest).
+    pub(crate) fn of_station(roster: StdArc<Roster>, calls: &StdArc<Calls>, shard: &StdArc<Self>) -> Self {
+        let (calls, shard) = (StdArc::clone(calls), StdArc::clone(shard));
+        Self { door: Some(Door { call: Call::new(), calls, shard }), ..Self::new(roster) }
+    }
+
+    /// The number of the station's call; `None` if the station does not rest.
+    pub(crate) fn call_number(&self) -> Option<usize> {
+        self.door.as_ref().map(|door| door.call.number())
+    }
+
+    /// Announces that the shard's leader looks at this station's lanes at `until` and not before, unless the station is
+    /// called. The caller passes [`fence_rests`] and drains the lanes once more (K1). Returns false if the engine was
+    /// shut down.
+    pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
+        self.announce(usize::MAX, until)
     }
 
     /// Announces that thread `n` of the roster is going to sleep, and must be woken for deadlines before `until`. The
@@ -225,7 +276,7 @@ impl Parker {
     }
 
     /// Withdraws the announcement: the shard is awake again.
-    fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let mut until = self.wake_at.load(Ordering::Relaxed);
         while until != AWAKE && until != CLOSED {
@@ -287,10 +338,10 @@ impl Parker {
     fn wake(&self, mut until: u64, deadline: u64) -> Notified {
         // A loop looks at its lanes when it reads the lowered word.
         let next = if self.roster.is_of_loops() { deadline.max(AT_ONCE) } else { AWAKE };
-        while deadline < until && next < until {
-            if until == CLOSED {
-                return Notified::Closed;
-            }
+        let mut has_called = false;
+        while deadline < until && next < until && until != CLOSED {
+            // A thread that finds the word gone relies on this call, so the call comes first (K5).
+            has_called |= self.call();
             // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced. Release: the push of a
             // ticket for which a loop looks at its lanes. Failure Relaxed: a hint for the retry.
             match self.wake_at.compare_exchange(until, next, Ordering::AcqRel, Ordering::Relaxed) {
@@ -298,12 +349,17 @@ impl Parker {
                     // Ordering: Relaxed. A counter.
                     self.unparks.fetch_add(1, Ordering::Relaxed);
                     self.unpark();
-                    break;
+                    return Notified::Open;
                 }
                 Err(newer) => until = newer,
             }
         }
-        Notified::Open
+        if has_called {
+            // Another thread has taken the word away. It may have found the call out, and woken the shard, before the
+            // call was in the list.
+            self.unpark();
+        }
+        if until == CLOSED { Notified::Closed } else { Notified::Open }
     }
 
     /// Wakes the shard if it sleeps, for however long.
@@ -342,7 +398,19 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
+    /// Puts the station's call out. Returns true if it was not out: then the caller wakes the shard afterwards.
+    fn call(&self) -> bool {
+        self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
+    }
+
+    /// Wakes the thread that sleeps here, after the word has changed.
     fn unpark(&self) {
+        if let Some(door) = &self.door {
+            // Once more: the leader may have taken an earlier call in, and the station may rest again since (K5).
+            door.calls.put(&door.call);
+            door.shard.wake_if_asleep();
+            return;
+        }
         // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or a thread that sleeps here
         // since.
         let sleeper = self.sleeper.load(Ordering::Relaxed);

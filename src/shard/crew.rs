@@ -15,7 +15,7 @@
 use super::leader_sleep::LeaderSleep;
 use super::sleep::Next;
 use super::stall::StallDetector;
-use super::station::{Outlet, Station};
+use super::station::{Outlet, Station, StationShared};
 use super::{Leading, Shard};
 use crate::base::counters::ShardCounters;
 use crate::base::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
@@ -206,6 +206,15 @@ impl Crew {
         self.runs_inline.store(true, Ordering::Relaxed);
     }
 
+    /// The shared part of a station for shard `n`. Where threads lead the shards, the station may rest.
+    pub(crate) fn station_for(&self, n: usize, lane_capacity: u64) -> StationShared {
+        let roster = &self.settings.roster;
+        match self.settings.leaders {
+            Leaders::Threads => self.shards[n].station_that_rests(lane_capacity, roster),
+            Leaders::Loops | Leaders::Driver => StationShared::new(lane_capacity, roster),
+        }
+    }
+
     /// Adds the stations of an engine, one for each shard.
     pub(crate) fn join(&self, stations: Vec<Station>) {
         for (shard, station) in self.shards.iter().zip(stations) {
@@ -345,6 +354,7 @@ impl Crew {
             shard.admit_and_dismiss(&mut leading);
             let now = self.settings.clock.true_now();
             leading.stalls.begin_turn(now);
+            leading.rouse_due(now);
             let mut out = Outlet::default();
             let next = leading.turn(now, &mut out);
             let due = leading.due();
@@ -355,6 +365,9 @@ impl Crew {
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
+            if !shard.lay_to_rest(&mut leading, now) {
+                continue;
+            }
             let until = wake.map(|wake| wake.not_before);
             let CrewSettings { tick, clock, .. } = &self.settings;
             let is_nap = wake.is_some_and(|wake| wake.ends_a_nap(*tick, now, clock.as_dyn()));
@@ -366,7 +379,7 @@ impl Crew {
         }
         // No engine joins any more.
         shard.admit_and_dismiss(&mut leading);
-        leading.stations.clear();
+        drop(leading.take_all());
         leading.stalls.end();
     }
 

@@ -1,4 +1,4 @@
-//! The sleep of a shard's leader: on the shard's own parker and on those of all stations.
+//! The sleep of a shard's leader: on the shard's own parker and on those of the stations at work.
 
 use super::Shard;
 use super::led::Led;
@@ -24,7 +24,7 @@ impl Parkers for LeaderSleep<'_> {
 
 impl Sleep for LeaderSleep<'_> {
     fn may_sleep(&mut self) -> bool {
-        !self.shard.has_newcomers() && self.led.look_again(self.wake) == Next::Sleep(self.wake)
+        !self.shard.has_arrivals() && self.led.look_again(self.wake) == Next::Sleep(self.wake)
     }
 
     fn park(&mut self) -> bool {

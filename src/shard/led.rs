@@ -1,5 +1,6 @@
 //! The objects that a shard's leader holds: the stations of the engines, and the shard's history.
 
+use super::resting::Resting;
 use super::sleep::{Next, Wake};
 use super::stall::StallDetector;
 use super::station::{Outlet, Station};
@@ -10,14 +11,61 @@ use core::ops::RangeInclusive;
 /// The objects that a leader holds: the contents of the shard's lock.
 #[derive(Debug)]
 pub(crate) struct Led {
+    /// The stations at work.
     pub(super) stations: Vec<Station>,
+    resting: Resting,
     pub(super) stalls: StallDetector,
     pub(super) trust: Trust,
 }
 
 impl Led {
     pub(super) fn new(stalls: StallDetector) -> Self {
-        Self { stations: Vec::new(), stalls, trust: Trust::default() }
+        Self { stations: Vec::new(), resting: Resting::default(), stalls, trust: Trust::default() }
+    }
+
+    /// Takes out the stations that may rest, each with the end of its rest.
+    pub(super) fn take_idle(&mut self, now: Timestamp) -> Vec<(Box<Station>, Option<Wake>)> {
+        if !self.stations.iter_mut().any(Station::may_rest) {
+            return Vec::new();
+        }
+        let idle = self.stations.extract_if(.., |station| station.may_rest()).map(Box::new);
+        idle.map(|mut station| (station.wake(now), station)).map(|(wake, station)| (station, wake)).collect()
+    }
+
+    /// Keeps a station that rests until `wake`.
+    pub(super) fn keep_resting(&mut self, station: Box<Station>, wake: Option<Wake>) {
+        match station.call_number() {
+            Some(number) => self.resting.put(number, station, wake),
+            // A station without a call does not rest.
+            None => self.return_to_work(station),
+        }
+    }
+
+    /// Takes the station with this call from its rest. Does nothing if it is at work.
+    pub(super) fn rouse(&mut self, number: usize) {
+        if let Some(station) = self.resting.take(number) {
+            self.return_to_work(station);
+        }
+    }
+
+    /// Takes the stations from their rest whose moments have come.
+    pub(super) fn rouse_due(&mut self, now: Timestamp) {
+        while let Some(station) = self.resting.take_due(now) {
+            self.return_to_work(station);
+        }
+    }
+
+    /// Puts a station, which has announced a rest, back to work.
+    pub(super) fn return_to_work(&mut self, mut station: Box<Station>) {
+        station.end_rest();
+        self.stations.push(*station);
+    }
+
+    /// Takes out all stations.
+    pub(super) fn take_all(&mut self) -> Vec<Station> {
+        let mut stations = core::mem::take(&mut self.stations);
+        stations.extend(self.resting.take_all().map(|station| *station));
+        stations
     }
 
     /// Drops the stations of engines that were shut down.
@@ -32,10 +80,10 @@ impl Led {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// Runs a turn of each station.
+    /// Runs a turn of each station at work.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
-        turns.fold(Next::Sleep(None), Next::sooner)
+        turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
     /// Processes at `now` the tickets that are in the lanes so far, for a shard without a thread.
@@ -61,14 +109,18 @@ impl Led {
 
     /// Moves the tickets that are in the lanes into the wheels.
     pub(super) fn drain(&mut self) {
-        self.stations.iter_mut().for_each(Station::drain);
+        self.stations.iter_mut().for_each(|station| {
+            station.drain();
+        });
     }
 
     /// The start of the first tick that was not handed out.
     pub(super) fn due(&self) -> Timestamp {
-        self.stations.iter().map(Station::due).min().unwrap_or(Timestamp::MAX)
+        let at_rest = self.resting.first_end().map(|wake| wake.at);
+        self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
     }
 
+    /// The parkers of the stations at work.
     pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
         self.stations.iter().map(|station| &station.shared.parker)
     }

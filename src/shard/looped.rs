@@ -109,7 +109,7 @@ impl Seat {
     /// The first look at the words, unless the lock has to be asked.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
-        Some(core::iter::once(&shard.parker).chain(stations).filter_map(Parker::looks_at).min())
+        Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
     }
 
     fn is_planned_for(&self, now: Timestamp) -> bool {

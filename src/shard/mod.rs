@@ -14,7 +14,14 @@
 //! led ── the leader lets go, to run handlers ──► free ── it comes back, or another thread takes over ──► led
 //!
 //! a station:   newcomer ── the leader admits it ──► served ── its parker is closed, the leader drops it ──► gone
+//!
+//! served, at a shard with threads:
+//!              at work ── idle for some turns: announce, fence, look again ──► at rest
+//!                 ▲                                                               │
+//!                 └────────── called, or its moment has come: withdraw ───────────┘
 //! ```
+//! A turn visits the stations at work only, so the stations at rest cost it nothing. Loops and drivers have no stations
+//! at rest.
 //!
 //! # Invariants
 //! L1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
@@ -23,6 +30,10 @@
 //! L3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
 //!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
 //!     lanes (F1 of `parker`). A nap may come before it.
+//! L5. A station at rest has nothing that is due before its announced moment, or its call is out or about to be (K5 of
+//!     `parker`). The leader takes the calls in at the beginning of each turn, and looks for more between the
+//!     announcement of its sleep and the sleep (C4 of `calls`). It sleeps no longer than to the first of the announced
+//!     moments.
 //! L4. Each station is dropped by a leader. If a leader panicked, no thread leads the shard any more, and the thread
 //!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
 //!     the end of the set drops the station.
@@ -32,6 +43,10 @@
 //! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: one of the
 //!   threads gets the lock and leads; the others stand by.
 //! - An engine joins x the shard goes to sleep: the leader finds the newcomer before it sleeps, or is woken.
+//! - A push to a station x the station is laid to rest: (a) the look after the fence finds the ticket, and the station
+//!   stays at work; (b) the producer finds the announced moment, and calls.
+//! - A call x the shard goes to sleep: the leader finds the call before it sleeps, or is woken.
+//! - An engine is shut down while its station rests, or is laid to rest: the announcement fails, or the closing calls.
 //! - An engine is shut down before its station was admitted: the leader admits the station and drops it.
 //!
 //! # Synchronisation
@@ -49,6 +64,7 @@ mod led;
 mod looped;
 mod order;
 mod recheck;
+mod resting;
 mod sleep;
 mod stall;
 mod station;
@@ -68,9 +84,11 @@ use crate::base::sync::{
     AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
 };
 use crate::base::tick::{TickLength, Timestamp};
-use crate::lockfree::parker::Parker;
+use crate::lockfree::calls::Calls;
+use crate::lockfree::parker::{self, Parker};
 use crate::lockfree::roster::Roster;
 use core::time::Duration;
+use sleep::Next;
 use stall::StallDetector;
 
 /// A shard, which one thread leads.
@@ -80,8 +98,10 @@ pub(crate) struct Shard {
     /// The stations that no leader has admitted yet; `None` once no leader will admit any.
     newcomers: ModelledMutex<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The word by which the shard is woken for newcomers, and ended.
-    pub(crate) parker: Parker,
+    /// The calls of stations at rest that have something to do.
+    calls: StdArc<Calls>,
+    /// The word by which the shard is woken for newcomers and calls, and ended.
+    pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
     /// The core that leaders are pinned to.
     core: Option<usize>,
@@ -101,7 +121,8 @@ impl Shard {
             led: ModelledMutex::new(Led::new(stalls(&counters))),
             newcomers: ModelledMutex::new(Some(Vec::new())),
             has_newcomers: AtomicBool::new(false),
-            parker: Parker::new(StdArc::clone(roster)),
+            calls: Calls::new(),
+            parker: StdArc::new(Parker::new(StdArc::clone(roster))),
             counters,
             core,
         }
@@ -116,6 +137,14 @@ impl Shard {
     /// a thread, outside of its handlers.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         self.led.lock().ok()
+    }
+
+    /// The shared part of a station for this shard, whose leader parks: the station may rest.
+    pub(crate) fn station_that_rests(&self, lane_capacity: u64, roster: &StdArc<Roster>) -> StationShared {
+        StationShared::with(
+            lane_capacity,
+            Parker::of_station(StdArc::clone(roster), &self.calls, &self.parker),
+        )
     }
 
     /// Adds a station, which the leader will find. Drops the station if no thread will lead the shard any more.
@@ -143,7 +172,12 @@ impl Shard {
 
     /// The parkers on which the leader announces its sleep: the shard's own, and those of the stations.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
-        core::iter::once(&self.parker).chain(led.parkers())
+        core::iter::once(&*self.parker).chain(led.parkers())
+    }
+
+    /// Whether stations have joined or were called that the leader has not seen.
+    fn has_arrivals(&self) -> bool {
+        self.has_newcomers() || !self.calls.is_empty()
     }
 
     fn has_newcomers(&self) -> bool {
@@ -151,10 +185,34 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the stations that have joined, and drops the stations of engines that were shut down.
+    /// Admits the stations that have joined, rouses the stations that were called, and drops the stations of engines
+    /// that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
+        self.calls.take(|number| led.rouse(number));
         led.drop_closed();
+    }
+
+    /// Lays the stations to rest that have had nothing to do for some turns. Returns false if one of them has found
+    /// something meanwhile: then the shard turns again.
+    fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
+        let idle = led.take_idle(now);
+        if idle.is_empty() {
+            return true;
+        }
+        let announced: Vec<_> =
+            idle.into_iter().map(|(station, wake)| (station.announce_rest(wake), station, wake)).collect();
+        parker::fence_rests();
+        let mut may_sleep = true;
+        for (is_announced, mut station, wake) in announced {
+            if is_announced && station.look_again(wake) == Next::Sleep(wake) {
+                led.keep_resting(station, wake);
+            } else {
+                led.return_to_work(station);
+                may_sleep = false;
+            }
+        }
+        may_sleep
     }
 
     fn admit(&self, led: &mut Led) {
@@ -168,7 +226,7 @@ impl Shard {
     /// Drops all stations if a leader panicked. No thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
-            let mut stations = core::mem::take(&mut { poisoned.into_inner() }.stations);
+            let mut stations = poisoned.into_inner().take_all();
             stations.extend(self.lock_newcomers().take().into_iter().flatten());
             drop(stations);
         }

@@ -38,6 +38,9 @@ const TURN_BUDGET: usize = 16_384;
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
 /// The time that a batch may take, once begun, before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
+/// The number of turns without anything to do after which a station rests. A rest costs two allocations, a share of a
+/// heavy fence, and a call when it ends: some µs, as much as these turns. In models a station rests whenever it may.
+const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
 /// The part of a station that producers and workers share.
 #[derive(Debug)]
@@ -50,10 +53,15 @@ pub(crate) struct StationShared {
 }
 
 impl StationShared {
+    /// The shared part of a station that does not rest.
     pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
+        Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
+    }
+
+    pub(super) fn with(lane_capacity: u64, parker: Parker) -> Self {
         Self {
             inbox: StdArc::new(Inbox::new(lane_capacity)),
-            parker: Parker::new(StdArc::clone(roster)),
+            parker,
             counters: StationCounters::new(),
             sweep_wanted: AtomicBool::new(false),
             check_wanted: AtomicBool::new(false),
@@ -189,6 +197,8 @@ pub(crate) struct Station {
     /// Whether the next sleep ends with a check of the batches.
     check_is_planned: bool,
     sweeping: bool,
+    /// The number of turns in a row in which the station had nothing to do.
+    idle_turns: u32,
 }
 
 impl Station {
@@ -219,7 +229,36 @@ impl Station {
             checked_at: now,
             check_is_planned: false,
             sweeping: false,
+            idle_turns: 0,
         }
+    }
+
+    /// The number of the station's call; `None` if the station does not rest.
+    pub(super) fn call_number(&self) -> Option<usize> {
+        self.shared.parker.call_number()
+    }
+
+    /// Whether the station has had nothing to do for some turns, and waits for nothing but its lanes and its wheel.
+    pub(super) fn may_rest(&mut self) -> bool {
+        if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
+            return false;
+        }
+        self.in_flight.forget_taken();
+        self.in_flight.is_empty()
+            && !self.sweeping
+            && !self.put_spreading_off
+            && !self.shared.is_check_wanted()
+    }
+
+    /// Announces a rest until `wake`. Returns false if the engine was shut down.
+    pub(super) fn announce_rest(&self, wake: Option<Wake>) -> bool {
+        self.shared.parker.rest(wake.map(|wake| wake.not_before))
+    }
+
+    /// Withdraws the announcement of a rest.
+    pub(super) fn end_rest(&mut self) {
+        self.shared.parker.withdraw();
+        self.idle_turns = 0;
     }
 
     /// The number of tickets in the wheel.
@@ -236,8 +275,12 @@ impl Station {
     /// Runs one turn: drains the lanes and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
         self.idle_sleep.begin_turn(now);
-        self.drain();
-        self.work(now, out)
+        let is_idle = self.drain() == 0;
+        let tickets = self.wheel.len();
+        let next = self.work(now, out);
+        let is_idle = is_idle && self.wheel.len() == tickets;
+        self.idle_turns = if is_idle { self.idle_turns.saturating_add(1) } else { 0 };
+        next
     }
 
     /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
@@ -268,7 +311,8 @@ impl Station {
         Next::Sleep(self.wake(now))
     }
 
-    fn wake(&mut self, now: Timestamp) -> Option<Wake> {
+    /// The end of a sleep that begins at `now`.
+    pub(super) fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         self.drop_stale_first();
         let due = self.due_wake();
         self.check_is_planned =
@@ -331,8 +375,10 @@ impl Station {
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here.
-    pub(super) fn drain(&mut self) {
+    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here. Returns
+    /// the number of tickets that were in the lanes.
+    pub(super) fn drain(&mut self) -> u64 {
+        let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
         let mut stale = 0;
         reader.walk(|lane| {
@@ -346,6 +392,7 @@ impl Station {
         stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
+        stale + (wheel.len() - before) as u64
     }
 
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {

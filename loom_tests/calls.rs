@@ -1,0 +1,193 @@
+//! A station that rests, and the threads that call it: `Crew::serve` as it is shipped, with a station that is laid to
+//! rest in each turn.
+//!
+//! A call that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock.
+//!
+//! Each row was tried: the named step was left out of `src`, or the named ordering was weakened.
+//!
+//! | left out | model that goes red |
+//! |----------|---------------------|
+
+use super::shard::{AHEAD, DUE, World};
+use super::{model, sleep};
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::lockfree::calls::{Call, Calls};
+use crate::lockfree::parker::{self, Parker};
+use crate::lockfree::roster::Roster;
+use crate::lockfree::slab::Magazines;
+
+/// A due timer is pushed while the station is laid to rest, and the shard goes to sleep. Legal endings: (a) the turn
+/// finds the timer; (b) the look after the fence finds it, and the station stays at work; (c) the producer calls, and
+/// the leader finds the call before it sleeps; (d) the producer calls and wakes the shard.
+#[test]
+fn a_push_races_with_rest() {
+    model("a_push_races_with_rest", || {
+        let world = World::that_rests(1);
+        let mut lane = world.shared.inbox.register();
+        let shard = world.drive();
+        world.schedule(&mut lane, &mut Magazines::new(), DUE);
+        shard.join().unwrap();
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
+    });
+}
+
+/// The same race while the station rests until a timer that is ahead, and is called only for timers that are due before
+/// it.
+#[test]
+fn a_push_races_with_rest_until_later() {
+    model("a_push_races_with_rest_until_later", || {
+        let world = World::that_rests(1);
+        let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
+        world.schedule(&mut lane, &mut magazines, AHEAD);
+        let shard = world.drive();
+        world.schedule(&mut lane, &mut magazines, DUE);
+        shard.join().unwrap();
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
+    });
+}
+
+/// A station that was called rests again afterwards, and is called again.
+#[test]
+fn two_pushes_race_with_two_rests() {
+    model("two_pushes_race_with_two_rests", || {
+        let world = World::that_rests(2);
+        let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
+        let shard = world.drive();
+        world.schedule(&mut lane, &mut magazines, DUE);
+        world.schedule(&mut lane, &mut magazines, DUE);
+        shard.join().unwrap();
+        assert_eq!(world.fired(), 2, "a timer was not fired once");
+    });
+}
+
+/// A station with its shard's parker and calls, and a word for each of two threads in place of the lanes: a leader with
+/// a wheel has too many steps for a model of three threads.
+struct Station {
+    roster: StdArc<Roster>,
+    calls: StdArc<Calls>,
+    shard: StdArc<Parker>,
+    parker: Parker,
+    pushed: [AtomicU64; 2],
+}
+
+impl Station {
+    fn new() -> StdArc<Self> {
+        let (roster, calls) = (Roster::new(1), Calls::new());
+        let shard = StdArc::new(Parker::new(StdArc::clone(&roster)));
+        let parker = Parker::of_station(StdArc::clone(&roster), &calls, &shard);
+        StdArc::new(Self { roster, calls, shard, parker, pushed: [AtomicU64::new(0), AtomicU64::new(0)] })
+    }
+
+    fn push(&self, n: usize) {
+        self.pushed[n].store(1, Ordering::Relaxed);
+        let _open = self.parker.notify(DUE);
+    }
+
+    fn drain(&self) -> u64 {
+        self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Lays the station to rest and sleeps, again and again, until both pushes were drained.
+    fn lead(&self) {
+        self.roster.enter_current_thread(0);
+        let mut is_at_rest = false;
+        loop {
+            self.calls.take(|_| is_at_rest = false);
+            if !is_at_rest {
+                self.parker.withdraw();
+                let drained = self.drain();
+                if drained == 2 {
+                    return;
+                }
+                assert!(self.parker.rest(None));
+                parker::fence_rests();
+                if self.drain() > drained {
+                    continue;
+                }
+                is_at_rest = true;
+            }
+            sleep(&self.shard, None, || self.calls.is_empty());
+        }
+    }
+}
+
+/// Two threads push to one station at rest. Legal endings: one calls and the other finds the call out, or the moment
+/// gone; or the station rests again in between, and both call.
+#[test]
+fn two_threads_push_to_one_station_at_rest() {
+    model("two_threads_push_to_one_station_at_rest", || {
+        let station = Station::new();
+        let leader = StdArc::clone(&station);
+        let leader = thread::spawn(move || leader.lead());
+        let other = StdArc::clone(&station);
+        let other = thread::spawn(move || other.push(1));
+        station.push(0);
+        other.join().unwrap();
+        leader.join().unwrap();
+    });
+}
+
+/// A sweep is wanted while the station is laid to rest.
+#[test]
+fn a_wanted_sweep_races_with_rest() {
+    model("a_wanted_sweep_races_with_rest", || {
+        let world = World::that_rests(1);
+        let shard = world.drive();
+        world.shared.want_sweep();
+        while world.shared.is_sweep_wanted() {
+            thread::yield_now();
+        }
+        world.end();
+        shard.join().unwrap();
+    });
+}
+
+/// An engine is shut down while its station is laid to rest. Legal endings: (a) the announcement fails; (b) the closing
+/// calls, and the leader drops the station. A station that stays is a deadlock.
+#[test]
+fn a_closing_races_with_rest() {
+    model("a_closing_races_with_rest", || {
+        let world = World::that_rests(1);
+        let shard = world.drive();
+        world.shared.parker.close();
+        while world.presence.stations() > 0 {
+            thread::yield_now();
+        }
+        world.crew.close();
+        shard.join().unwrap();
+    });
+}
+
+/// Two threads have something for one station, and the leader takes calls in until it has seen both changes. Legal
+/// endings: one entry for both, or an entry for each.
+#[test]
+fn two_threads_call() {
+    model("two_threads_call", || {
+        let (calls, call) = (Calls::new(), Call::new());
+        let changes = StdArc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let callers = [0, 1].map(|n| {
+            let (calls, call, changes) =
+                (StdArc::clone(&calls), StdArc::clone(&call), StdArc::clone(&changes));
+            thread::spawn(move || {
+                changes[n].store(1, Ordering::Relaxed);
+                let _ = calls.put(&call);
+            })
+        });
+        let mut seen = [0, 0];
+        while seen != [1, 1] {
+            let mut is_called = false;
+            calls.take(|number| {
+                assert_eq!(number, call.number());
+                is_called = true;
+            });
+            if is_called {
+                seen = [0, 1].map(|n: usize| changes[n].load(Ordering::Relaxed));
+            } else {
+                thread::yield_now();
+            }
+        }
+        for caller in callers {
+            caller.join().unwrap();
+        }
+    });
+}

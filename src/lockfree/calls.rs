@@ -1,0 +1,117 @@
+//! The calls to a shard: by them its leader finds the stations at rest that have something to do, without a look at the
+//! others.
+//!
+//! Each station has one [`Call`], and each shard a list of the calls that are *out*. A thread that has something for a
+//! station puts the station's call out, and wakes the shard afterwards. The leader takes all calls in of which it finds
+//! the list.
+//!
+//! # States of a call
+//! ```text
+//!  in ── put: the flag, then the list ──► out ── take: the link is read, then the flag is cleared ──► in
+//! ```
+//!
+//! # Invariants
+//! C1. A thread that puts a call out, or finds it out already, has made its changes before. The leader that takes the
+//!     call sees them, since it clears the flag before it looks at the station.
+//! C2. A call is in the list once at most: only the thread that raised its flag links it. Its link is written by that
+//!     thread only, and read by the leader before the flag is cleared.
+//! C3. Each entry of the list owns a reference to its call.
+//!
+//! A thread may lose its core after it has raised the flag and before it has linked the call. Until it goes on, the
+//! leader does not find the call, although other threads find it out and wake the shard. The thread that links a call
+//! wakes the shard after that, so the call is found then. The same delay comes with every wake: its thread may lose its
+//! core before it wakes.
+//!
+//! # Synchronisation
+//! | pair | one side                          | other side                 | what is handed over or ruled out | model |
+//! |------|-----------------------------------|----------------------------|----------------------------------|-------|
+//! | C4   | `put`, then the wake of the shard | the announcement of a sleep, then `is_empty` | both miss | `calls::a_push_races_with_rest` |
+//! | C5   | `put`, the flag                   | `take`, the flag           | the changes of a thread that finds the call out | `calls::two_threads_call` |
+//! | C6   | `put`, the list                   | `take`, the list           | the link, and the changes of the thread that links | `calls::two_threads_call` |
+//! | C7   | `take`, the flag                  | `put`, the flag            | a link that is written before it is read | `calls::two_threads_call` |
+
+use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc};
+use core::ptr;
+
+/// The call of one station.
+#[derive(Debug)]
+pub(crate) struct Call {
+    is_out: AtomicBool,
+    next: AtomicPtr<Call>,
+}
+
+impl Call {
+    pub(crate) fn new() -> StdArc<Self> {
+        StdArc::new(Self { is_out: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) })
+    }
+
+    /// The number of the call: no two calls that live have the same.
+    pub(crate) fn number(self: &StdArc<Self>) -> usize {
+        StdArc::as_ptr(self).addr()
+    }
+}
+
+/// The calls to one shard that are out.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    latest: AtomicPtr<Call>,
+}
+
+impl Calls {
+    pub(crate) fn new() -> StdArc<Self> {
+        StdArc::new(Self { latest: AtomicPtr::new(ptr::null_mut()) })
+    }
+
+    /// Puts a call out, unless it is out. Returns true if it was not: then the caller wakes the shard afterwards, in
+    /// any case.
+    pub(crate) fn put(&self, call: &StdArc<Call>) -> bool {
+        // Ordering: AcqRel. Release [C5]: the caller's changes. Acquire [C7]: the link was read.
+        if call.is_out.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let entry = StdArc::into_raw(StdArc::clone(call)).cast_mut();
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut latest = self.latest.load(Ordering::Relaxed);
+        loop {
+            // Ordering: Relaxed. Published by the CAS.
+            call.next.store(latest, Ordering::Relaxed);
+            // Ordering: Release [C6]. Pairs with `take`: the link, and the caller's changes. An RMW, so the calls below
+            // stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `latest`.
+            match self.latest.compare_exchange_weak(latest, entry, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(newer) => latest = newer,
+            }
+        }
+    }
+
+    /// Whether no call is out, as far as the leader sees. Asked between the announcement of a sleep and the sleep (C4).
+    pub(crate) fn is_empty(&self) -> bool {
+        // Ordering: Relaxed [C4]. The fences order this load.
+        self.latest.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes all calls that are out, and passes their numbers to `each`. For the shard's leader.
+    pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
+        if self.is_empty() {
+            return;
+        }
+        // Ordering: Acquire [C6]. Pairs with `put`: the calls and their links.
+        let mut entry = self.latest.swap(ptr::null_mut(), Ordering::Acquire).cast_const();
+        while !entry.is_null() {
+            // SAFETY: C3: the entry's own reference, made by `put`.
+            let call = unsafe { StdArc::from_raw(entry) };
+            // Ordering: Relaxed. Acquired with the list (C6), and not written again before the flag is cleared (C2).
+            entry = call.next.load(Ordering::Relaxed);
+            // Ordering: AcqRel. Acquire [C5]: the changes of threads that found the call out. Release [C7]: the link
+            // has been read.
+            call.is_out.swap(false, Ordering::AcqRel);
+            each(call.number());
+        }
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.take(|_| ());
+    }
+}

@@ -1,0 +1,59 @@
+//! The stations of a shard that are at rest: their leader does not look at them before they are called, or before the
+//! moment for which their next ticket is due.
+
+use super::sleep::Wake;
+use super::station::Station;
+use crate::base::tick::Timestamp;
+use std::collections::BTreeMap;
+
+/// The stations at rest, by the numbers of their calls and by the ends of their rests.
+#[derive(Debug, Default)]
+pub(super) struct Resting {
+    stations: BTreeMap<usize, Rest>,
+    /// For each rest that ends by itself: its end, with the moment before which no deadline is due at that end.
+    ends: BTreeMap<(Timestamp, usize), Timestamp>,
+}
+
+#[derive(Debug)]
+struct Rest {
+    station: Box<Station>,
+    wake: Option<Wake>,
+}
+
+impl Resting {
+    /// Lays a station to rest until `wake`.
+    pub(super) fn put(&mut self, number: usize, station: Box<Station>, wake: Option<Wake>) {
+        if let Some(Wake { at, not_before }) = wake {
+            self.ends.insert((at, number), not_before);
+        }
+        self.stations.insert(number, Rest { station, wake });
+    }
+
+    /// Takes a station out, if it is at rest.
+    pub(super) fn take(&mut self, number: usize) -> Option<Box<Station>> {
+        let Rest { station, wake } = self.stations.remove(&number)?;
+        if let Some(wake) = wake {
+            self.ends.remove(&(wake.at, number));
+        }
+        Some(station)
+    }
+
+    /// Takes a station out whose rest ends at `now` or has ended.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<Box<Station>> {
+        let (&(at, number), _) = self.ends.first_key_value()?;
+        if at > now { None } else { self.take(number) }
+    }
+
+    /// The end of the rest that ends first.
+    pub(super) fn first_end(&self) -> Option<Wake> {
+        let (&(at, _), &not_before) = self.ends.first_key_value()?;
+        Some(Wake { at, not_before })
+    }
+
+    /// Takes all stations out.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Station>> {
+        let Self { stations, ends } = core::mem::take(self);
+        drop(ends);
+        stations.into_values().map(|rest| rest.station)
+    }
+}

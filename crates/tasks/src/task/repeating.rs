@@ -3,6 +3,10 @@
 //! The timer is armed for the next run when a run has ended, under the lock of the progress. If a stop comes before,
 //! the arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
 //! dropped, where nothing is locked.
+//!
+//! No call waits for a shard under the lock of the progress: a handler on that shard's thread may look at the task,
+//! and both would wait for ever. So an arming under the lock goes beyond the capacity of a full lane, by one ticket for
+//! each task.
 
 use super::error::{RepeatError, RepeatErrorKind};
 use super::handle::{Repeats, Stopped, Task};
@@ -18,6 +22,7 @@ use core::ops::Deref;
 use core::time::Duration;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
 impl Tasks {
@@ -335,11 +340,12 @@ impl<B: Body> Repeating<B> {
         ignore_poison(self.state.lock())
     }
 
-    /// Arms the timer for the coming run, if there is one.
+    /// Arms the timer for the coming run, if there is one. Never waits.
     fn arm(&self, state: &mut State) {
         let next = state.progress.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
-        let armed = timer.arm_at(state.progress.occurrences.deadline(next, self.tasks.now()));
+        let deadline = state.progress.occurrences.deadline(next, self.tasks.now());
+        let armed = self.tasks.try_arm(timer, deadline, WhenFull::Exceed);
         // Without an engine there is no further run.
         state.is_stopped |= armed.is_err();
     }

@@ -6,6 +6,7 @@ mod support;
 
 mod errors;
 mod fast_clock;
+mod full_shard;
 mod long_spans;
 mod once;
 mod panics;

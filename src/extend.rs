@@ -84,7 +84,7 @@
 
 use crate::api::builder::Builder;
 use crate::api::driven::DrivenEngine;
-use crate::api::handle::{Engine, Handle, back_off};
+use crate::api::handle::{Engine, Handle, gets_room};
 use crate::api::timer::{Armed, Timer};
 use crate::base::error::{ArmError, BuildError, Refusal, ScheduleError};
 use crate::base::tick::Timestamp;
@@ -201,13 +201,16 @@ impl<T: Send + 'static> Base<T> {
     /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes. A layer calls this
     /// function after a call has failed with [`LaneFull`](Refusal::LaneFull). The caller starts with zero rounds and
     /// holds no lock that a handler may take. Returns false at once where the calling thread would wait for itself.
+    ///
+    /// On shards of loops the calling thread makes the room itself, also on the loop's own thread: see
+    /// [`LoopShard`](crate::LoopShard). Inside a turn of that loop it cannot.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
-        let may_wait = self.may_wait_for_shards();
-        if may_wait {
-            back_off(self.handle.core(), *rounds);
+        let core = self.handle.core();
+        let goes_on = !core.is_shut_down() && gets_room(core, *rounds);
+        if goes_on {
             *rounds = rounds.saturating_add(1);
         }
-        may_wait
+        goes_on
     }
 
     /// Whether another thread fires the timers that the calling thread schedules here. False in a handler that runs

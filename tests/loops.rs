@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, PATIENCE, Rng, assert_settled, wait_until};
+use tourbillon::extend::{Base, Due};
 use tourbillon::{
     ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, Left, LoopShard, ManualClock,
     Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
@@ -376,6 +377,25 @@ fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     settle(&mut loops[0], at(5));
     settle(&mut second, at(5));
     assert_eq!(log.len(), 8 * 500);
+}
+
+/// A layer waits by `await_room`, which makes the room on a loop's own thread.
+#[test]
+fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
+    let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
+    let (engine, base) = Base::start(shards.engine().lane_capacity(64), |_: Due<'_, u64>| {}).unwrap();
+    settle(&mut loops[0], at(0));
+    for n in 0..1_000 {
+        let mut rounds = 0;
+        while let Err(error) = base.handle().try_schedule_at(at(5), n) {
+            assert_eq!(error.kind, Refusal::LaneFull);
+            assert!(base.await_room(&mut rounds), "timer {n} was refused");
+        }
+    }
+    settle(&mut loops[0], at(5));
+    assert_eq!(engine.handle().stats().fired, 1_000);
+    drop(engine);
+    assert!(!base.await_room(&mut 0));
 }
 
 /// Inside of a turn nobody can make room: the lane's loop is in it.

@@ -542,7 +542,7 @@ pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
 
 /// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
 /// a token that another thread left for the caller; a `block_on` relies on that token.
-pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
+fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for station in core.stations() {
         station.parker.wake_if_asleep();
     }

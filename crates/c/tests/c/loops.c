@@ -507,8 +507,33 @@ static void several_loops(void) {
     CHECK(tb_engine_free(world.engine) == TB_OK);
 }
 
+// More keys and moves, between two turns, than the lane of the loop's thread holds.
+static void keys_beyond_a_lane(void) {
+    tb_options options = TB_OPTIONS_INIT;
+    tb_engine *engine;
+    tb_loop *loop;
+    char key[16];
+    int calls = 0;
+    options.loops = 1;
+    options.lane_capacity = 64;
+    CHECK(tb_engine_create(&options, &engine) == TB_OK && tb_loop_create(engine, 0, &loop) == TB_OK);
+    turn(loop, now_of(engine));
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "key %d", i);
+        CHECK(tb_schedule_keyed(engine, key, NEVER, count, &calls, NULL) == TB_OK);
+        CHECK(tb_reschedule_keyed(engine, key, 0) == TB_OK);
+    }
+    nap();
+    nap();
+    while (calls < 1000) {
+        turn(loop, now_of(engine));
+    }
+    CHECK(calls == 1000 && tb_loop_free(loop) == TB_OK && tb_engine_free(engine) == TB_OK);
+}
+
 int main(void) {
     a_wheel_without_threads();
+    keys_beyond_a_lane();
     mistakes();
     an_earlier_arming_makes_the_descriptor_readable();
     several_loops();

@@ -8,6 +8,7 @@ mod errors;
 mod fast_clock;
 mod full_shard;
 mod long_spans;
+mod on_a_loop;
 mod once;
 mod panics;
 mod parallel;

@@ -55,7 +55,7 @@ impl Steps {
     }
 
     fn step(&self, by: Duration, is_ahead: bool) {
-        let nanos = by.as_nanos() as u64;
+        let nanos = u64::try_from(by.as_nanos()).unwrap();
         let _before =
             if is_ahead { self.begin.fetch_add(nanos, SeqCst) } else { self.begin.fetch_sub(nanos, SeqCst) };
         if !self.is_silent {
@@ -143,7 +143,8 @@ impl World {
     /// The store's clock steps.
     fn step(&self, by: Duration, is_ahead: bool) {
         self.clock.step(by, is_ahead);
-        if self.durable.is_some() {
+        // Without an announcement the runtime looks when it is asked.
+        if self.durable.is_some() && !self.clock.is_silent {
             self.settle();
         }
     }

@@ -60,16 +60,17 @@ mod tests {
 
     const START: u64 = 1_700_000_000_000;
 
-    /// The steps that are seen, as seconds, of a store's clock that shows these seconds when the other shows those.
-    fn steps(shown: &[(f64, f64)]) -> Vec<i64> {
+    /// The steps that are seen, in seconds, of a store's clock that shows these milliseconds when the other one shows
+    /// those.
+    fn steps(shown: &[(u64, u64)]) -> Vec<i64> {
         let mut steps = Steps::default();
-        let millis = |seconds: f64| (seconds * 1_000.0) as u64;
         let seen = shown.iter().filter_map(|(store, steady)| {
-            let store = || UtcMillis::from_millis(START + millis(*store));
-            steps.compare(store, || Timestamp::from_nanos(millis(*steady) * 1_000_000))
+            let store = || UtcMillis::from_millis(START + store);
+            steps.compare(store, || Timestamp::from_nanos(steady * 1_000_000))
         });
         let seconds = |step: Step| {
-            let size = (step.to - step.from).max(step.from - step.to).as_secs_f64().round() as i64;
+            let millis = (step.to - step.from).max(step.from - step.to).as_millis() + 500;
+            let size = i64::try_from(millis / 1_000).unwrap();
             if step.is_back() { -size } else { size }
         };
         seen.map(seconds).collect()
@@ -77,23 +78,22 @@ mod tests {
 
     #[test]
     fn a_step_in_either_direction_is_seen_once_with_its_size() {
-        const DECADE: f64 = 315_360_000.0;
-        assert_eq!(
-            steps(&[(100.0, 5.0), (101.0, 6.0), (DECADE + 102.0, 7.0), (DECADE + 103.0, 8.0)]),
-            [315_360_000]
-        );
-        assert_eq!(
-            steps(&[(100.0, 5.0), (DECADE + 101.0, 6.0), (111.0, 16.0), (112.0, 17.0)]),
-            [315_360_000, -315_360_000]
-        );
-        assert_eq!(steps(&[(3_600.0, 0.0), (0.0, 0.0), (5.0, 5.0)]), [-3_600]);
+        const DECADE: u64 = 315_360_000_000;
+        let ahead =
+            [(100_000, 5_000), (101_000, 6_000), (DECADE + 102_000, 7_000), (DECADE + 103_000, 8_000)];
+        assert_eq!(steps(&ahead), [315_360_000]);
+        let for_ten_seconds =
+            [(100_000, 5_000), (DECADE + 101_000, 6_000), (111_000, 16_000), (112_000, 17_000)];
+        assert_eq!(steps(&for_ten_seconds), [315_360_000, -315_360_000]);
+        assert_eq!(steps(&[(3_600_000, 0), (0, 0), (5_000, 5_000)]), [-3_600]);
     }
 
     #[test]
     fn drift_and_jitter_are_no_steps() {
-        assert_eq!(steps(&[(0.0, 0.0), (0.4, 0.0), (86_400.0, 86_400.0), (86_400.3, 86_400.0)]), [0; 0]);
-        assert_eq!(steps(&[(0.0, 0.0), (86_410.0, 86_400.0)]), [0; 0], "ten seconds within a day");
-        assert_eq!(steps(&[(0.0, 0.0), (86_460.0, 86_400.0)]), [60]);
+        const DAY: u64 = 86_400_000;
+        assert_eq!(steps(&[(0, 0), (400, 0), (DAY, DAY), (DAY + 300, DAY)]), [0; 0]);
+        assert_eq!(steps(&[(0, 0), (DAY + 10_000, DAY)]), [0; 0], "ten seconds within a day");
+        assert_eq!(steps(&[(0, 0), (DAY + 60_000, DAY)]), [60]);
     }
 
     #[test]

@@ -211,12 +211,39 @@ fn stock(folder: &Path, count: u64) {
     print_bytes(&store, "after churn");
     store.close().unwrap();
     print_tables(&path);
+    checks(&path);
     let store = RedbStore::open(&path).unwrap();
     while block_on(store.compact()).unwrap() {
         print_bytes(&store, "compacted");
     }
     store.close().unwrap();
     print_tables(&path);
+}
+
+/// Prints the times of the searches for damage.
+#[expect(clippy::cast_precision_loss, reason = "figures")]
+fn checks(path: &Path) {
+    let bytes = std::fs::metadata(path).unwrap().len();
+    let started = Instant::now();
+    assert_eq!(RedbStore::builder().verify(path).unwrap(), []);
+    let took = started.elapsed().as_secs_f64();
+    println!("pages verified: {took:.2} s, {:.2} s for a GiB", took * (1 << 30) as f64 / bytes as f64);
+    let store = RedbStore::builder().scrub(0).open(path).unwrap();
+    let started = Instant::now();
+    assert_eq!(block_on(store.check()).unwrap(), []);
+    println!("structure checked: {:.2} s", started.elapsed().as_secs_f64());
+    store.close().unwrap();
+    let store = RedbStore::builder().scrub(u32::MAX).open(path).unwrap();
+    let started = Instant::now();
+    while store.stats().scrub.walks == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let (took, scrub) = (started.elapsed().as_secs_f64(), store.stats().scrub);
+    println!(
+        "a walk of the scrub without pauses: {took:.2} s, {:.1} us an entry",
+        took * 1e6 / scrub.entries as f64
+    );
+    store.close().unwrap();
 }
 
 fn print_bytes(store: &RedbStore, when: &str) {

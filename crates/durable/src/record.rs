@@ -1,10 +1,11 @@
 //! The bytes of a stored timer.
 //!
 //! ```text
-//! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard
+//! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
 //! ```
-//! The id is the record's key and not in the record. The namespace stands in front, so that a record of which the rest
-//! cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as
+//! The id is the record's key and not in the record. The checksum is a CRC-32 of the id and of all bytes before it, so a
+//! record that is damaged, or that stands under another timer's id, is noticed whenever it is read. The namespace stands
+//! in front, so that a record of which the rest cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as
 //! their distances from the due moment, which are short numbers. A timer that waits for its first delivery and has
 //! neither labels nor anything else out of the ordinary has one byte for all of that.
 //!
@@ -22,7 +23,10 @@ use std::borrow::Cow;
 
 /// Any change of the bytes asks for another version, and that for another layout of each store: a test of a store that
 /// several processes share fails otherwise.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
+
+/// The length of the checksum.
+const CHECKSUM: usize = 4;
 
 /// The fields after the namespace.
 #[derive(Serialize, Deserialize)]
@@ -83,12 +87,33 @@ fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable;
+pub(crate) enum Unreadable {
+    /// Another version has written it.
+    Version(u8),
+    /// Its checksum is not that of its id and bytes.
+    Checksum,
+    /// Its bytes are those that were written, and are no timer.
+    Form,
+}
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the record cannot be read")
+        match self {
+            Self::Version(version) => write!(f, "the record has version {version}, and {VERSION} is read"),
+            Self::Checksum => {
+                f.write_str("the record is damaged, or stands under another id: its checksum differs")
+            }
+            Self::Form => f.write_str("the record is no timer"),
+        }
     }
+}
+
+/// The checksum of a record under an id.
+fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.as_u128().to_be_bytes());
+    hasher.update(record);
+    hasher.finalize().to_le_bytes()
 }
 
 /// The record of a timer.
@@ -118,18 +143,26 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let namespace = timer.namespace.as_bytes();
     record.push(u8::try_from(namespace.len()).expect("limits admit 255 bytes"));
     record.extend_from_slice(namespace);
-    postcard::to_extend(&fields, record).expect("memory takes all bytes")
+    let mut record = postcard::to_extend(&fields, record).expect("memory takes all bytes");
+    let checksum = checksum(timer.id, &record);
+    record.extend_from_slice(&checksum);
+    record
 }
 
 /// The timer of a record.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
-    let (namespace, rest) = split(record).ok_or(Unreadable)?;
-    if record[0] != VERSION {
-        return Err(Unreadable);
+    let version = *record.first().ok_or(Unreadable::Form)?;
+    if version != VERSION {
+        return Err(Unreadable::Version(version));
     }
-    let (fields, rest) = postcard::take_from_bytes::<Fields<'_>>(rest).map_err(|_| Unreadable)?;
+    let (record, stored) = record.split_last_chunk::<CHECKSUM>().ok_or(Unreadable::Checksum)?;
+    if checksum(id, record) != *stored {
+        return Err(Unreadable::Checksum);
+    }
+    let (namespace, rest) = split(record).ok_or(Unreadable::Form)?;
+    let (fields, rest) = postcard::take_from_bytes::<Fields<'_>>(rest).map_err(|_| Unreadable::Form)?;
     if !rest.is_empty() {
-        return Err(Unreadable);
+        return Err(Unreadable::Form);
     }
     let text = |text: Cow<'_, str>| text.into_owned().into_boxed_str();
     let others = fields.others.unwrap_or_default();
@@ -142,8 +175,8 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
         labels: others.labels.into_owned(),
         policy: others.policy.map(Cow::into_owned).unwrap_or_default(),
         series: others.series.map(Cow::into_owned),
-        created: before(fields.due, fields.created_before).ok_or(Unreadable)?,
-        scheduled: before(fields.due, fields.scheduled_before).ok_or(Unreadable)?,
+        created: before(fields.due, fields.created_before).ok_or(Unreadable::Form)?,
+        scheduled: before(fields.due, fields.scheduled_before).ok_or(Unreadable::Form)?,
         due: fields.due,
         deliveries: others.deliveries,
         failures: others.failures,
@@ -157,6 +190,14 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
 /// The namespace of a record, which may be unreadable otherwise.
 pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
+}
+
+/// The namespace and the key that a record seems to have, for a person who looks for a timer that was damaged.
+pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
+    let (namespace, rest) = split(record)?;
+    // The key is the first one of the fields.
+    let key = postcard::take_from_bytes::<Option<&str>>(rest).ok().and_then(|(key, _)| key);
+    Some((namespace, key.map(str::to_owned)))
 }
 
 /// The namespace and the other fields.
@@ -194,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_timer_has_nineteen_bytes_beside_its_texts_and_its_payload() {
+    fn a_plain_timer_has_23_bytes_beside_its_texts_and_its_payload() {
         let timer = plain();
         assert_kept(&timer);
         let Timer { namespace, key, kind, payload, .. } = &timer;
         let texts = namespace.len() + key.as_ref().unwrap().len() + kind.len() + payload.0.len();
-        assert_eq!(encode(&timer).len(), texts + 19);
+        assert_eq!(encode(&timer).len(), texts + 23);
     }
 
     #[test]
@@ -209,8 +250,8 @@ mod tests {
             (name, encode(&timer))
         });
         let advice = "Other bytes are another version of the records, and of each store's layout.";
-        samples::assert_fixed("record_v2.txt", rows, advice);
-        assert_eq!(VERSION, 2, "the file has the version in its name");
+        samples::assert_fixed("record_v3.txt", rows, advice);
+        assert_eq!(VERSION, 3, "the file has the version in its name");
     }
 
     #[test]
@@ -244,12 +285,31 @@ mod tests {
         let timer = Timer { deliveries: 3, ..plain() };
         let record = encode(&timer);
         for len in 0..record.len() {
-            assert_eq!(decode(timer.id, &record[..len]), Err(Unreadable), "cut to {len} bytes");
+            assert!(decode(timer.id, &record[..len]).is_err(), "cut to {len} bytes");
         }
-        assert_eq!(decode(timer.id, &[&record[..], &[0]].concat()), Err(Unreadable));
+        assert_eq!(decode(timer.id, &[&record[..], &[0]].concat()), Err(Unreadable::Checksum));
         for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
             let other = [&[version], &record[1..]].concat();
-            assert_eq!(decode(timer.id, &other), Err(Unreadable), "version {version}");
+            assert_eq!(decode(timer.id, &other), Err(Unreadable::Version(version)));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_a_record_or_of_its_id_makes_it_unreadable() {
+        for (_, timer) in samples::timers() {
+            let record = encode(&timer);
+            for bit in 0..record.len() * 8 {
+                let mut flipped = record.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode(timer.id, &flipped).is_err(), "bit {bit}");
+                // The name may be read all the same.
+                let _name = seeming_name(&flipped);
+            }
+            for bit in 0..128 {
+                let other = TimerId::from_u128(timer.id.as_u128() ^ 1 << bit);
+                assert_eq!(decode(other, &record), Err(Unreadable::Checksum), "bit {bit} of the id");
+            }
+            assert_eq!(seeming_name(&record), Some((&*timer.namespace, timer.key.map(String::from))));
         }
     }
 

@@ -251,9 +251,9 @@ mod tests {
                 lines += &format!("{name}, {part}: {hex}\n");
             }
         }
-        let fixed = include_str!("stored_v2.txt");
+        let fixed = include_str!("stored_v3.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
-        assert_eq!(crate::store::VERSION, 2, "the file has the layout's version in its name");
+        assert_eq!(crate::store::VERSION, 3, "the file has the layout's version in its name");
     }
 
     #[test]

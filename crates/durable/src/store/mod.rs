@@ -309,6 +309,19 @@ pub struct Reasons {
     pub next: Option<Cursor>,
 }
 
+/// The work of a store that looks for damage in what it has, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Scrub {
+    /// The number of entries that were looked at: records, and the entries by which timers are found.
+    pub entries: u64,
+    /// The number of times that the whole store was gone through.
+    pub walks: u64,
+    /// The number of damaged entries: records that were set aside, entries that were no timer's, and timers that lacked
+    /// an entry.
+    pub damaged: u64,
+}
+
 /// A store of durable timers.
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
@@ -458,6 +471,11 @@ pub trait TimerStore: Send + Sync + 'static {
             let found = |outcome: &Outcome| if let Outcome::Unparked(found) = outcome { *found } else { 0 };
             Ok(outcomes.iter().map(found).sum())
         })
+    }
+
+    /// The work of the scrub; `None` if the store has none.
+    fn scrub(&self) -> Option<Scrub> {
+        None
     }
 
     /// The processes that share the store; `None` if it is a store of one process.

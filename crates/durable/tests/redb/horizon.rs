@@ -1,42 +1,14 @@
-//! The numbers of timers by hour: a store of the version before gets them, and their price.
+//! The numbers of timers by hour: their price.
 
 use crate::faults::{builder, clock};
 use crate::place::Place;
 use crate::{assert_whole, place, timer};
 use pollster::block_on;
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
-use tourbillon_durable::store::{Durability, Horizon, Op, TimerStore};
+use tourbillon_durable::store::{Durability, Op, TimerStore};
 
-const META: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("meta");
 const HOURS: TableDefinition<'_, &[u8; 4], &[u8; 8]> = TableDefinition::new("hours");
 const MONTH: u64 = 30 * 86_400_000;
-
-#[test]
-fn a_store_of_the_version_without_hours_gets_them_when_it_is_opened() {
-    let place_of = Place::new();
-    let store = builder(&clock()).open(place_of.file()).unwrap();
-    let ops = (0..1_000_u64).map(|n| place(timer(n.into(), n * n * 977))).collect();
-    block_on(store.apply(ops, Durability::PowerLoss)).unwrap();
-    let wanted: Horizon = block_on(store.horizon()).unwrap();
-    assert_eq!((wanted.placed(), wanted.unplaced), (1_000, 0));
-    drop(store);
-
-    let database = redb::Database::open(place_of.file()).unwrap();
-    let transaction = database.begin_write().unwrap();
-    assert!(transaction.delete_table(HOURS).unwrap());
-    transaction.open_table(META).unwrap().insert(&b"schema"[..], &2_u64.to_be_bytes()[..]).unwrap();
-    transaction.commit().unwrap();
-    drop(database);
-
-    for _ in 0..2 {
-        let store = builder(&clock()).open(place_of.file()).unwrap();
-        assert_whole(&store);
-        assert_eq!(block_on(store.horizon()).unwrap(), wanted);
-    }
-    let database = redb::Database::open(place_of.file()).unwrap();
-    let meta = database.begin_read().unwrap().open_table(META).unwrap();
-    assert_eq!(meta.get(&b"schema"[..]).unwrap().unwrap().value(), 3_u64.to_be_bytes());
-}
 
 /// Prints the price. Timers are due at random within 30 days.
 #[test]

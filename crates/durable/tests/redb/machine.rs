@@ -5,7 +5,7 @@ use redb::StorageBackend;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tourbillon::ManualClock;
-use tourbillon_durable::store::{Part, RedbStore, StoreError};
+use tourbillon_durable::store::{Fault, Part, RedbBuilder, RedbStore, StoreError};
 
 /// The bytes of a file.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub(crate) cannot_grow: bool,
     /// The sync of the database that fails, counted from the next one. What it should have synced may stay.
     pub(crate) fails_at: Option<u32>,
+    /// The places and lengths of all reads of the database.
+    pub(crate) reads: Vec<(usize, usize)>,
 }
 
 /// A file of a machine.
@@ -58,9 +60,12 @@ impl StorageBackend for Medium {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let offset = usize::try_from(offset).unwrap();
-        let machine = self.machine();
+        let mut machine = self.machine();
         let read = machine.files[self.1].current.get(offset..offset + out.len());
         out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
+        if self.1 == 0 {
+            machine.reads.push((offset, out.len()));
+        }
         Ok(())
     }
 
@@ -110,13 +115,26 @@ pub(crate) fn machine_with(timers: &[u8], journal: &[u8]) -> Shared {
     Arc::new(Mutex::new(Machine { files, ..Machine::default() }))
 }
 
-pub(crate) fn open(machine: &Shared, clock: &ManualClock) -> Result<RedbStore, StoreError> {
+/// The place of a part.
+fn medium(machine: &Shared) -> impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static {
     let machine = Arc::clone(machine);
-    builder(clock).open_with(move |part| {
+    move |part| {
         let file = match part {
             Part::Timers => 0,
             Part::Operations => 1,
         };
         Ok(Box::new(Medium(Arc::clone(&machine), file)))
-    })
+    }
+}
+
+pub(crate) fn open(machine: &Shared, clock: &ManualClock) -> Result<RedbStore, StoreError> {
+    open_by(builder(clock), machine)
+}
+
+pub(crate) fn open_by(builder: RedbBuilder, machine: &Shared) -> Result<RedbStore, StoreError> {
+    builder.open_with(medium(machine))
+}
+
+pub(crate) fn verify(machine: &Shared, clock: &ManualClock) -> Result<Vec<Fault>, StoreError> {
+    builder(clock).verify_with(medium(machine))
 }

@@ -6,6 +6,7 @@ mod damage;
 mod disk;
 mod far;
 mod faults;
+mod flips;
 mod horizon;
 mod killed;
 mod life;

@@ -185,7 +185,7 @@ fn a_deployment_stays_as_it_was_created() {
         assert_eq!(kind(RedisStore::builder(name)), StoreErrorKind::Limit, "{name:?}");
     }
     let link = plain::Plain::to(server.port());
-    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "3"]);
+    let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "4"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "1"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::OlderSchema, "keys stand elsewhere there");

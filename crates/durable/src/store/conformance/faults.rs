@@ -3,7 +3,7 @@
 use crate::state::Token;
 use crate::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
+    Outcome, Page, Reaped, Reasons, Scrub, StoreError, StoreErrorKind, TimerStore,
 };
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -191,6 +191,10 @@ impl TimerStore for Faulty {
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
         self.call(move || self.store.import(timers))
+    }
+
+    fn scrub(&self) -> Option<Scrub> {
+        self.store.scrub()
     }
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {

@@ -8,6 +8,10 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
+fn has_label(timer: &Timer, namespace: &str, label: &str) -> bool {
+    *timer.namespace == *namespace && timer.labels.iter().any(|other| **other == *label)
+}
+
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
@@ -54,8 +58,13 @@ impl<T: Tables> Ledger<T> {
                     break 'all;
                 }
                 let Some(id) = id_at_end(&key) else { continue };
-                match self.load(id)? {
+                match self.load_named(id)? {
                     None => drop(self.tables.remove(Table::Labels, &key)?),
+                    // The entry is not the timer's, and must not cancel it.
+                    Some(timer) if !has_label(&timer, namespace, label) => {
+                        self.tables.remove(Table::Labels, &key)?;
+                        self.mend(&timer)?;
+                    }
                     Some(timer) if !is_withdrawn(&timer) => {
                         cancelled += 1;
                         in_flight += u32::from(self.withdraw(&timer, Withdrawal::Cancelled)?);
@@ -136,8 +145,11 @@ impl<T: Tables> Ledger<T> {
     /// Puts the timer of an entry back. Returns whether the timer is pending.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
-        let Some(timer) = self.load(id)? else {
-            return self.remove_orphan(Table::Parked, key, Phase::Parked).map(|()| false);
+        let timer = match self.load_named(id)? {
+            Some(timer) if matches!(&timer.state, State::Parked(other) if **other == *reason) => timer,
+            other => {
+                return self.remove_stray(Table::Parked, key, other.as_ref(), Phase::Parked).map(|()| false);
+            }
         };
         let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) else { return Ok(false) };
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);

@@ -66,6 +66,10 @@ impl<T: Tables> Ledger<T> {
 
     /// Writes the changes of the numbers by hour.
     pub(super) fn finish_hours(&mut self) -> Result<(), StoreError> {
+        if self.has_mended {
+            self.hours.clear();
+            return self.recount_hours();
+        }
         for (hour, change) in core::mem::take(&mut self.hours) {
             if change != 0 {
                 let key = hour_key(hour);
@@ -79,9 +83,16 @@ impl<T: Tables> Ledger<T> {
         Ok(())
     }
 
-    /// Counts the entries by due moment anew, for a store whose earlier version did not.
-    pub(crate) fn recount_hours(&mut self) -> Result<(), StoreError> {
-        for (hour, count) in self.counted_hours()? {
+    /// Counts the entries by due moment anew.
+    fn recount_hours(&mut self) -> Result<(), StoreError> {
+        let counted = self.counted_hours()?;
+        for key in self.keys(Table::Hours, &[], &[], usize::MAX)? {
+            let hour = u32::try_from(number_of(&key)).unwrap_or(u32::MAX);
+            if !counted.contains_key(&hour) {
+                self.tables.remove(Table::Hours, &key)?;
+            }
+        }
+        for (hour, count) in counted {
             self.tables.put(Table::Hours, &hour_key(hour), &count.to_be_bytes())?;
         }
         Ok(())

@@ -33,14 +33,17 @@ impl<T: Tables> Ledger<T> {
                 break;
             }
             let timer = match id_at_end(&key) {
-                Some(id) => self.load(id)?,
+                Some(id) => self.load_named(id)?,
                 None => None,
             };
             // An entry that is not its timer's is removed. It would stop every later claim.
             let is_its = |timer: &Timer| timer.state == State::Pending && timer.due == moment_of(&key);
-            let Some(timer) = timer.filter(is_its) else {
-                self.remove_orphan(Table::Due, &key, Phase::Pending)?;
-                continue;
+            let timer = match timer {
+                Some(timer) if is_its(&timer) => timer,
+                other => {
+                    self.remove_stray(Table::Due, &key, other.as_ref(), Phase::Pending)?;
+                    continue;
+                }
             };
             bytes += timer.payload.0.len() as u64;
             let event = Event::Claim { token, until: self.now + by.lease };
@@ -129,10 +132,13 @@ impl<T: Tables> Ledger<T> {
         reaped.next = next;
         for (until, id) in over {
             let is_its = |timer: &Timer| matches!(timer.state, State::Leased(lease) if lease.until == until);
-            let Some(timer) = self.load(id)?.filter(is_its) else {
-                let key = [&moment_bytes(until)[..], &id_bytes(id)].concat();
-                self.remove_orphan(Table::Leases, &key, Phase::Leased)?;
-                continue;
+            let timer = match self.load_named(id)? {
+                Some(timer) if is_its(&timer) => timer,
+                other => {
+                    let key = [&moment_bytes(until)[..], &id_bytes(id)].concat();
+                    self.remove_stray(Table::Leases, &key, other.as_ref(), Phase::Leased)?;
+                    continue;
+                }
             };
             match step(&timer, Event::Expire, now) {
                 Ok(Next::Stays(next)) => {

@@ -25,9 +25,11 @@ mod lists;
 mod operations;
 mod placing;
 mod remembered;
+mod scrub;
 
 pub use changes::PAUSED;
 pub(crate) use entries::{entries, key_of, moment_of};
 pub(crate) use horizon::LOOKS;
 pub(crate) use limits::admit;
+pub(crate) use scrub::{Place, Step, Suspect};
 pub(crate) use timers::Ledger;

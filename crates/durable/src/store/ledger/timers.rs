@@ -1,7 +1,7 @@
 //! Stored timers: their entries and counts go together.
 
 use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, moment_of};
-use crate::record::{self, Unreadable};
+use crate::record;
 use crate::state::{Lease, Phase, State};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::horizon::hour_of;
@@ -23,6 +23,9 @@ pub(crate) struct Ledger<T> {
     /// The changes of the numbers of entries by due moment, by their hours (L4).
     pub(super) hours: BTreeMap<u32, i64>,
     pub(super) quarantined: u32,
+    /// Whether entries were mended: the numbers by hour are counted anew then, since nobody knows which of the damaged
+    /// entries they have.
+    pub(super) has_mended: bool,
     /// The earliest moment for which the transaction has made a timer due.
     first_due: Option<UtcMillis>,
 }
@@ -42,6 +45,7 @@ impl<T: Tables> Ledger<T> {
             counted: BTreeMap::new(),
             hours: BTreeMap::new(),
             quarantined: 0,
+            has_mended: false,
             first_due: None,
         }
     }
@@ -181,11 +185,46 @@ impl<T: Tables> Ledger<T> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
             Ok(timer) => Ok(Some(timer)),
-            Err(Unreadable) => {
+            Err(_) => {
                 self.set_aside(id, &record)?;
                 Ok(None)
             }
         }
+    }
+
+    /// A stored timer that an entry names. If there is no record, nor one that was set aside, the timer is lost: its id
+    /// is noted among the records that were set aside, without bytes.
+    pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
+        let timer = self.load(id)?;
+        if timer.is_none() && self.tables.get(Table::Quarantine, &id_bytes(id))?.is_none() {
+            self.set_aside(id, &[])?;
+        }
+        Ok(timer)
+    }
+
+    /// Stores the entries of a timer that are missing.
+    pub(super) fn mend(&mut self, timer: &Timer) -> Result<(), StoreError> {
+        self.has_mended = true;
+        for entry in entries(timer) {
+            let (table, key, value) = &entry;
+            if self.tables.get(*table, key)?.as_ref() != Some(value) {
+                self.put(&entry)?;
+            }
+        }
+        self.note_due(timer);
+        Ok(())
+    }
+
+    /// Removes an entry that is not its timer's, and stores the timer's own ones if they are missing.
+    pub(super) fn remove_stray(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        timer: Option<&Timer>,
+        phase: Phase,
+    ) -> Result<(), StoreError> {
+        self.remove_orphan(table, key, phase)?;
+        timer.map_or(Ok(()), |timer| self.mend(timer))
     }
 
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
@@ -237,9 +276,16 @@ impl<T: Tables> Ledger<T> {
     /// behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.owner_of(namespace, key)? else { return Ok(None) };
-        let owner = self.load(id)?;
-        if owner.is_none() {
+        let owner = self.load_named(id)?;
+        let is_its = |timer: &Timer| {
+            *timer.namespace == *namespace && timer.key.as_deref() == Some(key) && timer.owns_key()
+        };
+        if !owner.as_ref().is_some_and(is_its) {
             self.tables.remove(Table::Keys, &key_key(namespace, key))?;
+            if let Some(other) = &owner {
+                self.mend(other)?;
+            }
+            return Ok(None);
         }
         Ok(owner)
     }
@@ -250,10 +296,14 @@ impl<T: Tables> Ledger<T> {
     }
 
     pub(crate) fn get(&self, at: &Address) -> Result<Option<Timer>, StoreError> {
-        match self.find(at)? {
-            Some(id) => self.peek(id),
-            None => Ok(None),
-        }
+        let Some(id) = self.find(at)? else { return Ok(None) };
+        let found = self.peek(id)?;
+        // An entry of a key that is damaged may name another timer.
+        Ok(match at {
+            Address::Id(_) => found,
+            Address::Key(name) => found
+                .filter(|timer| timer.namespace == name.namespace && timer.key.as_ref() == Some(&name.key)),
+        })
     }
 
     /// At most `limit` keys that begin with `prefix`, from `from` on.

@@ -126,6 +126,14 @@ impl Places {
         None
     }
 
+    /// The name of the database's file, for a message.
+    pub(super) fn name(&self) -> String {
+        match &self.way {
+            Way::Files { path, .. } => path.display().to_string(),
+            Way::Made(_) => "the database".to_owned(),
+        }
+    }
+
     /// The path of the file of the operations, if the file is not there.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {

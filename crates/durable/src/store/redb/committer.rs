@@ -3,9 +3,9 @@
 use super::backend::Shared;
 use super::common::{Common, being_opened};
 use super::compaction;
-use super::error::converted;
+use super::error::{converted, damaged_pages};
 use super::journal::{Journal, unrepeatable};
-use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, without_journal};
+use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
 use super::queue::{Receiver, Waited};
 use super::request::{Pending, Request};
 use super::room::Room;
@@ -172,7 +172,7 @@ impl Committer {
             self.sequence = record.sequence;
             reach(Point::InReplay);
         }
-        tables.put(Table::Meta, SEQUENCE_NAME, &self.sequence.to_be_bytes())?;
+        tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, self.sequence))?;
         drop(tables);
         transaction
             .set_durability(redb::Durability::None)
@@ -221,7 +221,11 @@ impl Committer {
             match turn {
                 Ok(None) => {}
                 Ok(Some(end)) => return end,
-                Err(_) => self.fall(StoreError::new(StoreErrorKind::Io, "a panic while committing")),
+                Err(panic) if waited == Waited::Closed => {
+                    self.close();
+                    return Err(damaged_pages(&*panic));
+                }
+                Err(panic) => self.fall(damaged_pages(&*panic)),
             }
         }
     }
@@ -366,6 +370,8 @@ impl Committer {
                 }
             }
         }
+        // Damage is not repeated: what it has led to goes to the database at once, and not into the journal.
+        must_commit |= ledger.has_met_damage();
         let (mut tables, first_due) = ledger.finish().map_err(before)?;
         batch.first_due = first_due;
         let has_changed = tables.has_changed();
@@ -375,7 +381,7 @@ impl Committer {
             // The request may repeat one whose effect is not durable yet.
             return self.keep_promise(wanted).map_err(|(error, _)| before(error));
         }
-        tables.put(Table::Meta, SEQUENCE_NAME, &sequence.to_be_bytes()).map_err(before)?;
+        tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;
         drop(tables);
         let started = Instant::now();
         if must_commit {
@@ -468,7 +474,7 @@ impl Committer {
         let mut transaction = self.begin()?;
         let mut tables = Writing::new(&transaction);
         for name in [Some(SEQUENCE_NAME), name].into_iter().flatten() {
-            tables.put(Table::Meta, name, &self.sequence.to_be_bytes())?;
+            tables.put(Table::Meta, name, &number_value(name, self.sequence))?;
         }
         drop(tables);
         transaction.set_quick_repair(true);
@@ -536,7 +542,9 @@ impl Committer {
 
     fn close(&self) {
         let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
-        drop(database.take());
+        let taken = database.take();
+        // redb may panic on damaged pages. The lock must not be poisoned by that, nor the thread end.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
     /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are
@@ -551,7 +559,9 @@ impl Committer {
             return Err(outage.error.clone());
         }
         let pause = outage.pause;
-        match self.open_again() {
+        // redb may panic on damaged pages.
+        let opened = catch_unwind(AssertUnwindSafe(|| self.open_again()));
+        match opened.unwrap_or_else(|panic| Err(damaged_pages(&*panic))) {
             Ok(()) => {
                 self.outage = None;
                 self.common.count(|stats| stats.reopened += 1);

@@ -1,6 +1,6 @@
 //! The digest of a request's outcome, which the journal has behind the request.
 //!
-//! A request that is repeated at an opening must have the outcome that its caller was told. The digest is the CRC-32 of
+//! A request that is repeated at an opening must have the outcome that was acknowledged. The digest is the CRC-32 of
 //! the bytes that this file writes for the outcome. Other bytes are another version of the journal.
 
 use crate::state::{Phase, Refusal};

@@ -1,6 +1,7 @@
 //! redb's errors in the words of stores.
 
 use crate::store::error::{StoreError, StoreErrorKind};
+use core::any::Any;
 use std::io;
 
 /// The error of a store for one of redb's.
@@ -24,6 +25,15 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
         error => (StoreErrorKind::Corrupt, error),
     };
     StoreError::caused_by(kind.0, kind.1)
+}
+
+/// The error after a panic of redb, which has met a page that is none.
+pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+    let message =
+        format!("the database stopped at pages that are damaged, or by a fault of this program: {text}");
+    StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
 /// The error of an operation on a store that was closed.

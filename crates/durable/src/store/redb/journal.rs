@@ -9,12 +9,13 @@
 //! seal:   a head without a body, whose `durable` is its own sequence number
 //! ```
 //!
-//! All numbers are little-endian. The body is the batch's requests, each after postcard and followed by the digest of its
-//! outcome (4). The version is that of the head, of the requests and of the digests: a test fixes the bytes of all of
-//! them, and other bytes are another version. The file has the records since the
-//! database's last durable commit, from offset 0 on. A seal is behind them once they are synced, and the next record
-//! takes the place of the seal. Behind the seal is what earlier records left. A later version keeps the layout of the
-//! head.
+//! All numbers are little-endian. The body is the batch's requests, each after postcard and followed by the digest of
+//! its outcome (4). The version is that of the head, of the requests and of the digests: a test fixes the bytes of all
+//! of them, and other bytes are another version. A later version keeps the layout of the head.
+//!
+//! The file has the records since the database's last durable commit, from offset 0 on. A seal is behind them once they
+//! are synced, and again 512 bytes later, so that the loss of one sector takes the last record or the seal but not both.
+//! The next record takes the place of the seal. Behind the seals is what earlier records left.
 //!
 //! # The states of a record
 //!
@@ -62,6 +63,8 @@ const MARK: [u8; 3] = *b"tbj";
 /// Version 1 had another head, and version 2 no digests. Neither was published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
+/// The length of a seal, zeros, and the seal again: no sector has a byte of the last record and of both.
+const SEALS: usize = 512 + HEAD;
 /// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
 const GROWTH: usize = 256 * 1024;
 /// The file grows by whole sectors, from its length while the database was made.
@@ -224,7 +227,7 @@ impl<B: StorageBackend> Journal<B> {
 
     /// Makes room in the file for all records and their seal.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
-        let end = (self.records.len() + HEAD) as u64;
+        let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
             let file_len = self.file_len + GROWTH as u64;
             self.file.set_len(file_len)?;
@@ -264,8 +267,12 @@ impl<B: StorageBackend> Journal<B> {
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
+        let seal = seal.bytes(self.store, &[]);
+        let mut seals = [0; SEALS];
+        seals[..HEAD].copy_from_slice(&seal);
+        seals[SEALS - HEAD..].copy_from_slice(&seal);
         // The records are durable without the seal, so its error is not theirs.
-        drop(self.file.write(self.written as u64, &seal.bytes(self.store, &[])));
+        drop(self.file.write(self.written as u64, &seals));
     }
 
     /// Forgets all records: the database has them durably, up to the batch `durable`.

@@ -31,7 +31,7 @@
 //! are always the last ones.
 //!
 //! Each noted request has a digest of its outcome. If a request fails when it is repeated, or has another outcome than
-//! its caller was told, the opening fails and changes nothing: this version of the crate means other operations by
+//! the acknowledged one, the opening fails and changes nothing: this version of the crate means other operations by
 //! these notes, or the database is not the one for which they were made.
 //!
 //! # Damage to the journal
@@ -45,11 +45,21 @@
 //! the journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is
 //! made durable in the database, which takes the note back.
 //!
+//! # Damage to the database
+//!
+//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A record that is damaged
+//! is set aside with its bytes, and the other timers go on. An entry that names a timer which is not there leaves a note
+//! among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own entry
+//! again. A request that has met damage is not noted but made durable in the database at once: the damage may not be
+//! there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares redb's
+//! own checksums of pages. redb can panic on pages that are none, which is an error for the caller, of the kind
+//! [`Corrupt`](super::StoreErrorKind::Corrupt).
+//!
 //! # Errors
 //!
 //! After an error of the disk, redb has to be opened again. The thread does that by itself, and a read that fails wakes
-//! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that
-//! redb had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
+//! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail until then, with the kind of the error.
+//! Batches that were answered and that redb had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
 //! database shows that the batch has had no effect, and else
 //! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
@@ -70,8 +80,10 @@ mod opening;
 mod queue;
 mod request;
 mod room;
+mod scrub;
 mod stats;
 mod tables;
+mod verify;
 
 pub use backend::Part;
 pub use stats::StoreStats;
@@ -79,18 +91,19 @@ pub use stats::StoreStats;
 use self::backend::Places;
 use self::committer::Committer;
 use self::common::Common;
-use self::error::{closed, lost};
+use self::error::{closed, damaged_pages, lost};
 use self::opening::Opener;
 use self::queue::{Sender, queue};
 use self::request::{Reply, Request};
 use self::room::Room;
+use self::scrub::Scrubber;
 use super::error::{StoreError, StoreErrorKind};
 use super::fault::Fault;
 use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    Reasons, TimerStore,
+    Reasons, Scrub, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -100,6 +113,7 @@ use core::fmt;
 use futures_channel::oneshot;
 use redb::StorageBackend;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -107,6 +121,9 @@ use tourbillon::Clock;
 
 /// The memory for pages of the database, unless the builder says another number.
 const CACHE: usize = 128 * 1024 * 1024;
+
+/// The entries that the scrub looks at in a second, unless the builder says another number.
+const SCRUB: u32 = 250;
 
 /// A store in one file.
 ///
@@ -119,7 +136,8 @@ pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
     /// `None` once the store is being closed.
-    requests: Option<Sender>,
+    requests: Option<Arc<Sender>>,
+    scrubber: Option<Scrubber>,
     committer: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
@@ -129,11 +147,13 @@ pub struct RedbBuilder {
     cache: usize,
     keep_free: u64,
     without_locks: bool,
+    scrub: u32,
 }
 
 impl fmt::Debug for RedbBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbBuilder").field("cache", &self.cache).finish_non_exhaustive()
+        let Self { cache, scrub, .. } = self;
+        f.debug_struct("RedbBuilder").field("cache", cache).field("scrub", scrub).finish_non_exhaustive()
     }
 }
 
@@ -171,6 +191,46 @@ impl RedbBuilder {
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
         self
+    }
+
+    /// The number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there is no
+    /// scrub.
+    ///
+    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
+    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is noticed
+    /// when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
+    #[must_use]
+    pub fn scrub(mut self, entries_per_second: u32) -> Self {
+        self.scrub = entries_per_second;
+        self
+    }
+
+    /// Reads all pages of the database at this path, and compares their checksums. Changes nothing, and does not look
+    /// at the journal, whose records each opening compares. Takes time in proportion to the file.
+    ///
+    /// Returns the first page that is damaged, with its offset in the file, and the timers that are damaged, as far as
+    /// they can be read. Without a damaged page there are no faults; [`TimerStore::check`] looks at the structure.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Locked`] if the store is open, and if the file cannot be read.
+    pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
+        let path = path.as_ref();
+        // The places make files that are not there.
+        std::fs::metadata(path)?;
+        verify::verify(&Places::files(path.to_owned(), self.without_locks))
+    }
+
+    /// As [`verify`](Self::verify), for a store whose bytes are elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Self::verify).
+    pub fn verify_with(
+        &self,
+        make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
+    ) -> Result<Vec<Fault>, StoreError> {
+        verify::verify(&Places::made(Arc::new(make)))
     }
 
     /// Opens the store at this path, or makes it.
@@ -212,13 +272,16 @@ impl RedbBuilder {
         let room = Arc::new(Room::new(places.path(), self.keep_free));
         let open = || {
             let opener = Opener { places: places.clone(), cache: self.cache };
-            Committer::open(opener, Arc::clone(&self.clock), Arc::clone(&room))
+            let open = || Committer::open(opener, Arc::clone(&self.clock), Arc::clone(&room));
+            // redb may panic on damaged pages.
+            catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
         };
         let (common, committer) = match open() {
             Err(error) if error.kind() == StoreErrorKind::Full && room.release() => open()?,
             opened => opened?,
         };
         let (requests, receiver) = queue();
+        let requests = Arc::new(requests);
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
             .spawn(move || committer.run(&receiver))?;
@@ -226,7 +289,18 @@ impl RedbBuilder {
         let subscribed = Arc::clone(&common);
         let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
         subscribed.clock.subscribe(Box::new(wake));
-        Ok(RedbStore { common, places, requests: Some(requests), committer: Some(committer) })
+        let mut store = RedbStore {
+            common,
+            places,
+            requests: Some(requests),
+            scrubber: None,
+            committer: Some(committer),
+        };
+        if let (1.., Some(requests)) = (self.scrub, &store.requests) {
+            let (common, requests) = (Arc::clone(&store.common), Arc::clone(requests));
+            store.scrubber = Some(Scrubber::start(common, requests, self.scrub)?);
+        }
+        Ok(store)
     }
 }
 
@@ -243,7 +317,13 @@ impl RedbStore {
     /// The options.
     #[must_use]
     pub fn builder() -> RedbBuilder {
-        RedbBuilder { clock: Arc::new(WallClock::new()), cache: CACHE, keep_free: 0, without_locks: false }
+        RedbBuilder {
+            clock: Arc::new(WallClock::new()),
+            cache: CACHE,
+            keep_free: 0,
+            without_locks: false,
+            scrub: SCRUB,
+        }
     }
 
     /// The due moment of the first pending timer.
@@ -290,6 +370,8 @@ impl RedbStore {
     }
 
     fn stop(&mut self) -> Result<(), StoreError> {
+        // The thread that scrubs has the queue, too.
+        self.scrubber = None;
         self.requests = None;
         match self.committer.take() {
             // A waker that the thread calls may have the last reference to the store.
@@ -318,7 +400,9 @@ impl RedbStore {
         &self,
         read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let answer = self.common.reading().and_then(|ledger| read(&ledger));
+        let look = || self.common.reading().and_then(|ledger| read(&ledger));
+        // redb may panic on damaged pages.
+        let answer = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)));
         if let Err(error) = &answer
             && self.common.note_read_error(error)
         {
@@ -412,7 +496,21 @@ impl TimerStore for RedbStore {
     }
 
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
-        self.read(|ledger| ledger.each(each))
+        let (mut each, mut theirs) = (each, None);
+        let exported = self.read_now(|ledger| {
+            ledger.each(|timer| {
+                let goes_on = catch_unwind(AssertUnwindSafe(|| each(timer)));
+                goes_on.unwrap_or_else(|panic| {
+                    theirs = Some(panic);
+                    false
+                })
+            })
+        });
+        // The caller's own panic is no damage.
+        match theirs {
+            None => Box::pin(core::future::ready(exported)),
+            Some(panic) => resume_unwind(panic),
+        }
     }
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
@@ -420,6 +518,10 @@ impl TimerStore for RedbStore {
             return refused(error);
         }
         self.ask(|reply| Request::Import(timers, reply))
+    }
+
+    fn scrub(&self) -> Option<Scrub> {
+        self.scrubber.as_ref().map(|_| self.stats().scrub)
     }
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {

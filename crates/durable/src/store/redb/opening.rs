@@ -6,17 +6,13 @@ use super::journal;
 use super::tables::{Reading, Writing};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
-use crate::store::ledger::Ledger;
 use crate::store::tables::{Table, Tables};
-use crate::utc::UtcMillis;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 3;
-/// The version without the numbers of timers by hour.
-const WITHOUT_HOURS: u64 = 2;
+pub(super) const SCHEMA: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The number by which a journal knows its database.
 const STORE_NAME: &[u8] = b"store";
@@ -45,8 +41,26 @@ pub(super) fn without_journal(path: &Path) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
-fn number_of(bytes: Option<Vec<u8>>) -> Option<u64> {
-    bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes)
+fn checksum(name: &[u8], number: [u8; 8]) -> [u8; 4] {
+    crc32fast::hash(&[name, &number].concat()).to_le_bytes()
+}
+
+/// A number as it is stored under its name, with a checksum of both: a wrong number of the last batch would have the
+/// opening pass over batches of the journal.
+pub(super) fn number_value(name: &[u8], number: u64) -> Vec<u8> {
+    let number = number.to_be_bytes();
+    [&number[..], &checksum(name, number)].concat()
+}
+
+fn number_of(tables: &Reading, name: &[u8]) -> Result<Option<u64>, StoreError> {
+    let Some(bytes) = tables.get(Table::Meta, name)? else { return Ok(None) };
+    match bytes.split_first_chunk::<8>() {
+        Some((number, sum)) if *sum == checksum(name, *number) => Ok(Some(u64::from_be_bytes(*number))),
+        _ => {
+            let message = format!("the number {:?} of the store is damaged", String::from_utf8_lossy(name));
+            Err(StoreError::new(StoreErrorKind::Corrupt, message))
+        }
+    }
 }
 
 /// The way to open the database.
@@ -124,7 +138,7 @@ impl Opener {
         match opened {
             Ok(Ok(database)) => {
                 let tables = Reading::new(database.begin_read().map_err(converted)?);
-                schema_of(&tables).map(drop)
+                has_schema(&tables).map(drop)
             }
             Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
             Ok(Err(error)) => Err(converted(error)),
@@ -132,21 +146,26 @@ impl Opener {
     }
 }
 
-/// The schema's version, if the database has one.
-fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
-    let schema = number_of(tables.get(Table::Meta, SCHEMA_NAME)?);
-    match schema {
-        Some(schema) if schema > SCHEMA => {
-            let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
-            Err(StoreError::new(StoreErrorKind::NewerSchema, message))
-        }
-        Some(schema) if schema < WITHOUT_HOURS => {
-            // No release wrote it.
-            let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
-            Err(StoreError::new(StoreErrorKind::Corrupt, message))
-        }
-        schema => Ok(schema),
+/// Refuses a database of another schema. Returns whether the database has one. The version stands without a checksum,
+/// since each other one is refused.
+fn has_schema(tables: &Reading) -> Result<bool, StoreError> {
+    let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(false) };
+    let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
+    if schema == SCHEMA {
+        return Ok(true);
     }
+    let (kind, message) = if schema > SCHEMA {
+        let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
+        (StoreErrorKind::NewerSchema, message)
+    } else {
+        // No release wrote it.
+        let message = format!(
+            "version {schema} of the schema is not read any more, {SCHEMA} is: write a backup with the version that made \
+             the store, and restore it"
+        );
+        (StoreErrorKind::OlderSchema, message)
+    };
+    Err(StoreError::new(kind, message))
 }
 
 /// The numbers of a database.
@@ -160,14 +179,11 @@ struct Numbers {
 /// The store's number and that of its last batch. A new database gets its tables.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
-    let schema = schema_of(&tables)?;
-    if schema == Some(WITHOUT_HOURS) {
-        count_hours(database)?;
-    }
-    let store = number_of(tables.get(Table::Meta, STORE_NAME)?);
-    let sequence = number_of(tables.get(Table::Meta, SEQUENCE_NAME)?);
-    if let (Some(_), Some(store), Some(sequence)) = (schema, store, sequence) {
-        let is_closed = number_of(tables.get(Table::Meta, CLOSED_NAME)?) == Some(sequence);
+    let has_schema = has_schema(&tables)?;
+    let store = number_of(&tables, STORE_NAME)?;
+    let sequence = number_of(&tables, SEQUENCE_NAME)?;
+    if let (true, Some(store), Some(sequence)) = (has_schema, store, sequence) {
+        let is_closed = number_of(&tables, CLOSED_NAME)? == Some(sequence);
         return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
     if tables.has_tables()? {
@@ -180,21 +196,11 @@ fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let store = crate::timer::TimerId::fresh().as_u128() as u64;
     let mut tables = Writing::new(&transaction);
     tables.open_all()?;
-    for (name, value) in [(SCHEMA_NAME, SCHEMA), (STORE_NAME, store), (SEQUENCE_NAME, 0)] {
-        tables.put(Table::Meta, name, &value.to_be_bytes())?;
+    tables.put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
+    for (name, value) in [(STORE_NAME, store), (SEQUENCE_NAME, 0)] {
+        tables.put(Table::Meta, name, &number_value(name, value))?;
     }
     drop(tables);
     transaction.commit().map_err(converted)?;
     Ok(Numbers { store, sequence: 0, is_closed: false, is_new: true })
-}
-
-/// Counts the timers by hour, for a database of the version that did not.
-fn count_hours(database: &Database) -> Result<(), StoreError> {
-    let mut transaction = database.begin_write().map_err(converted)?;
-    transaction.set_quick_repair(true);
-    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
-    ledger.recount_hours()?;
-    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
-    drop(ledger);
-    transaction.commit().map_err(converted)
 }

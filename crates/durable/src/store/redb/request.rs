@@ -4,7 +4,7 @@ use super::digest::{Digested, digest};
 use super::tables::Writing;
 use crate::state::Token;
 use crate::store::error::StoreError;
-use crate::store::ledger::Ledger;
+use crate::store::ledger::{Ledger, Suspect};
 use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -23,6 +23,8 @@ pub(super) enum Request {
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
+    /// Mends entries that a scrub has found.
+    Mend(Vec<Suspect>, Reply<u64>),
 }
 
 /// A request that changes the store, as the journal has it. Its effect follows from the store and the time alone.
@@ -70,6 +72,7 @@ impl Request {
             Self::Apply(ops, ..) => ops.len(),
             Self::Renew(_, leases, _) => leases.len(),
             Self::Import(timers, _) => timers.len(),
+            Self::Mend(suspects, _) => suspects.len(),
             Self::Claim(..) | Self::Recover(..) | Self::Reap(..) | Self::Compact(_) => 1,
         }
     }
@@ -84,12 +87,13 @@ impl Request {
             Self::Reap(_, reply) => drop(reply.send(Err(error))),
             Self::Import(_, reply) => drop(reply.send(Err(error))),
             Self::Compact(reply) => drop(reply.send(Err(error))),
+            Self::Mend(_, reply) => drop(reply.send(Err(error))),
         }
     }
 
-    /// Whether the request is too large for the journal.
+    /// Whether the request is too large for the journal, or cannot be repeated.
     pub(super) fn is_large(&self) -> bool {
-        matches!(self, Self::Import(..))
+        matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
     /// Whether the request ends a delivery.
@@ -112,7 +116,7 @@ impl Request {
                 Logging::Renew { incarnation: by.incarnation, lease: by.lease, leases }
             }
             Self::Reap(limit, _) => Logging::Reap(*limit),
-            Self::Recover(..) | Self::Import(..) | Self::Compact(_) => return Ok(()),
+            Self::Recover(..) | Self::Import(..) | Self::Compact(_) | Self::Mend(..) => return Ok(()),
         };
         *notes = postcard::to_extend(&logging, core::mem::take(notes))?;
         Ok(())
@@ -146,6 +150,7 @@ impl Request {
                 answer(reply, ledger.import(timers))
             }
             Self::Compact(reply) => answer(reply, Ok(false)),
+            Self::Mend(suspects, reply) => answer(reply, ledger.mend_suspects(suspects)),
         };
         pending.map(|pending| Done { pending, durability, next_due, digest: sum })
     }

@@ -1,5 +1,6 @@
 //! What the thread that commits has done.
 
+use crate::store::Scrub;
 use core::time::Duration;
 
 /// The work of a [`RedbStore`](super::RedbStore) since it was opened.
@@ -24,4 +25,6 @@ pub struct StoreStats {
     pub reopened: u64,
     /// The number of batches that failed.
     pub failed: u64,
+    /// The work of the scrub.
+    pub scrub: Scrub,
 }

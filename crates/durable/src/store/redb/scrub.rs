@@ -1,0 +1,133 @@
+//! The thread that scrubs: it looks at all records and indexes, slowly and again and again.
+//!
+//! It reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. A walk that
+//! meets pages which redb cannot read goes on with the next table.
+
+use super::common::Common;
+use super::error::damaged_pages;
+use super::queue::Sender;
+use super::request::{Reply, Request};
+use crate::store::Durability;
+use crate::store::error::StoreError;
+use crate::store::ledger::{Place, Step};
+use core::time::Duration;
+use futures_channel::oneshot;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Entries of one step.
+const STEP: u32 = 1_000;
+/// The pause between two walks.
+const REST: Duration = Duration::from_secs(60);
+
+/// Steps that fail one after the other before the walk goes on with the next table.
+const MOST_FAILURES: u32 = 10;
+
+/// The thread. It ends when this is dropped.
+pub(super) struct Scrubber {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Waits, unless a stop is wanted. Returns whether it is.
+    fn wait(&self, pause: Duration) -> bool {
+        let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(wanted, pause, |wanted| !*wanted);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Scrubber {
+    /// Starts the thread. It looks at `rate` entries a second.
+    pub(super) fn start(common: Arc<Common>, requests: Arc<Sender>, rate: u32) -> io::Result<Self> {
+        let stop = Arc::<Stop>::default();
+        let stopped = Arc::clone(&stop);
+        let pause = Duration::from_secs(1) * STEP / rate.max(1);
+        let thread = thread::Builder::new()
+            .name("tourbillon-scrub".to_owned())
+            .spawn(move || run(&common, &requests, &stopped, pause))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Scrubber {
+    fn drop(&mut self) {
+        *self.stop.is_wanted.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It waits for nobody but this.
+            drop(thread.join());
+        }
+    }
+}
+
+fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
+    let mut place = Place::default();
+    let mut next_pause = pause;
+    let mut answers = Vec::new();
+    let mut failures = 0;
+    while !stop.wait(next_pause) {
+        answers.retain_mut(|answer: &mut oneshot::Receiver<Result<u64, StoreError>>| {
+            match answer.try_recv() {
+                Ok(None) => true,
+                Ok(Some(Ok(damaged))) => {
+                    common.count(|stats| stats.scrub.damaged += damaged);
+                    false
+                }
+                // The next walk finds it again.
+                Ok(Some(Err(_))) | Err(_) => false,
+            }
+        });
+        next_pause = pause;
+        let step = step(common, &place);
+        if let Err(error) = &step
+            && common.note_read_error(error)
+        {
+            // The thread opens the database again before it serves a request.
+            let (reply, _nobody_waits) = oneshot::channel();
+            requests.send(Request::Apply(Vec::new(), Durability::Volatile, reply));
+        }
+        let next = match step {
+            Ok(step) => {
+                common.count(|stats| stats.scrub.entries += step.looked);
+                if !step.suspects.is_empty() {
+                    let (reply, answer): (Reply<u64>, _) = oneshot::channel();
+                    if requests.send(Request::Mend(step.suspects, reply)) {
+                        answers.push(answer);
+                    }
+                }
+                step.next
+            }
+            // The database may be open again at the next step.
+            Err(error) if error.is_transient() && failures < MOST_FAILURES => {
+                failures += 1;
+                continue;
+            }
+            Err(_) => {
+                common.count(|stats| stats.scrub.damaged += 1);
+                place.skip()
+            }
+        };
+        failures = 0;
+        place = next.unwrap_or_else(|| {
+            common.count(|stats| stats.scrub.walks += 1);
+            next_pause = REST;
+            Place::default()
+        });
+    }
+}
+
+fn step(common: &Common, place: &Place) -> Result<Step, StoreError> {
+    let step = || common.reading()?.scrub(place, STEP as usize);
+    // redb may panic on damaged pages.
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+}

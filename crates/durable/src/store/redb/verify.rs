@@ -1,0 +1,163 @@
+//! The check of the database's pages, which changes nothing.
+//!
+//! redb has a checksum of each page beside the page's number, and looks at them only when it is asked to. It mends the
+//! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they stay in
+//! memory. Its check ends at the first page that is damaged, which is the last one that it has read.
+
+use super::backend::{Places, Shared};
+use super::error::{converted, damaged_pages};
+use super::tables::Reading;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::fault::Fault;
+use crate::store::ledger::Ledger;
+use crate::utc::UtcMillis;
+use redb::{Database, ReadableDatabase, StorageBackend};
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The bytes of the database that are kept in memory.
+const CACHE: usize = 16 * 1024 * 1024;
+
+/// The name of the faults of pages.
+const PAGES: &str = "pages";
+
+/// A file under changes that are in memory only.
+#[derive(Clone, Debug)]
+struct Overlay {
+    file: Shared,
+    state: Arc<Mutex<Changed>>,
+}
+
+#[derive(Debug, Default)]
+struct Changed {
+    len: u64,
+    writes: BTreeMap<u64, Vec<u8>>,
+    /// The place of the last read, and its length.
+    last: (u64, usize),
+}
+
+impl Overlay {
+    fn new(file: Shared) -> io::Result<Self> {
+        let len = file.len()?;
+        Ok(Self { file, state: Arc::new(Mutex::new(Changed { len, ..Changed::default() })) })
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Changed) -> R) -> R {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl StorageBackend for Overlay {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.with(|changed| changed.len))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset + out.len() as u64;
+        if end > self.len()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // The file may be shorter than redb has made it.
+        let there = self.file.len()?.clamp(offset, end) - offset;
+        let (old, new) = out.split_at_mut(usize::try_from(there).unwrap_or(usize::MAX));
+        new.fill(0);
+        if !old.is_empty() {
+            self.file.read(offset, old)?;
+        }
+        self.with(|changed| {
+            changed.last = (offset, out.len());
+            for (start, bytes) in changed.writes.range(..end) {
+                let bytes_end = start + bytes.len() as u64;
+                if bytes_end <= offset {
+                    continue;
+                }
+                for (at, byte) in (*start..).zip(bytes) {
+                    if let Some(place) = at.checked_sub(offset).and_then(|at| usize::try_from(at).ok())
+                        && let Some(out) = out.get_mut(place)
+                    {
+                        *out = *byte;
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.with(|changed| changed.len = len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.with(|changed| {
+            changed.len = changed.len.max(offset + data.len() as u64);
+            let old = changed.writes.insert(offset, data.to_vec());
+            // Pages are written whole. A shorter write leaves the rest of a longer one.
+            if let (Some(old), Some(new)) = (old, changed.writes.get_mut(&offset))
+                && old.len() > new.len()
+            {
+                new.extend_from_slice(&old[new.len()..]);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The faults of the pages, and of the records if there are any: a store whose pages are whole is checked after its
+/// journal was repeated.
+pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
+    // Kept, so that no store opens the files.
+    let _operations = match places.missing_operations() {
+        None => Some(places.operations()?),
+        Some(_) => None,
+    };
+    let file = places.timers()?;
+    if file.len()? == 0 {
+        return Ok(Vec::new());
+    }
+    let overlay = Overlay::new(file.clone())?;
+    let Err(error) = open(overlay.clone(), true).map(drop) else { return Ok(Vec::new()) };
+    if matches!(error.kind(), StoreErrorKind::NewerSchema | StoreErrorKind::Locked) {
+        return Err(error);
+    }
+    let (offset, length) = overlay.with(|changed| changed.last);
+    let name = places.name();
+    let text = format!(
+        "the {length} bytes at offset {offset} of {name} are damaged, or name others that are: {error}"
+    );
+    let mut faults = vec![Fault::new(PAGES, None, text)];
+    // The names of the damaged timers, as far as redb reads the pages.
+    let records = open(Overlay::new(file)?, false).and_then(check);
+    match records {
+        Ok(records) => faults.extend(records),
+        Err(error) => faults.push(Fault::new(PAGES, None, format!("the records cannot be read: {error}"))),
+    }
+    Ok(faults)
+}
+
+fn open(overlay: Overlay, checks: bool) -> Result<Database, StoreError> {
+    let open = || {
+        Database::builder()
+            .set_cache_size(CACHE)
+            .set_check_integrity_on_open(checks)
+            .create_with_backend(overlay)
+    };
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(opened) => opened.map_err(converted),
+        Err(panic) => Err(damaged_pages(&*panic)),
+    }
+}
+
+fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
+    let check = move || {
+        let tables = Reading::new(database.begin_read().map_err(converted)?);
+        Ledger::new(tables, UtcMillis::ZERO).check()
+    };
+    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
+}

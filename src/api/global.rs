@@ -4,12 +4,13 @@ use crate::api::builder::Builder;
 use crate::api::handle::{Engine, Fired};
 use crate::api::shards::{Shards, entered};
 use crate::base::error::BuildError;
-use crate::base::sync::{Mutex, OnceLock, PoisonError};
+use crate::base::fork::ForkLock;
+use crate::base::sync::OnceLock;
 
 /// The process's own shards, once they are started.
 static GLOBAL: OnceLock<Shards> = OnceLock::new();
 /// Held while they are being started.
-static STARTING: Mutex<()> = Mutex::new(());
+static STARTING: OnceLock<ForkLock<()>> = OnceLock::new();
 
 impl Shards {
     /// The current shards of the calling thread, on which its new engines run. These are the shards that the thread
@@ -75,7 +76,8 @@ pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
 fn start_global(
     start: impl FnOnce() -> Result<Shards, BuildError>,
 ) -> Result<(&'static Shards, bool), BuildError> {
-    let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let starting = STARTING.get_or_init(ForkLock::default);
+    let _one_at_a_time = starting.lock().ok_or(BuildError::Forked)?;
     if let Some(shards) = GLOBAL.get() {
         return Ok((shards, false));
     }

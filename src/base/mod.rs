@@ -3,6 +3,7 @@
 pub(crate) mod buckets;
 pub(crate) mod counters;
 pub(crate) mod error;
+pub(crate) mod fork;
 pub(crate) mod limits;
 pub(crate) mod missed;
 #[cfg(all(test, tourbillon_lines))]

@@ -115,7 +115,9 @@ pub(crate) use imp::*;
 pub(crate) use std::sync::Arc as StdArc;
 /// Locks for the rare paths only: start, stop, waiting for a handler, waking a loop that is a task. No model enters
 /// them.
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, TryLockResult, Weak,
+};
 
 /// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, PoisonError<G>>) -> G {

@@ -1,7 +1,8 @@
 //! The anchors of an engine's threads, whatever the type of its payloads: the engine's list of them, and each thread's
 //! weak reference to its own.
 
-use crate::base::sync::{Mutex, StdArc, Weak, ignore_poison};
+use crate::base::fork::ForkLock;
+use crate::base::sync::{StdArc, Weak};
 use core::any::Any;
 use core::fmt;
 
@@ -9,15 +10,15 @@ use core::fmt;
 pub(super) type AnyAnchor = dyn Any + Send + Sync;
 
 /// The anchors of the living threads; `None` once the engine is shut down.
-pub(super) struct Anchors(Mutex<Option<Vec<StdArc<AnyAnchor>>>>);
+pub(super) struct Anchors(ForkLock<Option<Vec<StdArc<AnyAnchor>>>>);
 
 impl Anchors {
     pub(super) fn new() -> StdArc<Self> {
-        StdArc::new(Self(Mutex::new(Some(Vec::new()))))
+        StdArc::new(Self(ForkLock::new(Some(Vec::new()))))
     }
 
     fn keep(&self, anchor: StdArc<AnyAnchor>) {
-        if let Some(kept) = &mut *ignore_poison(self.0.lock()) {
+        if let Some(Some(kept)) = self.0.lock().as_deref_mut() {
             kept.push(anchor);
         }
     }
@@ -25,9 +26,10 @@ impl Anchors {
     /// Drops the anchor of a thread that ends. The anchor is dropped outside of the lock, since the engine may be
     /// dropped with it.
     fn forget(&self, anchor: &Weak<AnyAnchor>) {
-        let forgotten = ignore_poison(self.0.lock()).as_mut().and_then(|kept| {
-            let at =
-                kept.iter().position(|kept| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr()))?;
+        let is_it = |kept: &StdArc<AnyAnchor>| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr());
+        let forgotten = self.0.lock().and_then(|mut anchors| {
+            let kept = anchors.as_mut()?;
+            let at = kept.iter().position(is_it)?;
             Some(kept.swap_remove(at))
         });
         drop(forgotten);
@@ -35,7 +37,7 @@ impl Anchors {
 
     /// Drops all anchors, for good.
     pub(super) fn close(&self) {
-        let kept = ignore_poison(self.0.lock()).take();
+        let kept = self.0.lock().and_then(|mut anchors| anchors.take());
         drop(kept);
     }
 }

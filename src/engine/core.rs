@@ -8,7 +8,7 @@ use super::place::Place;
 use super::totals::Totals;
 use crate::base::counters::{Counter, Refusals};
 use crate::base::error::Refusal;
-use crate::base::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
+use crate::base::sync::{Condvar, Mutex, OnceLock, StdArc};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::TimerId;
 use crate::dispatch::{Dispatcher, Guarded};
@@ -58,8 +58,6 @@ pub(crate) struct Core<T> {
     pub(super) hooks: Hooks,
     /// The anchors by which the owned timers of each thread hold the core.
     pub(super) anchors: StdArc<Anchors>,
-    /// Whether this process is the child of a fork, where no thread serves the engine.
-    pub(super) forked: AtomicBool,
     pub(super) forks: OnceLock<Watch>,
 }
 
@@ -109,7 +107,6 @@ impl<T: Send + 'static> Core<T> {
             waker_of: OnceLock::new(),
             hooks: Hooks::new(),
             anchors: Anchors::new(),
-            forked: AtomicBool::new(false),
             forks: OnceLock::new(),
         }
     }
@@ -184,8 +181,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Whether this process is the child of a fork, and the engine was built before the fork.
     pub(crate) fn is_forked(&self) -> bool {
-        // Ordering: Relaxed. Set while the child has one thread.
-        self.forked.load(Ordering::Relaxed)
+        self.crew.is_forked()
     }
 
     /// The reason why a closed engine refuses.

@@ -1,28 +1,29 @@
 //! The functions that run when an engine has ended.
 
-use crate::base::sync::{Mutex, ignore_poison};
+use crate::base::fork::ForkLock;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
 /// The functions that are to run; `None` once the engine has ended.
-pub(super) struct Hooks(Mutex<Option<Vec<Hook>>>);
+pub(super) struct Hooks(ForkLock<Option<Vec<Hook>>>);
 
 impl Hooks {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
+        Self(ForkLock::new(Some(Vec::new())))
     }
 
-    /// Keeps a function until the engine ends. Returns the function if the engine has ended.
+    /// Keeps a function until the engine ends. Returns the function if the engine has ended, or if this is the
+    /// child of a fork and the lock is held for ever.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
-        match &mut *ignore_poison(self.0.lock()) {
-            Some(kept) => kept.push(hook),
-            None => return Some(hook),
+        match self.0.lock().as_deref_mut() {
+            Some(Some(kept)) => kept.push(hook),
+            Some(None) | None => return Some(hook),
         }
         None
     }
 
-    /// Takes the functions out, for good.
+    /// Takes the functions out, for good. In the child of a fork they may be out of reach, and are not called.
     pub(super) fn take(&self) -> Vec<Hook> {
-        ignore_poison(self.0.lock()).take().unwrap_or_default()
+        self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }
 }

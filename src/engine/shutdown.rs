@@ -121,8 +121,11 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Lets the waiting threads check again.
+    /// Lets the waiting threads check again. In the child of a fork no thread waits, and the lock may be held for ever.
     pub(super) fn announce_quiescence(&self) {
+        if self.crew.is_in_child() {
+            return;
+        }
         let (lock, changed) = &self.quiescence;
         let _guard = ignore_poison(lock.lock());
         changed.notify_all();
@@ -135,9 +138,7 @@ impl<T: Send + 'static> Core<T> {
         let Evicted { unfired, remains } = self.take_armed();
         self.returned.add(unfired.len() as u64);
         self.sessions.evicted(right);
-        if !self.is_forked() {
-            self.announce_quiescence();
-        }
+        self.announce_quiescence();
         // A payload's drop and a waker may shut down in turn: no lock is held here, and no thread waits for them.
         for remains in remains {
             self.settle(remains);

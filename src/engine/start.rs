@@ -1,7 +1,7 @@
 //! The start of an engine on a set of shards, and its end in the child of a fork.
 
 use super::core::{Core, Handler, Settings};
-use crate::base::sync::{Ordering, StdArc, ignore_poison};
+use crate::base::sync::{StdArc, ignore_poison};
 use crate::dispatch::Fire;
 use crate::shard::{Owner, Station, StationShared};
 use crate::system::forks;
@@ -39,8 +39,6 @@ impl<T: Send + 'static> Core<T> {
     /// Makes the engine refuse everything from now on, in the child of a fork. Uses atomics only, since locks may be
     /// held by threads that do not exist in the child.
     fn enter_child(&self) {
-        // Ordering: Relaxed. There is one thread.
-        self.forked.store(true, Ordering::Relaxed);
         for station in &self.stations {
             station.parker.close_in_child();
         }

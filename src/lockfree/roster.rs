@@ -14,9 +14,8 @@
 //! |------|-----------------------------------|------------------------------|-------------------|-------|
 //! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
-use crate::base::sync::{
-    ModelledMutex, ModelledMutexGuard, OnceLock, PoisonError, StdArc, ThreadKey, this_thread, thread,
-};
+use crate::base::fork::ForkLock;
+use crate::base::sync::{ModelledMutexGuard, OnceLock, StdArc, ThreadKey, this_thread, thread};
 use core::fmt;
 
 /// A function that wakes a loop. It does not panic.
@@ -39,7 +38,9 @@ pub(crate) struct Roster {
 
 /// The place of a loop.
 #[derive(Debug)]
-struct Place(ModelledMutex<Occupant>);
+struct Place(ForkLock<Occupant>);
+
+type Guard<'a> = ModelledMutexGuard<'a, Occupant>;
 
 /// The loop that has a place.
 #[derive(Default)]
@@ -58,7 +59,7 @@ impl Roster {
 
     /// A roster for loops.
     pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
-        let place = |_| Place(ModelledMutex::new(Occupant::default()));
+        let place = |_| Place(ForkLock::new(Occupant::default()));
         StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })
     }
 
@@ -90,24 +91,25 @@ impl Roster {
 
     /// Gives place `n` to a loop, unless another loop has it.
     pub(crate) fn take_place(&self, n: usize) -> bool {
-        self.loops.get(n).is_some_and(|place| !core::mem::replace(&mut place.lock().is_taken, true))
+        let take = |mut occupant: Guard<'_>| !core::mem::replace(&mut occupant.is_taken, true);
+        self.occupant(n).is_some_and(take)
     }
 
     /// Takes place `n` away from its loop.
     pub(crate) fn leave_place(&self, n: usize) {
-        let left = core::mem::take(&mut *self.loops[n].lock());
+        let left = self.occupant(n).map(|mut occupant| core::mem::take(&mut *occupant));
         // Outside of the lock: the drop of the wake function is the user's.
         drop(left);
     }
 
     /// Notes that loop `n` runs on the calling thread from now on (W1).
     pub(crate) fn come_here(&self, n: usize) {
-        self.loops[n].lock().runs_on = Some(this_thread());
+        self.occupant(n).into_iter().for_each(|mut occupant| occupant.runs_on = Some(this_thread()));
     }
 
     /// Sets how loop `n` is woken.
     pub(crate) fn wake_by(&self, n: usize, waking: Waking) {
-        let former = self.loops[n].lock().waking.replace(waking);
+        let former = self.occupant(n).map(|mut occupant| occupant.waking.replace(waking));
         // Outside of the lock, as in `leave_place`.
         drop(former);
     }
@@ -118,31 +120,37 @@ impl Roster {
             return None;
         }
         let here = Some(this_thread());
-        self.loops.iter().position(|place| place.lock().runs_on == here)
+        let runs_here = |place: &Place| place.0.lock().is_some_and(|occupant| occupant.runs_on == here);
+        self.loops.iter().position(runs_here)
     }
 
     /// Whether all places are taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.loops.iter().all(|place| place.lock().is_taken)
+        self.loops.iter().all(Place::is_taken)
     }
 
     /// Whether a loop has place `n`.
     pub(crate) fn is_taken(&self, n: usize) -> bool {
-        self.loops.get(n).is_some_and(|place| place.lock().is_taken)
+        self.loops.get(n).is_some_and(Place::is_taken)
+    }
+
+    /// The occupant of place `n`. `None` if there is no such place, or if this is the child of a fork and the place is
+    /// locked for ever.
+    fn occupant(&self, n: usize) -> Option<Guard<'_>> {
+        self.loops.get(n)?.0.lock()
     }
 }
 
 impl Place {
-    fn lock(&self) -> ModelledMutexGuard<'_, Occupant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_taken(&self) -> bool {
+        self.0.lock().is_some_and(|occupant| occupant.is_taken)
     }
 
     fn wake(&self) {
-        let waking = {
-            let occupant = self.lock();
+        let waking = self.0.lock().and_then(|occupant| {
             let is_here = occupant.runs_on == Some(this_thread());
             occupant.waking.clone().filter(|waking| waking.is_of_task || !is_here)
-        };
+        });
         // Outside of the lock: the function is the user's, and may use an engine of this set.
         if let Some(waking) = waking {
             (waking.function)();

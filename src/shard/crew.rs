@@ -18,6 +18,7 @@ use super::stall::StallDetector;
 use super::station::{Outlet, Station, StationShared};
 use super::{Leading, Shard};
 use crate::base::counters::ShardCounters;
+use crate::base::fork::Generation;
 use crate::base::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
 use crate::base::tick::TickLength;
 use crate::base::trace;
@@ -72,8 +73,7 @@ pub(crate) struct Crew {
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Whether an engine's handlers run inline: then a handler may hold a leader up.
     runs_inline: AtomicBool,
-    /// Whether this process is the child of a fork, where the crew has no threads.
-    forked: AtomicBool,
+    made_in: Generation,
     forks: OnceLock<Watch>,
 }
 
@@ -125,6 +125,7 @@ pub(crate) fn next_id() -> u64 {
 
 impl Crew {
     pub(crate) fn new(settings: CrewSettings) -> StdArc<Self> {
+        forks::listen();
         let id = next_id();
         let shard = |index: usize| {
             let stalls = |counters: &StdArc<ShardCounters>| {
@@ -140,7 +141,7 @@ impl Crew {
             refusals: SchedulingRefusals::default(),
             threads: Mutex::new(Vec::new()),
             runs_inline: AtomicBool::new(false),
-            forked: AtomicBool::new(false),
+            made_in: Generation::current(),
             forks: OnceLock::new(),
         })
     }
@@ -163,9 +164,13 @@ impl Crew {
     }
 
     /// Whether this process is the child of a fork, and the crew was started before the fork.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.made_in.is_past()
+    }
+
+    /// Whether this process is the child of a fork, and the threads or loops that turn the shards are in the parent.
     pub(crate) fn is_forked(&self) -> bool {
-        // Ordering: Relaxed. Set while the child has one thread.
-        self.forked.load(Ordering::Relaxed)
+        self.settings.leaders != Leaders::Driver && self.is_in_child()
     }
 
     /// Whether threads of the set's own turn the shards.
@@ -483,11 +488,9 @@ impl Crew {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by
-    /// threads that do not exist in the child.
+    /// Closes the parkers, in the child of a fork. Uses atomics only, since locks may be held by threads that do not
+    /// exist in the child.
     fn enter_child(&self) {
-        // Ordering: Relaxed. There is one thread.
-        self.forked.store(true, Ordering::Relaxed);
         for shard in &self.shards {
             shard.parker.close_in_child();
         }

@@ -80,9 +80,8 @@ pub(crate) use looped::Seat;
 pub(crate) use station::{Presence, Station, StationShared};
 
 use crate::base::counters::ShardCounters;
-use crate::base::sync::{
-    AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
-};
+use crate::base::fork::{ForkLock, Generation, lock_patiently};
+use crate::base::sync::{AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, StdArc, TryLockError};
 use crate::base::tick::{TickLength, Timestamp};
 use crate::lockfree::calls::Calls;
 use crate::lockfree::parker::{self, Parker};
@@ -95,8 +94,9 @@ use stall::StallDetector;
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
+    made_in: Generation,
     /// The stations that no leader has admitted yet; `None` once no leader will admit any.
-    newcomers: ModelledMutex<Option<Vec<Station>>>,
+    newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
     /// The calls of stations at rest that have something to do.
     calls: StdArc<Calls>,
@@ -119,7 +119,8 @@ impl Shard {
         let counters = StdArc::new(ShardCounters::new());
         Self {
             led: ModelledMutex::new(Led::new(stalls(&counters))),
-            newcomers: ModelledMutex::new(Some(Vec::new())),
+            made_in: Generation::current(),
+            newcomers: ForkLock::new(Some(Vec::new())),
             has_newcomers: AtomicBool::new(false),
             calls: Calls::new(),
             parker: StdArc::new(Parker::new(StdArc::clone(roster))),
@@ -134,9 +135,10 @@ impl Shard {
     }
 
     /// Makes the calling thread the leader, after waiting for another thread that leads the shard. For a shard without
-    /// a thread, outside of its handlers.
+    /// a thread, outside of its handlers. A child of the process that made the shard does not wait for a leader that
+    /// it does not have.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
-        self.led.lock().ok()
+        if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
 
     /// The shared part of a station for this shard, whose leader parks: the station may rest.
@@ -149,14 +151,12 @@ impl Shard {
 
     /// Adds a station, which the leader will find. Drops the station if no thread will lead the shard any more.
     pub(crate) fn join(&self, station: Station) {
-        let surplus = match &mut *self.lock_newcomers() {
-            Some(newcomers) => {
-                newcomers.push(station);
-                None
-            }
-            None => Some(station),
-        };
-        drop(surplus);
+        let mut station = Some(station);
+        if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
+            newcomers.extend(station.take());
+        }
+        // Outside of the lock: a station's drop may drop a handler.
+        drop(station);
         // Ordering: Relaxed [N1]. The parker's fences order this store as they order a push; the lock hands over the
         // station.
         self.has_newcomers.store(true, Ordering::Relaxed);
@@ -219,7 +219,9 @@ impl Shard {
         if self.has_newcomers() {
             // Ordering: Relaxed. Cleared before the look: a station that joins during the look sets the flag again.
             self.has_newcomers.store(false, Ordering::Relaxed);
-            led.stations.extend(self.lock_newcomers().iter_mut().flat_map(|newcomers| newcomers.drain(..)));
+            if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
+                led.stations.append(newcomers);
+            }
         }
     }
 
@@ -227,12 +229,10 @@ impl Shard {
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             let mut stations = poisoned.into_inner().take_all();
-            stations.extend(self.lock_newcomers().take().into_iter().flatten());
+            stations.extend(
+                self.newcomers.lock().and_then(|mut newcomers| newcomers.take()).into_iter().flatten(),
+            );
             drop(stations);
         }
-    }
-
-    fn lock_newcomers(&self) -> ModelledMutexGuard<'_, Option<Vec<Station>>> {
-        self.newcomers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,6 +18,7 @@ use super::order::Order;
 use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
 use crate::base::counters::StationCounters;
+use crate::base::fork::Generation;
 use crate::base::limits::CHUNK_TICKETS;
 use crate::base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::base::tick::{Tick, TickLength, Timestamp};
@@ -112,6 +113,7 @@ impl StationShared {
 #[derive(Debug)]
 pub(crate) struct Presence {
     stations: AtomicU64,
+    made_in: Generation,
     /// The condition on which threads wait for the end.
     ended: (Mutex<()>, Condvar),
 }
@@ -120,6 +122,7 @@ impl Presence {
     pub(crate) fn of(stations: usize) -> StdArc<Self> {
         StdArc::new(Self {
             stations: AtomicU64::new(stations as u64),
+            made_in: Generation::current(),
             ended: (Mutex::new(()), Condvar::new()),
         })
     }
@@ -142,6 +145,10 @@ impl Presence {
     fn leave(&self) {
         // Ordering: Release. Pairs with `stations`.
         self.stations.fetch_sub(1, Ordering::Release);
+        // In the child of a fork no thread waits, and the lock may be held for ever.
+        if self.made_in.is_past() {
+            return;
+        }
         let (lock, changed) = &self.ended;
         let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         changed.notify_all();

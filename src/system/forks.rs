@@ -9,10 +9,11 @@
 //! J2. An action is freed only after it was taken out of its place. The child is a copy of the process at one moment,
 //!     so each place in it has a whole action or null.
 
-pub(crate) use imp::{Watch, watch};
+pub(crate) use imp::{Watch, listen, watch};
 
 #[cfg(all(unix, not(all(test, tourbillon_loom))))]
 mod imp {
+    use crate::base::fork::begin_generation;
     use crate::base::sync::{OnceLock, Ordering};
     use core::ptr;
     use std::sync::atomic::AtomicPtr;
@@ -57,6 +58,7 @@ mod imp {
     }
 
     extern "C" fn in_child() {
+        begin_generation();
         for place in places() {
             // Ordering: Acquire [J2]. Pairs with `watch`: the action.
             let action = place.action.load(Ordering::Acquire);
@@ -67,13 +69,18 @@ mod imp {
         }
     }
 
-    /// Registers `action`, which then runs in each child of this process.
-    pub(crate) fn watch(action: InChild) -> Watch {
+    /// From now on a child of this process begins a generation of its own.
+    pub(crate) fn listen() {
         IS_LISTENING.get_or_init(|| {
             // SAFETY: the function lives as long as the process. If memory is short, the call fails, and children stay
             // unnoticed.
             let _refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
+    }
+
+    /// Registers `action`, which then runs in each child of this process.
+    pub(crate) fn watch(action: InChild) -> Watch {
+        listen();
         let action = Box::into_raw(Box::new(action));
         let empty = |place: &&Place| {
             // Ordering: Release [J2]. Publishes the action.
@@ -110,7 +117,59 @@ mod imp {
     #[derive(Debug)]
     pub(crate) struct Watch;
 
+    pub(crate) fn listen() {}
+
     pub(crate) fn watch(_: Box<dyn Fn() + Send + Sync>) -> Watch {
         Watch
+    }
+}
+
+#[cfg(all(test, unix, not(tourbillon_loom)))]
+mod tests {
+    use super::listen;
+    use crate::base::fork::ForkLock;
+    use crate::base::sync::thread;
+
+    /// Forks, and returns the result of `f` in the child.
+    fn in_child(f: impl FnOnce() -> bool) -> bool {
+        listen();
+        // SAFETY: the child calls `f` and ends; `f` uses what a fork leaves whole.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that hangs.
+            unsafe { libc::alarm(10) };
+            let status = i32::from(!f());
+            // SAFETY: ends the child, without the exit handlers of the test's process.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = -1;
+        // SAFETY: our child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn a_child_goes_on_without_a_lock_that_its_parent_holds() {
+        let lock = ForkLock::new(7);
+        let held = lock.lock();
+        // The thread that forks is not the holder.
+        let fork = || thread::scope(|scope| scope.spawn(|| in_child(|| lock.lock().is_none())).join());
+        assert!(fork().expect("it ends"));
+        drop(held);
+        assert_eq!(lock.lock().map(|value| *value), Some(7), "the parent has it as before");
+    }
+
+    #[test]
+    fn a_child_uses_a_lock_that_was_free() {
+        let lock = ForkLock::new(7);
+        assert!(in_child(|| lock.lock().is_some_and(|value| *value == 7)));
+    }
+
+    #[test]
+    fn a_child_waits_for_a_lock_of_its_own() {
+        assert!(in_child(|| {
+            let own = ForkLock::new(7);
+            own.lock().is_some()
+        }));
     }
 }

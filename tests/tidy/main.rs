@@ -41,10 +41,11 @@ const LAYER: &str = "crates/tasks/src";
 const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
 /// What passes beside the doors: file, path, reason.
-const BESIDE_THE_DOORS: [(&str, &str, &str); 6] = [
+const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
     ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
     ("lockfree/barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
+    ("base/fork.rs", "std::sync::atomic::AtomicU32", "a number in a static, which loom's cannot be"),
     ("system/forks.rs", "std::sync::atomic::AtomicPtr", "a list in a static, which loom's cannot be"),
     (
         "shard/crew.rs",

@@ -36,9 +36,8 @@ mod lane;
 
 pub(crate) use lane::{Lane, Pushed};
 
-use crate::base::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU64, ModelledMutex, Ordering, PoisonError, StdArc,
-};
+use crate::base::fork::ForkLock;
+use crate::base::sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering, StdArc};
 use crate::base::ticket::Insertion;
 use core::ptr;
 
@@ -56,21 +55,22 @@ pub(crate) struct Inbox {
     lane_capacity: u64,
 }
 
-/// Lanes whose threads have ended.
+/// Lanes whose threads have ended. A thread that ends reaches this lock, in the child of a fork as well.
 #[derive(Debug)]
-struct Vacant(ModelledMutex<Vec<Arc<Lane>>>);
+struct Vacant(ForkLock<Vec<Arc<Lane>>>);
 
 impl Vacant {
     fn new() -> Self {
-        Self(ModelledMutex::new(Vec::new()))
+        Self(ForkLock::new(Vec::new()))
     }
 
+    /// Without the lock (M1 of `fork`) the lane stays listed, and no thread of this child takes it over.
     fn put(&self, lane: Arc<Lane>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+        self.0.lock().into_iter().for_each(|mut lanes| lanes.push(Arc::clone(&lane)));
     }
 
     fn take(&self) -> Option<Arc<Lane>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.0.lock()?.pop()
     }
 }
 

@@ -4,7 +4,16 @@
 //! Without the harness, which has threads of its own. A child that hangs is ended by its alarm.
 
 #[cfg(unix)]
+mod churn;
+
+#[cfg(unix)]
 fn main() {
+    calls_in_the_child_are_refused();
+    churn::no_child_hangs_while_threads_of_the_parent_come_and_go();
+}
+
+#[cfg(unix)]
+fn calls_in_the_child_are_refused() {
     use std::time::Duration;
     use tourbillon::{
         ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, Refusal, RescheduleError,

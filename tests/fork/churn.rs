@@ -1,0 +1,127 @@
+//! Forks while threads of the parent use the engines and end, so that their locks are held now and then.
+
+use super::in_child;
+use std::ffi::c_void;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use tourbillon::{Builder, DrivenShards, Engine, Fired, LoopShard, Timer};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const CHURNING: usize = 3;
+
+/// An engine of each kind, and timers whose anchors and lanes the churn shares.
+struct Engines {
+    threads: Engine<u32>,
+    driven: Engine<u32>,
+    _driver: DrivenShards,
+    looped: Engine<u32>,
+    _seat: LoopShard,
+    own: Timer<u32>,
+}
+
+impl Engines {
+    fn start() -> Self {
+        let handler = |_: Fired<'_, u32>| {};
+        let threads = Builder::new().shards(1).workers(1).start(handler).expect("an engine");
+        let driver = Builder::new().shards(1).driven_shards().expect("shards");
+        let driven = driver.shards().engine().start(handler).expect("an engine");
+        let (loops, mut seats) = Builder::new().loops(1).expect("shards");
+        let looped = loops.engine().start(handler).expect("an engine");
+        let seat = seats.remove(0);
+        let own = threads.handle().timer(1).expect("room");
+        Self { threads, driven, _driver: driver, looped, _seat: seat, own }
+    }
+
+    fn all(&self) -> [&Engine<u32>; 3] {
+        [&self.threads, &self.driven, &self.looped]
+    }
+}
+
+/// A thread's life: its first call on each engine takes a lane, an owned timer has it listed, its end puts both back.
+fn use_once(engines: [&Engine<u32>; 3]) {
+    for engine in engines {
+        if let Ok(id) = engine.handle().schedule(HOUR, 0) {
+            drop(engine.handle().cancel(id));
+        }
+        drop(engine.handle().timer(1));
+    }
+}
+
+pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
+    let forks: u32 =
+        std::env::var("TOURBILLON_FORKS").map_or(1_000, |forks| forks.parse().expect("a number"));
+    let engines = Engines::start();
+    let (all, ends) = (engines.all(), AtomicBool::new(false));
+    let hung = thread::scope(|scope| {
+        for _ in 0..CHURNING {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    // Joined: a scope counts threads before their thread-locals are gone.
+                    thread::scope(|short| short.spawn(|| use_once(all)).join()).expect("it ends");
+                }
+            });
+        }
+        let hung = (0..forks).filter(|fork| fork_once(&engines, *fork) != 0).count();
+        ends.store(true, Ordering::Relaxed);
+        hung
+    });
+    assert_eq!(hung, 0, "of {forks} children hung or failed");
+}
+
+/// Forks on a thread that has used the engines, as most threads of a server have. Returns the child's status.
+fn fork_once(engines: &Engines, fork: u32) -> i32 {
+    use_once(engines.all());
+    // SAFETY: only the child drops the copy, and it has a copy of all memory.
+    let copy = ManuallyDrop::new(unsafe { ptr::read(engines) });
+    in_child(move || match fork % 6 {
+        0 => exit(),
+        1 => {
+            on_a_thread(&|| ());
+            exit();
+        }
+        2 => {
+            on_a_thread(&|| use_once(copy.all()));
+            exit();
+        }
+        3 => copy.all().iter().for_each(|engine| drop(engine.handle().shutdown())),
+        4 => {
+            drop(ManuallyDrop::into_inner(copy));
+            exit();
+        }
+        _ => {
+            copy.own.disarm_and_wait();
+            let own = Builder::new().shards(1).driven(|_: Fired<'_, u32>| {}).expect("its own");
+            on_a_thread(&|| drop(own.handle().schedule(HOUR, 0)));
+            drop(own);
+            exit();
+        }
+    })
+}
+
+/// Runs `f` on a thread that is not of `std`: a thread of `std` begins with a lock of `std`'s own, which a thread of
+/// the parent may hold.
+fn on_a_thread(f: &dyn Fn()) {
+    extern "C" fn run(f: *mut c_void) -> *mut c_void {
+        // SAFETY: `on_a_thread` waits for the end of this call.
+        (unsafe { *f.cast::<&dyn Fn()>() })();
+        ptr::null_mut()
+    }
+    let mut thread = MaybeUninit::uninit();
+    let argument = ptr::from_ref(&f).cast_mut().cast();
+    // SAFETY: `run` has the right type, and its argument outlives it.
+    let refused = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), run, argument) };
+    assert_eq!(refused, 0, "the child may start a thread");
+    // SAFETY: `pthread_create` has written it.
+    let thread = unsafe { thread.assume_init() };
+    // SAFETY: the thread was not joined yet.
+    assert_eq!(unsafe { libc::pthread_join(thread, ptr::null_mut()) }, 0);
+}
+
+/// Runs the destructors of this thread's thread-locals, and ends the process.
+fn exit() {
+    // SAFETY: the child has no other thread.
+    unsafe { libc::exit(0) };
+}

@@ -3,10 +3,13 @@
 //!
 //! A call that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock.
 //!
-//! Each row was tried: the named step was left out of `src`, or the named ordering was weakened.
+//! Each row was tried: the named step was left out of `src`.
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
+//! | F1: the fence between the rests and the drains (`fence_rests`) | `a_push_races_with_rest`, `a_push_races_with_rest_until_later`, `two_pushes_race_with_two_rests`, `a_wanted_sweep_races_with_rest` |
+//! | C4: the shard sleeps though calls are out | all but the two of two threads |
+//! | K5: a thread that links a call, and finds the word gone, does not wake the shard | `two_threads_push_to_one_station_at_rest` |
 
 use super::shard::{AHEAD, DUE, World};
 use super::{model, sleep};

@@ -168,12 +168,15 @@ impl Namespace {
         Queue::new(Arc::clone(&self.transport), self.below(&["queues", name, "claims"]))
     }
 
-    /// Ends the delivery of a timer that was fetched: the timer is done.
+    /// Ends the delivery of a timer that was fetched: the timer is done. Returns once the service has stored that: a
+    /// service that is killed does not hand the timer over again. In a file, a loss of power within some 20 ms can
+    /// still take the end, and the timer is delivered again under the same id.
     ///
     /// # Errors
     ///
     /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over: then the timer is, or
-    /// was, delivered again.
+    /// was, delivered again. After an error whose outcome is unknown the call may be repeated; `claim-ended` can mean
+    /// then that the first call has had its effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }

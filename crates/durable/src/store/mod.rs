@@ -325,6 +325,10 @@ pub struct Scrub {
 /// A store of durable timers.
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
+///
+/// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is not
+/// as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without operations
+/// makes durable what was read before.
 pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
@@ -344,7 +348,7 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number
     /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
-    /// is delivered at most once.
+    /// is delivered at most once. A claim may be made while earlier ones have no answer, and be answered before them.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store

@@ -53,7 +53,7 @@ struct State {
     reads: u64,
     /// The greatest length of both files.
     capacity: Option<usize>,
-    sync_takes: Duration,
+    sync_takes: [Duration; 2],
     /// The number of syncs, and the one that fails, with numbers that choose the writes that it has lost.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
@@ -170,7 +170,12 @@ impl Disk {
     }
 
     pub(crate) fn slow_syncs(&self, takes: Duration) {
-        self.state(|state| state.sync_takes = takes);
+        self.state(|state| state.sync_takes = [takes; 2]);
+    }
+
+    /// Makes the syncs of the journal slow, and not those of the database.
+    pub(crate) fn slow_syncs_of_the_journal(&self, takes: Duration) {
+        self.state(|state| state.sync_takes = [Duration::ZERO, takes]);
     }
 
     /// The disk after the power came back: with the bytes that were synced and, of the other changes, some that the
@@ -279,7 +284,9 @@ impl StorageBackend for File {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let takes = self.disk.state(|state| state.sync_takes);
+        // What is written while a sync is under way is not in it.
+        let (takes, begun) =
+            self.disk.state(|state| (state.sync_takes[self.part], state.images[self.part].unsynced.len()));
         std::thread::sleep(takes);
         self.disk.state(|state| {
             state.change()?;
@@ -291,16 +298,17 @@ impl StorageBackend for File {
             let image = &mut state.images[self.part];
             if let Some(some) = fails {
                 // The lengths are the file system's, which keeps a log of its own.
-                let writes = image.unsynced.extract_if(.., |change| match change {
-                    Change::Length(_) => false,
-                    Change::Write(..) => true,
-                });
+                let writes =
+                    image.unsynced.extract_if(..begun.min(image.unsynced.len()), |change| match change {
+                        Change::Length(_) => false,
+                        Change::Write(..) => true,
+                    });
                 for write in writes.filter(|_| some.next() % 2 == 0) {
                     write.apply(&mut image.synced);
                 }
                 return Err(io::Error::other("the sync fails"));
             }
-            for change in image.unsynced.drain(..) {
+            for change in image.unsynced.drain(..begun.min(image.unsynced.len())) {
                 change.apply(&mut image.synced);
             }
             image.synced.resize(image.current.len(), 0);

@@ -12,6 +12,7 @@ mod killed;
 mod life;
 mod machine;
 mod missing;
+mod pipeline;
 mod place;
 mod syncs;
 mod unsure;

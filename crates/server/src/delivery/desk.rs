@@ -25,6 +25,18 @@
 //!      └── none, within the spare ──► shelf ── a second is over, the service stops ──► parked, which all nodes learn
 //! ```
 //!
+//! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
+//!
+//! ```text
+//!   open ── ack, nack ──► ending ── the store has this end ──► answered: done
+//!                           │  ├─── the lease was lost, or another end came first ──► answered: the claim had ended
+//!                           │  ├─── the store did not answer ──► answered: the outcome is not known
+//!                           │  └─── the handler was dropped ──► no claim of this desk
+//!                           └── the same order again ──► waits for the same answer; another order: the claim has ended
+//! ```
+//!
+//! A caller that has waited for [`PATIENCE`] gets the answer that the outcome is not known. The end goes on.
+//!
 //! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
 //!
 //! No wake-up is lost between a timer that is about to be parked and a receiver that has just come: see
@@ -38,7 +50,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Claim, Moment, Problem, ProblemKind};
 use tourbillon_durable::{UtcMillis, Verdict};
 
@@ -57,11 +69,15 @@ const MOST_WAITING: usize = 10_000;
 /// The pause after which a receiver may ask again if a limit was reached.
 const AGAIN_MS: u64 = 1_000;
 
+/// The time for which the end of a claim waits for the store: less than a client waits for an answer, which says more
+/// than that there was none.
+const PATIENCE: Duration = Duration::from_secs(8);
+
 /// What a receiver wants of an open claim.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// The delivery's end. The sender gets the news once the handler has taken it.
-    End(Verdict, oneshot::Sender<()>),
+    /// The delivery's end. The receiver gets its answer once the store has the end.
+    End(Verdict, Ticket),
     /// More time. The sender gets the moment at which the time is over.
     Renew(oneshot::Sender<Moment>),
 }
@@ -80,6 +96,7 @@ struct State {
     is_closed: bool,
     queues: HashMap<Reason, Queue>,
     open: HashMap<Box<str>, Open>,
+    ending: HashMap<Box<str>, Ending>,
     waiting: usize,
     next_receiver: u64,
     tenants: HashMap<Box<str>, Tenant>,
@@ -171,6 +188,51 @@ struct Open {
     orders: mpsc::UnboundedSender<Order>,
 }
 
+/// What became of an end that a receiver has ordered. `None` as long as that is not known.
+type Answer = Option<Result<(), Problem>>;
+
+/// A claim whose end is on its way to the store.
+#[derive(Debug)]
+struct Ending {
+    namespace: Box<str>,
+    verdict: Verdict,
+    answer: watch::Receiver<Answer>,
+}
+
+/// The right to answer a receiver that has ordered the end of a claim. Without an answer the claim counts as one that
+/// is not of this desk.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    desk: Arc<Desk>,
+    claim: Box<str>,
+    answer: watch::Sender<Answer>,
+}
+
+impl Ticket {
+    /// The store has the end.
+    pub(crate) fn stored(self) {
+        self.answer.send_replace(Some(Ok(())));
+    }
+
+    /// The delivery had ended before.
+    pub(crate) fn came_late(self) {
+        self.answer.send_replace(Some(Err(ended())));
+    }
+
+    /// The store did not answer, and is not asked again.
+    pub(crate) fn lost(self) {
+        let detail =
+            "the store did not say whether it has the end; if it has not, the timer is delivered again";
+        self.answer.send_replace(Some(Err(unknown(detail))));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.desk.lock().ending.remove(&self.claim);
+    }
+}
+
 impl Queue {
     fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
@@ -181,8 +243,13 @@ impl Queue {
     }
 }
 
-fn ended() -> Problem {
+/// The problem of a claim that is not open.
+pub(super) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+}
+
+fn unknown(detail: &str) -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_unknown_outcome().with_retry_after_ms(AGAIN_MS)
 }
 
 impl Desk {
@@ -265,18 +332,53 @@ impl Desk {
         Ok(visit.leave())
     }
 
-    /// Ends the delivery of an open claim.
-    pub(crate) async fn end(&self, namespace: &str, claim: &str, verdict: Verdict) -> Result<(), Problem> {
-        let orders = {
-            let mut state = self.lock();
-            if state.open.get(claim).is_none_or(|open| *open.namespace != *namespace) {
-                return Err(ended());
+    /// Ends the delivery of an open claim, and waits until the store has the end. `None` if no such claim is open here.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the end goes on.
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        namespace: &str,
+        claim: &str,
+        verdict: Verdict,
+    ) -> Option<Result<(), Problem>> {
+        let mut answer = match self.begin_end(namespace, claim, &verdict)? {
+            Begun::Ordered(open, ticket, answer) => {
+                // Outside of the lock, which a ticket that nobody takes wants.
+                let _the_handler_has_gone = open.orders.send(Order::End(verdict, ticket));
+                answer
             }
-            state.remove(claim).map(|open| open.orders).ok_or_else(ended)?
+            Begun::Before(answer) => answer,
+            Begun::Otherwise => return Some(Err(ended())),
         };
-        let (sender, taken) = oneshot::channel();
-        orders.send(Order::End(verdict, sender)).map_err(|_| ended())?;
-        taken.await.map_err(|_| ended())
+        let answered = tokio::time::timeout(PATIENCE, answer.wait_for(Option::is_some)).await;
+        match answered {
+            Ok(Ok(answer)) => answer.clone(),
+            Ok(Err(_)) => None,
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                let detail = format!(
+                    "the store has not answered within {seconds} s; the timer is delivered again unless it gets the end"
+                );
+                Some(Err(unknown(&detail)))
+            }
+        }
+    }
+
+    fn begin_end(self: &Arc<Self>, namespace: &str, claim: &str, verdict: &Verdict) -> Option<Begun> {
+        let mut state = self.lock();
+        if let Some(ending) = state.ending.get(claim) {
+            let is_the_same = *ending.namespace == *namespace && ending.verdict == *verdict;
+            return Some(if is_the_same { Begun::Before(ending.answer.clone()) } else { Begun::Otherwise });
+        }
+        state.open.get(claim).filter(|open| *open.namespace == *namespace)?;
+        let open = state.remove(claim)?;
+        let (sender, answer) = watch::channel(None);
+        let claim: Box<str> = claim.into();
+        let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };
+        state.ending.insert(claim.clone(), ending);
+        Some(Begun::Ordered(open, Ticket { desk: Arc::clone(self), claim, answer: sender }, answer))
     }
 
     /// Prolongs an open claim. Returns the moment at which its time is over.
@@ -492,6 +594,16 @@ impl Drop for OnShelf<'_> {
     }
 }
 
+/// The beginning of an end.
+enum Begun {
+    /// The end was not ordered before.
+    Ordered(Open, Ticket, watch::Receiver<Answer>),
+    /// The same end was ordered before.
+    Before(watch::Receiver<Answer>),
+    /// Another end was ordered before.
+    Otherwise,
+}
+
 /// A receiver that waits, and what it has got.
 struct Visit<'d> {
     desk: &'d Desk,
@@ -635,5 +747,70 @@ mod tests {
             desk.lock().tenants.is_empty() && desk.open() == 0,
             "nothing is kept of those that have gone"
         );
+    }
+
+    /// The claim of a receiver that ends it with this order, and the order as its handler gets it.
+    async fn ordered(desk: &Arc<Desk>, open: &mut OpenClaim, verdict: &Verdict) -> (Waiting, Ticket) {
+        let (at, name, wanted) = (Arc::clone(desk), open.name.clone(), verdict.clone());
+        let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });
+        let Some(Order::End(got, ticket)) = open.order().await else { panic!("an end") };
+        assert_eq!(got, *verdict);
+        (waiting, ticket)
+    }
+
+    type Waiting = tokio::task::JoinHandle<Option<Result<(), Problem>>>;
+
+    #[tokio::test]
+    async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it() {
+        let desk = Arc::new(Desk::new(Arc::default(), 64, false));
+        let mut number = 0;
+        let mut claims = fill(&desk, "a", &mut number).into_iter();
+        let mut open = claims.next().unwrap();
+        let (first, ticket) = ordered(&desk, &mut open, &Verdict::Done).await;
+        let (at, name) = (Arc::clone(&desk), open.name.clone());
+        let again = tokio::spawn(async move { at.end("a", &name, Verdict::Done).await });
+        let dead = desk.end("a", &open.name, Verdict::Dead("no".into())).await;
+        assert_eq!(dead.unwrap().unwrap_err().kind, ProblemKind::ClaimEnded, "another end came first");
+        assert!(
+            desk.end("b", &open.name, Verdict::Done).await.unwrap().is_err(),
+            "another namespace's claim"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!first.is_finished() && !again.is_finished(), "the store does not have the end");
+        let name = open.name.clone();
+        drop(open);
+        ticket.stored();
+        assert!(matches!(first.await.unwrap(), Some(Ok(()))));
+        assert!(matches!(again.await.unwrap(), Some(Ok(()))));
+        assert!(desk.end("a", &name, Verdict::Done).await.is_none(), "the claim has gone");
+
+        let mut open = claims.next().unwrap();
+        let (waiting, ticket) = ordered(&desk, &mut open, &Verdict::Done).await;
+        ticket.came_late();
+        assert_eq!(waiting.await.unwrap().unwrap().unwrap_err().kind, ProblemKind::ClaimEnded);
+        let mut open = claims.next().unwrap();
+        let (waiting, ticket) = ordered(&desk, &mut open, &Verdict::Done).await;
+        ticket.lost();
+        let problem = waiting.await.unwrap().unwrap().unwrap_err();
+        assert_eq!((problem.status, problem.outcome.as_deref()), (503, Some("unknown")));
+        let mut open = claims.next().unwrap();
+        let (waiting, ticket) = ordered(&desk, &mut open, &Verdict::Done).await;
+        drop(ticket);
+        assert!(waiting.await.unwrap().is_none(), "its handler was dropped");
+        assert!(desk.lock().ending.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receiver_does_not_wait_for_ever_for_a_store_that_does_not_answer() {
+        let desk = Arc::new(Desk::new(Arc::default(), 64, false));
+        let mut open = fill(&desk, "a", &mut 0).remove(0);
+        let (waiting, ticket) = ordered(&desk, &mut open, &Verdict::Done).await;
+        let problem = waiting.await.unwrap().unwrap().unwrap_err();
+        assert_eq!((problem.status, problem.outcome.as_deref()), (503, Some("unknown")), "{problem}");
+        let (at, name) = (Arc::clone(&desk), open.name.clone());
+        let again = tokio::spawn(async move { at.end("a", &name, Verdict::Done).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ticket.stored();
+        assert!(matches!(again.await.unwrap(), Some(Ok(()))), "a receiver that asks again learns of it");
     }
 }

@@ -13,6 +13,7 @@ mod callback;
 mod desk;
 mod doubt;
 mod elsewhere;
+mod ends;
 mod gates;
 mod places;
 mod pull;
@@ -37,6 +38,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
+use tourbillon_durable::store::Durability;
 use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
 
@@ -73,6 +75,7 @@ impl Deliveries {
             doubts: Arc::clone(&doubts),
             counters: Arc::clone(counters),
             flights: Arc::clone(flights),
+            ends: ends::Ends::default(),
         });
         let callbacks = callback::Callbacks::new(
             caller.clone(),
@@ -93,6 +96,8 @@ impl Deliveries {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let watch = Arc::clone(&self.watch);
         builder
+            // A receiver is answered once the store has the end of its claim.
+            .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);
                 async move { callbacks.deliver(&work, &delivery).await }
@@ -140,18 +145,17 @@ impl Deliveries {
         &self.desk
     }
 
-    /// Ends the delivery of a claim, on whatever node it is open.
+    /// Ends the delivery of a claim, on whatever node it is open. Returns once the store has the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
         claim: &str,
         verdict: Verdict,
     ) -> Result<(), Problem> {
-        let Some(elsewhere) = &self.elsewhere else { return self.desk.end(namespace, claim, verdict).await };
-        match self.desk.end(namespace, claim, verdict.clone()).await {
-            Err(problem) if problem.kind == ProblemKind::ClaimEnded => {}
-            ended => return ended,
+        if let Some(ended) = self.desk.end(namespace, claim, verdict.clone()).await {
+            return ended;
         }
+        let Some(elsewhere) = &self.elsewhere else { return Err(desk::ended()) };
         let timer = elsewhere.end(namespace, claim, &verdict).await?;
         let (kind, detail) = match &verdict {
             Verdict::Retry { error, .. } | Verdict::Dead(error) => {

@@ -1,6 +1,6 @@
 //! A timer that is due and that a receiver fetches.
 
-use super::desk::{Desk, OpenClaim, Order};
+use super::desk::{Desk, OpenClaim, Order, Ticket};
 use super::elsewhere::Elsewhere;
 use super::gates::Gates;
 use super::reason::Reason;
@@ -69,19 +69,24 @@ impl Pulls {
             return park(&reason);
         };
         self.watch.started(delivery);
-        let verdict = attend(open, timeout, self.elsewhere.as_ref().map(|all| (all, &*claim.claim))).await;
-        span.ended(verdict.as_ref());
+        let ended = attend(open, timeout, self.elsewhere.as_ref().map(|all| (all, &*claim.claim))).await;
+        span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
-        verdict.unwrap_or_else(|| park(&reason))
+        let Some((verdict, ticket)) = ended else { return park(&reason) };
+        if let Some(ticket) = ticket {
+            self.watch.expect_end(delivery, &verdict, ticket);
+        }
+        verdict
     }
 }
 
-/// Waits for the end of a claim. Returns `None` if the timer is to be given back.
+/// Waits for the end of a claim. Returns it, with the ticket of the receiver that waits until the store has it. `None` if
+/// the timer is to be given back.
 async fn attend(
     mut open: OpenClaim,
     timeout: Duration,
     elsewhere: Option<(&Elsewhere, &str)>,
-) -> Option<Verdict> {
+) -> Option<(Verdict, Option<Ticket>)> {
     let begin = Instant::now();
     let mut until = begin + timeout;
     loop {
@@ -96,13 +101,10 @@ async fn attend(
                     continue;
                 }
                 let error = "the receiver did not end its claim in time".into();
-                return Some(Verdict::Retry { error, after: None });
+                return Some((Verdict::Retry { error, after: None }, None));
             }
             Ok(None) => return None,
-            Ok(Some(Order::End(verdict, taken))) => {
-                let _receiver_has_gone = taken.send(());
-                return Some(verdict);
-            }
+            Ok(Some(Order::End(verdict, ticket))) => return Some((verdict, Some(ticket))),
             Ok(Some(Order::Renew(sender))) => {
                 until = (Instant::now() + timeout).min(begin + LONGEST_CLAIM);
                 let _receiver_has_gone =

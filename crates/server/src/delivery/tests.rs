@@ -46,7 +46,7 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
             place(&service, "k", 1).await;
         }
         let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
-        desk.end("default", &claim.claim, verdict).await.unwrap();
+        service.deliveries().end_claim("default", &claim.claim, verdict).await.unwrap();
         let mut seen = Vec::new();
         let end = loop {
             let event = next(&mut events).await;
@@ -75,7 +75,7 @@ async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let id = place(&service, "k", 1).await;
     let desk = service.deliveries().desk();
     let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
-    desk.end("default", &claim.claim, Verdict::Dead("never".into())).await.unwrap();
+    service.deliveries().end_claim("default", &claim.claim, Verdict::Dead("never".into())).await.unwrap();
     while next(&mut events).await.kind != EventKind::Dead {}
     // The timer is dead. The runtime says so once more, as it does of a timer whose holder was killed too often.
     let phase = Phase::Dead;

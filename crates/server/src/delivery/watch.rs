@@ -1,7 +1,9 @@
 //! The observer of deliveries: their events for readers, and the parks for the board.
 
 use super::board::Board;
+use super::desk::Ticket;
 use super::doubt::Doubts;
+use super::ends::Ends;
 use super::reason::Reason;
 use crate::record::{Answered, Flights};
 use crate::service::{Counters, Events, event};
@@ -20,6 +22,7 @@ pub(crate) struct Watch {
     pub(super) doubts: Arc<Doubts>,
     pub(super) counters: Arc<Counters>,
     pub(super) flights: Arc<Flights>,
+    pub(super) ends: Ends,
 }
 
 impl Watch {
@@ -40,6 +43,11 @@ impl Watch {
         self.flights.answered(id, answered);
     }
 
+    /// Answers a receiver once the store has the end that its handler is about to give.
+    pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: Ticket) {
+        self.ends.expect(delivery, verdict, ticket);
+    }
+
     /// Takes an event of the runtime. Does not block.
     pub(crate) fn observe(&self, event_of: &Event) {
         if is_of_schedule(event_of) {
@@ -49,6 +57,7 @@ impl Watch {
             }
             return;
         }
+        self.ends.observe(event_of);
         let status = self.flights.observe(event_of);
         match event_of {
             Event::Ended { of, ending, took, phase, .. } => {

@@ -68,7 +68,7 @@ async fn claim(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/ack", tag = "claims",
     params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
-        (status = 204, description = "The claim was acknowledged."),
+        (status = 204, description = "The store has the end of the delivery. In a file it survives the death of the process, and some 20 ms later the loss of power."),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
@@ -87,7 +87,7 @@ async fn ack(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body(content = Nack, example = json!({ "error": "the printer is out of paper" })),
     params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
-        (status = 204, description = "The claim was refused."),
+        (status = 204, description = "The store has the end of the delivery, as with an acknowledgement."),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
@@ -117,7 +117,7 @@ async fn nack(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/renew", tag = "claims",
     params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
-        (status = 200, description = "The claim has more time.", body = Renewed),
+        (status = 200, description = "The claim has more time. If the process dies that has handed the timer over, the claim ends.", body = Renewed),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]

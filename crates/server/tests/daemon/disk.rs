@@ -1,11 +1,14 @@
 //! A disk that is full, by a limit of the size of files.
 
 use crate::clients::{Http, callback, timer};
-use crate::process::{Daemon, clean, folder, is_installed};
+use crate::process::{Daemon, clean, folder, is_installed, text};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{RedbStore, TimerStore as _};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
@@ -64,4 +67,29 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     for key in &made {
         assert_eq!(Http::new(daemon.address).get(&timer(key)).await.status, 200, "{key} was acknowledged");
     }
+}
+
+/// The payloads alone are more than the memory that the program may have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_needs_no_memory_for_the_timers() {
+    if !is_installed("bash") {
+        return;
+    }
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    let store = RedbStore::open(folder.path().join("data/timers.redb")).unwrap();
+    let timer = |number| {
+        let payload = Payload(vec![7; 64 << 10].into());
+        Timer { payload, ..Timer::new(TimerId::from_u128(number), "k", UtcMillis::from_millis(1 << 41)) }
+    };
+    for first in [0, 500, 1_000, 1_500] {
+        store.import((first..first + 500).map(timer).collect()).await.unwrap();
+    }
+    store.close().unwrap();
+    let script = r#"ulimit -d 98304; exec "$0" "$@""#;
+    let program = env!("CARGO_BIN_EXE_tourbillond");
+    let arguments = ["-c", script, program, "check", "--data", "data", "--store-cache", "8MiB"];
+    let check = clean(Command::new("bash"), folder.path(), &arguments).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+    assert!(text(&check.stdout).contains("2000 timers, 0 faults"), "{check:?}");
 }

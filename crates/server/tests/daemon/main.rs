@@ -1,6 +1,7 @@
 //! The program as a process of its own: started, called, signalled, killed.
 #![cfg(unix)]
 
+mod acknowledged;
 mod backup;
 mod clients;
 mod clock;

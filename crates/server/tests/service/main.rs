@@ -25,6 +25,7 @@ mod rig;
 mod schedules;
 #[cfg(unix)]
 mod shared;
+mod slow_disk;
 #[cfg(feature = "otel")]
 mod spans;
 mod view;

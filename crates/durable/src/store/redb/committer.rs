@@ -1,12 +1,12 @@
 //! The thread that commits: batches, syncs, and the way back from an error.
 
-use super::backend::Shared;
 use super::common::{Common, being_opened};
 use super::compaction;
 use super::error::{converted, damaged_pages};
 use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
-use super::queue::{Receiver, Waited};
+use super::pipe::{Pipe, send};
+use super::queue::{Receiver, Waited, Wanted};
 use super::request::{Pending, Request};
 use super::room::Room;
 use super::tables::Writing;
@@ -26,8 +26,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
 
-/// The time after which a change that nobody waits for is durable.
-const LATE: Duration = Duration::from_millis(20);
 /// The most operations of one batch, unless one request has more.
 const MOST_OPERATIONS: usize = 10_000;
 /// The time after which the database itself is made durable, and the length of the journal at which that is done
@@ -54,12 +52,10 @@ struct Outage {
 pub(super) struct Committer {
     common: Arc<Common>,
     opener: Opener,
-    journal: Journal<Shared>,
+    pipe: Arc<Pipe>,
     store: u64,
-    /// The number of the last batch that callers have answers for.
+    /// The number of the last batch that was made and not taken back.
     sequence: u64,
-    /// The time at which the journal is synced, if it has a record that the disk does not have.
-    sync_at: Option<Instant>,
     /// The time at which the database is made durable, if it has changes only in memory.
     checkpoint_at: Option<Instant>,
     /// The first due moment, as the last claim's answer said.
@@ -74,7 +70,10 @@ pub(super) struct Committer {
 
 /// What a batch has come to.
 struct Batch {
+    /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
+    /// The answers that wait for the disk.
+    durable: Vec<Pending>,
     /// The answers of requests that failed and were taken back.
     refusals: Vec<Pending>,
     first_due: Option<UtcMillis>,
@@ -109,6 +108,7 @@ impl Committer {
             room,
             wakers: Wakers::default(),
             database,
+            snapshot: Mutex::default(),
             stats: Mutex::default(),
             read_has_failed: AtomicBool::new(false),
             lengths,
@@ -117,10 +117,9 @@ impl Committer {
         let mut committer = Self {
             common: Arc::clone(&common),
             opener,
-            journal,
+            pipe: Arc::new(Pipe::new(journal)),
             store: opened.store,
             sequence: opened.sequence,
-            sync_at: None,
             checkpoint_at: None,
             next_due: None,
             outage: None,
@@ -130,8 +129,9 @@ impl Committer {
         if committer.repeat(opened.sequence)? {
             committer.checkpoint()?;
         }
-        committer.journal.clear(committer.sequence);
+        drop(committer.pipe.clear(committer.sequence));
         while committer.end_leases()? {}
+        common.publish();
         Ok((common, committer))
     }
 
@@ -143,7 +143,7 @@ impl Committer {
 
     /// Makes the operations of the journal again that follow the batch `last`. Returns whether there were any.
     fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
-        let records = self.journal.records(last)?;
+        let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(false) };
         if first.sequence != last + 1 {
             let message = format!("batch {} is followed by batch {}", last, first.sequence);
@@ -201,22 +201,22 @@ impl Committer {
         Ok(has_changed)
     }
 
+    /// The batches on their way to the disk, for the thread that syncs.
+    pub(super) fn pipe(&self) -> Arc<Pipe> {
+        Arc::clone(&self.pipe)
+    }
+
     /// Serves requests until the sender is gone. Returns the error that kept the last changes from being durable.
     pub(super) fn run(mut self, requests: &Receiver) -> Result<(), StoreError> {
         loop {
-            let waited = requests.wait(1, self.wakes_at());
+            let waited = requests.wait(Wanted::Work, self.wakes_at());
             // Neither a panic of redb's nor one of a caller's waker ends the thread.
             let turn = catch_unwind(AssertUnwindSafe(|| match waited {
-                Waited::Enough => {
-                    self.gather(requests);
-                    self.serve(requests.take(MOST_OPERATIONS));
-                    None
-                }
-                Waited::Timeout => {
-                    self.tend();
-                    None
-                }
                 Waited::Closed => Some(self.finish()),
+                Waited::Enough | Waited::Timeout => {
+                    self.turn(requests, waited == Waited::Enough);
+                    None
+                }
             }));
             match turn {
                 Ok(None) => {}
@@ -230,16 +230,37 @@ impl Committer {
         }
     }
 
+    fn turn(&mut self, requests: &Receiver, has_work: bool) {
+        if let Some(error) = self.pipe.take_failure() {
+            self.mend(error);
+        }
+        if !has_work {
+            self.tend();
+        } else if !requests.is_empty() || self.pipe.has_waiting() {
+            self.gather(requests);
+            let requests = requests.take(MOST_OPERATIONS);
+            if !requests.is_empty() {
+                self.serve(requests);
+            }
+        }
+        self.pipe.sync_if_wanted();
+    }
+
     /// The moment at which there is work without a request.
     fn wakes_at(&self) -> Option<Instant> {
-        let at = [self.sync_at, self.checkpoint_at].into_iter().flatten().min()?;
+        let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.outage.as_ref().map_or(at, |outage| outage.again.max(at)))
     }
 
-    /// Waits until as many requests are there as the last batch had. Its callers get a moment to come back: they would
-    /// otherwise wait for two syncs in turn.
+    /// Waits for more requests. While a sync is under way, nobody who waits for the disk is answered earlier by an early
+    /// batch. Else the callers of the last batch, or of the last sync, get a moment to come back: they would otherwise
+    /// wait for two syncs in turn.
     fn gather(&self, requests: &Receiver) {
-        requests.wait(self.last_batch, Some(Instant::now() + GATHERING));
+        if let Some(until) = self.pipe.gathers_until() {
+            requests.wait(Wanted::Urgent, Some(until));
+        }
+        let wanted = requests.gathered().unwrap_or(self.last_batch);
+        requests.wait(Wanted::Requests(wanted), Some(Instant::now() + GATHERING));
     }
 
     fn serve(&mut self, mut requests: VecDeque<Request>) {
@@ -277,7 +298,13 @@ impl Committer {
             stats.operations += operations;
             stats.largest_batch = stats.largest_batch.max(operations);
         });
-        let mut batch = Batch { answers: Vec::new(), refusals: Vec::new(), first_due: None, claimed: None };
+        let mut batch = Batch {
+            answers: Vec::new(),
+            durable: Vec::new(),
+            refusals: Vec::new(),
+            first_due: None,
+            claimed: None,
+        };
         let attempted = self.sequence + 1;
         let has_ends = cfg!(feature = "failpoints") && requests.iter().any(Request::is_end);
         if has_ends {
@@ -296,8 +323,8 @@ impl Committer {
         for request in requests {
             request.fail(error.clone().unwrap_or_else(super::error::lost));
         }
-        for answer in batch.answers.into_iter().chain(batch.refusals) {
-            answer(error.clone());
+        for answers in [batch.answers, batch.durable, batch.refusals] {
+            send(answers, error.as_ref());
         }
         if error.is_none() {
             let is_earlier = |than: Option<UtcMillis>| {
@@ -331,7 +358,7 @@ impl Committer {
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
         let mut wanted = Durability::Volatile;
-        let is_full = self.journal.len() > LONGEST_JOURNAL;
+        let is_full = self.pipe.len() > LONGEST_JOURNAL;
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
         while let Some(request) = requests.pop_front() {
@@ -348,8 +375,11 @@ impl Committer {
                     if notes.len() > noted {
                         notes.extend_from_slice(&done.digest.to_le_bytes());
                     }
-                    batch.answers.push(done.pending);
                     wanted = wanted.max(done.durability);
+                    match done.durability {
+                        Durability::PowerLoss => batch.durable.push(done.pending),
+                        Durability::ProcessCrash | Durability::Volatile => batch.answers.push(done.pending),
+                    }
                     if let Some(next_due) = done.next_due {
                         // None is later than all moments.
                         let of = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
@@ -379,7 +409,7 @@ impl Committer {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             // The request may repeat one whose effect is not durable yet.
-            return self.keep_promise(wanted).map_err(|(error, _)| before(error));
+            return self.keep_promise(wanted, batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;
         drop(tables);
@@ -398,18 +428,17 @@ impl Committer {
             reach(Point::ClaimCommitted);
         }
         (self.sequence, self.is_closed) = (sequence, false);
+        self.common.publish();
         self.common.count(|stats| stats.batches += 1);
         if must_commit {
             self.checkpointed(started);
             return Ok(());
         }
-        let len = self.journal.len();
-        self.journal.append(sequence, now, &notes);
+        let len = self.pipe.note(sequence, now, &notes);
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
-        self.sync_at.get_or_insert(started + LATE);
-        match self.keep_promise(wanted) {
+        match self.keep_promise(wanted, batch) {
             Err((error, false)) => {
-                self.journal.retract(len);
+                self.pipe.retract(len);
                 self.sequence = sequence - 1;
                 // A checkpoint that fails may have had its effect: the database will show it.
                 Err((error, true))
@@ -418,49 +447,32 @@ impl Committer {
         }
     }
 
-    /// Gives all changes a durability. An error says whether a byte of the last record may be on the disk.
-    fn keep_promise(&mut self, durability: Durability) -> Result<(), (StoreError, bool)> {
-        if durability == Durability::Volatile {
+    /// Gives all changes the durability that comes without a sync, and has the answers of the batch wait for the disk
+    /// that need it. An error says whether a byte of the last record may be on the disk.
+    fn keep_promise(&mut self, wanted: Durability, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
+        if wanted == Durability::Volatile {
             return Ok(());
         }
-        let Err(error) = self.journal.reserve() else {
-            let Err(error) = self.write_journal(durability) else { return Ok(()) };
-            return self.checkpoint().map_err(|_| (error, true));
-        };
-        self.checkpoint().map_err(|_| (error, false))
-    }
-
-    /// Writes the journal, which has room, and syncs it if the loss of power is to be survived.
-    fn write_journal(&mut self, durability: Durability) -> Result<(), StoreError> {
-        self.journal.write_out()?;
-        if durability == Durability::PowerLoss {
-            let started = Instant::now();
-            self.journal.sync()?;
-            self.sync_at = None;
-            self.synced(started);
+        match self.pipe.write_out() {
+            Ok(()) => {
+                let durable = core::mem::take(&mut batch.durable);
+                batch.durable = self.pipe.wait_for_disk(self.sequence, durable);
+                Ok(())
+            }
+            // The database has the changes then, durably.
+            Err((error, is_written)) => self.checkpoint().map_err(|_| (error, is_written)),
         }
-        Ok(())
-    }
-
-    fn synced(&self, started: Instant) {
-        let time = started.elapsed();
-        self.common.count(|stats| {
-            stats.syncs += 1;
-            stats.sync_time += time;
-            stats.longest_sync = stats.longest_sync.max(time);
-        });
-        let mut lengths = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner);
-        lengths.1 = self.journal.file_len();
     }
 
     /// Notes that the database is durable.
     fn checkpointed(&mut self, started: Instant) {
-        (self.sync_at, self.checkpoint_at) = (None, None);
+        self.checkpoint_at = None;
         reach(Point::BeforeJournalReset);
-        self.journal.clear(self.sequence);
+        let answers = self.pipe.clear(self.sequence);
         reach(Point::AfterCheckpoint);
         self.common.count(|stats| stats.checkpoints += 1);
-        self.synced(started);
+        self.common.synced(started.elapsed(), self.pipe.file_len());
+        send(answers, None);
     }
 
     /// Makes the database durable.
@@ -490,20 +502,26 @@ impl Committer {
             return;
         }
         let now = Instant::now();
-        let result = if self.checkpoint_at.is_some_and(|at| at <= now) {
+        if self.checkpoint_at.is_some_and(|at| at <= now) {
             self.checkpoint_at = Some(now + CHECKPOINT_AGAIN);
-            self.checkpoint()
-        } else if self.sync_at.is_some_and(|at| at <= now) {
-            self.keep_promise(Durability::PowerLoss).map_err(|(error, _)| error)
-        } else {
-            return;
-        };
-        if let Err(error) = result {
-            self.common.count(|stats| stats.failed += 1);
-            // The changes stay, and are tried again.
-            self.sync_at = self.sync_at.map(|_| now + CHECKPOINT_AGAIN);
-            self.fall(error);
+            if let Err(error) = self.checkpoint() {
+                // The changes stay, and are tried again.
+                self.common.count(|stats| stats.failed += 1);
+                self.fall(error);
+            }
         }
+    }
+
+    /// Makes the database durable after a sync of the journal that failed.
+    fn mend(&mut self, error: StoreError) {
+        if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
+            return;
+        }
+        self.common.count(|stats| stats.failed += 1);
+        self.fall(error.clone());
+        let unknown = StoreError::caused_by(StoreErrorKind::Unknown, error);
+        send(self.pipe.give_up(), Some(&unknown));
+        self.pipe.retry_in(CHECKPOINT_AGAIN);
     }
 
     /// Makes the last changes durable.
@@ -519,8 +537,7 @@ impl Committer {
                 return Ok(());
             }
         }
-        let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
-        match database.take() {
+        match self.common.take_database() {
             Some(database) => database.close().map_err(converted),
             None => Ok(()),
         }
@@ -541,9 +558,8 @@ impl Committer {
     }
 
     fn close(&self) {
-        let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
-        let taken = database.take();
-        // redb may panic on damaged pages. The lock must not be poisoned by that, nor the thread end.
+        let taken = self.common.take_database();
+        // redb may panic on damaged pages, which must not end the thread.
         drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
@@ -594,9 +610,13 @@ impl Committer {
             }
         } else {
             self.sequence = last;
-            self.journal.clear(self.sequence);
-            (self.sync_at, self.checkpoint_at) = (None, None);
+            self.checkpoint_at = None;
+            let answers = self.pipe.clear(self.sequence);
+            let error =
+                StoreError::new(StoreErrorKind::Unknown, "the database was opened again after an error");
+            send(answers, Some(&error));
         }
+        self.common.publish();
         Ok(())
     }
 
@@ -620,5 +640,11 @@ impl Committer {
         // Compaction leaves no record of the free pages, which a start after a crash would miss.
         self.checkpoint()?;
         Ok(self.common.database_len()? < before)
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.pipe.end();
     }
 }

@@ -10,7 +10,8 @@ use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
 use crate::utc::UtcMillis;
 use core::sync::atomic::{AtomicBool, Ordering};
-use redb::{Database, ReadableDatabase, StorageBackend};
+use core::time::Duration;
+use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 
@@ -19,8 +20,12 @@ pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// `None` while the database is closed after an error.
+    /// `None` while the database is closed after an error. Readers do not use it while there is a snapshot: the thread
+    /// that commits may hold it, or a lock of redb's, for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
+    /// The last batch that was made, for readers. Only the thread that commits begins transactions that read, since redb
+    /// syncs a file that grows under the lock that their beginning needs.
+    pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
     /// A read has failed, and the database was not opened again since.
     pub(super) read_has_failed: AtomicBool,
@@ -35,9 +40,42 @@ impl Common {
 
     /// A transaction that reads.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
+        let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reading = match snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+                Arc::new(database.as_ref().ok_or_else(being_opened)?.begin_read().map_err(converted)?)
+            }
+        };
+        Ok(Ledger::new(Reading::of(reading), self.now()))
+    }
+
+    /// Shows readers the last batch that was made.
+    pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        let database = database.as_ref().ok_or_else(being_opened)?;
-        Ok(Ledger::new(Reading::new(database.begin_read().map_err(converted)?), self.now()))
+        let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
+        drop(database);
+        self.show(snapshot);
+    }
+
+    /// Has readers wait for the database itself, until the next call of [`publish`](Self::publish).
+    pub(super) fn withdraw(&self) {
+        self.show(None);
+    }
+
+    fn show(&self, snapshot: Option<Arc<ReadTransaction>>) {
+        let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = core::mem::replace(&mut *shown, snapshot);
+        drop(shown);
+        // Its end takes a lock of redb's.
+        drop(former);
+    }
+
+    /// Takes the database, of which readers see nothing more.
+    pub(super) fn take_database(&self) -> Option<Database> {
+        self.withdraw();
+        self.database.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The length of the database's file.
@@ -57,6 +95,16 @@ impl Common {
     /// Whether a read has failed since the last call.
     pub(super) fn take_read_error(&self) -> bool {
         self.read_has_failed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Counts a sync, after which the journal's file has this length.
+    pub(super) fn synced(&self, took: Duration, journal_len: u64) {
+        self.count(|stats| {
+            stats.syncs += 1;
+            stats.sync_time += took;
+            stats.longest_sync = stats.longest_sync.max(took);
+        });
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner).1 = journal_len;
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut StoreStats)) {

@@ -12,6 +12,13 @@ const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
 /// Compacts the database, once no reader has it.
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
+    common.withdraw();
+    let compacted = compact_alone(common);
+    common.publish();
+    compacted
+}
+
+fn compact_alone(common: &Common) -> Result<(), StoreError> {
     let until = Instant::now() + COMPACTION_WAITS;
     loop {
         let mut database = common.database.write().unwrap_or_else(PoisonError::into_inner);

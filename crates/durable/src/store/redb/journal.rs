@@ -38,7 +38,9 @@
 //! Damage is noticed if a head is left that was written later than the sync of the damaged record. That is not so for
 //! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the
 //!   next sync has it, or the system writes it after some time;
-//! - records that were not synced yet: those of the last 20 ms;
+//! - the records of a sync during which others were written. They take the place of the seal, and their heads do not
+//!   know of the sync yet: the records or the seal after the next sync do;
+//! - records that were not synced yet: those of the last 20 ms, and of a sync that is under way;
 //! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says
 //!   whether the store was closed.
 //!
@@ -127,8 +129,6 @@ pub(super) struct Journal<B> {
     /// The length of the records that the file has, and the number of the last one.
     written: usize,
     last_written: u64,
-    /// Whether the disk has the records that were written.
-    is_synced: bool,
     file_len: u64,
 }
 
@@ -170,20 +170,9 @@ impl<B: StorageBackend> Journal<B> {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
         let generation = TimerId::fresh().as_u128() as u64;
         // The records are for the database. The file is written again from offset 0 on, once the database has them.
-        let (written, is_synced) = (0, true);
+        let written = 0;
         let (durable, last_written) = (last, last);
-        Ok(Self {
-            file,
-            store,
-            generation,
-            records,
-            last: reached,
-            durable,
-            written,
-            last_written,
-            is_synced,
-            file_len,
-        })
+        Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
     }
 
     /// The length of the records since the last durable commit.
@@ -244,23 +233,40 @@ impl<B: StorageBackend> Journal<B> {
             self.file.write(self.written as u64, &self.records[self.written..])?;
             reach(Point::AfterJournalWrite);
             (self.written, self.last_written) = (self.records.len(), self.last);
-            self.is_synced = false;
         }
         Ok(())
     }
 
-    /// Waits until the disk has all records that were written.
-    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
-        if !self.is_synced {
-            // After a sync that failed, the system may take bytes for synced that are not: all are written again.
-            let written = core::mem::take(&mut self.written);
-            self.file.sync_data()?;
-            (self.written, self.is_synced) = (written, true);
-            self.durable = self.last_written;
-            reach(Point::AfterJournalSync);
+    /// The file, for a sync of the records that were written.
+    pub(super) fn file(&self) -> B
+    where
+        B: Clone,
+    {
+        self.file.clone()
+    }
+
+    /// The number of the last record that the file has.
+    pub(super) fn last_written(&self) -> u64 {
+        self.last_written
+    }
+
+    /// Whether the disk has this batch.
+    pub(super) fn has_synced(&self, sequence: u64) -> bool {
+        self.durable >= sequence
+    }
+
+    /// Notes that the disk has the records up to `last`. If there are no others, the seal is put behind them.
+    pub(super) fn synced(&mut self, last: u64) {
+        self.durable = self.durable.max(last);
+        reach(Point::AfterJournalSync);
+        if self.last_written == last {
             self.seal();
         }
-        Ok(())
+    }
+
+    /// Has all records written again: after a sync that failed, the system may take bytes for synced that are not.
+    pub(super) fn distrust(&mut self) {
+        self.written = 0;
     }
 
     /// Puts the seal behind the records.
@@ -279,7 +285,6 @@ impl<B: StorageBackend> Journal<B> {
     pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
-        self.is_synced = true;
         (self.last, self.last_written, self.durable) = (durable, durable, durable);
         if self.file_len > LONG && self.file.set_len(GROWTH as u64).is_ok() {
             self.file_len = GROWTH as u64;

@@ -1,12 +1,21 @@
-//! The store in one file: redb, with one thread that commits.
+//! The store in one file: redb, with one thread that commits and one that syncs.
 //!
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are made in order, one sync at most, then the answers. Requests that come
-//! while a batch is synced are the next batch, so the number of syncs does not grow with the number of callers. A
-//! request that fails is taken back, and the others of its batch stay. Reads do not wait: they see the last batch that
-//! was committed.
+//! transaction of redb, in which the requests are made in order. The answers come then, or once another thread has
+//! synced the journal, by what each request asks for. Requests that come while a batch is synced are in the next sync,
+//! so the number of syncs does not grow with the number of callers. A request that fails is taken back, and the others
+//! of its batch stay. `pipe.rs` has the states of a batch on its way to the disk.
+//!
+//! # What readers see
+//!
+//! Reads wait neither for batches nor for syncs. They see the last batch that was made: every change that was answered,
+//! and changes whose callers still wait for the disk, which the loss of power can take back. A caller that must not act
+//! on such a change makes a call without operations first ([`TimerStore::apply`], with [`Durability::PowerLoss`]): what
+//! it had read before is on the disk after it. A read of a page that is not in memory waits for the disk to read it.
+//!
+//! Between an error and the next opening of the database reads fail.
 //!
 //! # The journal
 //!
@@ -14,14 +23,17 @@
 //! batch touched; a creation touches three, all over the file. The batch is therefore noted in the journal, the file
 //! `<path>.ops`: its requests, in order, with the batch's number and time.
 //!
-//! | a request in the batch asks for | before the answers | 20 ms later at the latest |
+//! | a request asks for | before its answer | 20 ms later, or after the sync that is under way then |
 //! |---|---|---|
 //! | [`Durability::PowerLoss`], or it claims a timer that is delivered at most once | the journal is written and synced | |
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. The journal begins again
-//! at the start of its file then.
+//! So a claim, and the end of a delivery, overtake creations that wait for the disk: in their answers, not in the order
+//! of the changes.
+//!
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made
+//! meanwhile. The journal begins again at the start of its file then.
 //!
 //! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
 //! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
@@ -77,6 +89,7 @@ mod digest;
 mod error;
 mod journal;
 mod opening;
+mod pipe;
 mod queue;
 mod request;
 mod room;
@@ -125,20 +138,29 @@ const CACHE: usize = 128 * 1024 * 1024;
 /// The entries that the scrub looks at in a second, unless the builder says another number.
 const SCRUB: u32 = 250;
 
+type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
+
 /// A store in one file.
 ///
 /// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
 /// One value of one process has the store open at a time. Dropping the store makes all changes durable.
 ///
-/// Reads are made on the caller's thread, in the call, and may wait for the disk. Changes are made by a thread
-/// of the store, in the order of the calls, whether or not the futures are awaited.
+/// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait for
+/// changes that the disk has to store. They see every change that was answered, and changes that are not answered yet
+/// since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
+/// without operations, with [`Durability::PowerLoss`], makes durable what was read before.
+///
+/// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. What
+/// does not ask for the disk is answered while others wait for it: claims, ends, creations with
+/// [`Durability::ProcessCrash`].
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
     /// `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    committer: Option<JoinHandle<Result<(), StoreError>>>,
+    /// The thread that commits, and the one that syncs.
+    threads: Option<Threads>,
 }
 
 /// The options of a [`RedbStore`].
@@ -280,11 +302,16 @@ impl RedbBuilder {
             Err(error) if error.kind() == StoreErrorKind::Full && room.release() => open()?,
             opened => opened?,
         };
-        let (requests, receiver) = queue();
+        let (requests, receiver, bell) = queue();
         let requests = Arc::new(requests);
+        let (pipe, shared) = (committer.pipe(), Arc::clone(&common));
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
             .spawn(move || committer.run(&receiver))?;
+        // Without it the queue is closed, and the thread that commits ends.
+        let syncer = thread::Builder::new()
+            .name("tourbillon-sync".to_owned())
+            .spawn(move || pipe.run(&shared, &bell))?;
         let on_step = Arc::downgrade(&common);
         let subscribed = Arc::clone(&common);
         let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
@@ -294,7 +321,7 @@ impl RedbBuilder {
             places,
             requests: Some(requests),
             scrubber: None,
-            committer: Some(committer),
+            threads: Some((committer, syncer)),
         };
         if let (1.., Some(requests)) = (self.scrub, &store.requests) {
             let (common, requests) = (Arc::clone(&store.common), Arc::clone(requests));
@@ -373,12 +400,16 @@ impl RedbStore {
         // The thread that scrubs has the queue, too.
         self.scrubber = None;
         self.requests = None;
-        match self.committer.take() {
-            // A waker that the thread calls may have the last reference to the store.
-            Some(committer) if committer.thread().id() == thread::current().id() => Ok(()),
-            Some(committer) => committer.join().unwrap_or_else(|_| Err(lost())),
-            None => Ok(()),
+        let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
+        // A waker that one of the threads calls may have the last reference to the store.
+        let present = thread::current().id();
+        if [committer.thread().id(), syncer.thread().id()].contains(&present) {
+            return Ok(());
         }
+        let end = committer.join().unwrap_or_else(|_| Err(lost()));
+        // It has the journal's file until it ends.
+        let _panic = syncer.join();
+        end
     }
 
     fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Answer<'_, T> {

@@ -1,8 +1,10 @@
 //! The requests on their way to the thread that commits.
 //!
-//! The thread takes the requests that wait as a batch. While it waits for more of them it sleeps until so many are
+//! The thread takes the requests that wait as a batch. While it waits for more of them it sleeps until as many are
 //! there as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes
 //! its reader for each message that it waits for.
+//!
+//! The thread that syncs has a bell, which it rings at the end of a sync.
 
 use super::request::Request;
 use core::mem;
@@ -13,8 +15,17 @@ use std::time::Instant;
 #[derive(Default)]
 struct State {
     requests: VecDeque<Request>,
-    /// The number of requests at which the thread wakes up, while it sleeps.
-    wakes_at: Option<usize>,
+    /// The number of these requests that do not wait for the disk.
+    urgent: usize,
+    /// The thread sleeps until this.
+    awaits: Option<Wanted>,
+    /// A sync has ended since the last requests were taken.
+    has_ended: bool,
+    /// The number of requests that are here once the callers are back that the last sync has answered. `None` if
+    /// requests were taken since.
+    gathered: Option<usize>,
+    /// The thread has something to do besides requests.
+    is_called: bool,
     /// The sender or the receiver is gone.
     is_closed: bool,
 }
@@ -37,21 +48,54 @@ pub(super) struct Sender(Arc<Queue>);
 /// The thread's side of a queue. Requests that it has not taken are lost once it is dropped.
 pub(super) struct Receiver(Arc<Queue>);
 
+/// The side of the thread that syncs.
+pub(super) struct Bell(Arc<Queue>);
+
 /// A new queue.
-pub(super) fn queue() -> (Sender, Receiver) {
+pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
-    (Sender(Arc::clone(&queue)), Receiver(queue))
+    (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
+}
+
+/// What the thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A request, or a call.
+    Work,
+    /// As many requests as this.
+    Requests(usize),
+    /// A request that does not wait for the disk, or the end of a sync.
+    Urgent,
 }
 
 /// What came out of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// So many requests are there as were wanted.
+    /// What was wanted is there.
     Enough,
     /// The time is over.
     Timeout,
     /// No more requests come.
     Closed,
+}
+
+impl State {
+    fn has(&self, wanted: Wanted) -> bool {
+        match wanted {
+            Wanted::Work => self.is_called || !self.requests.is_empty(),
+            Wanted::Requests(number) => self.requests.len() >= number,
+            Wanted::Urgent => self.urgent > 0 || self.has_ended,
+        }
+    }
+
+    /// Whether the thread is to be woken.
+    fn wakes(&mut self) -> bool {
+        let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
+        if wakes {
+            self.awaits = None;
+        }
+        wakes
+    }
 }
 
 impl Sender {
@@ -61,13 +105,11 @@ impl Sender {
         if state.is_closed {
             return false;
         }
+        state.urgent += usize::from(request.is_urgent());
         state.requests.push_back(request);
-        let is_awaited = state.wakes_at.is_some_and(|wanted| wanted <= state.requests.len());
-        if is_awaited {
-            state.wakes_at = None;
-        }
+        let wakes = state.wakes();
         drop(state);
-        if is_awaited {
+        if wakes {
             self.0.changed.notify_one();
         }
         true
@@ -81,19 +123,39 @@ impl Drop for Sender {
     }
 }
 
+impl Bell {
+    /// Notes that so many callers are about to be answered, and come back perhaps.
+    pub(super) fn expect(&self, callers: usize) {
+        let mut state = self.0.lock();
+        state.gathered = Some(state.requests.len() + callers);
+    }
+
+    /// Rings at the end of a sync. The thread is called if it has something to do then.
+    pub(super) fn ring(&self, calls: bool) {
+        let mut state = self.0.lock();
+        state.has_ended = true;
+        state.is_called |= calls;
+        let wakes = state.wakes();
+        drop(state);
+        if wakes {
+            self.0.changed.notify_one();
+        }
+    }
+}
+
 impl Receiver {
-    /// Waits until so many requests are there, until this moment, or until no more come.
-    pub(super) fn wait(&self, wanted: usize, until: Option<Instant>) -> Waited {
+    /// Waits until this is there, until this moment, or until no more requests come.
+    pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
-            if state.requests.len() >= wanted {
+            if state.has(wanted) {
                 break Waited::Enough;
             }
             if state.is_closed {
                 break Waited::Closed;
             }
             let rest = until.map(|until| until.saturating_duration_since(Instant::now()));
-            state.wakes_at = Some(wanted);
+            state.awaits = Some(wanted);
             state = match rest {
                 None => self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(rest) if rest.is_zero() => break Waited::Timeout,
@@ -102,8 +164,22 @@ impl Receiver {
                 }
             };
         };
-        state.wakes_at = None;
+        state.awaits = None;
+        if wanted == Wanted::Work {
+            state.is_called = false;
+        }
         waited
+    }
+
+    /// The number of requests that are worth a wait: with those of callers that the last sync has answered, if it has
+    /// ended since the last requests were taken.
+    pub(super) fn gathered(&self) -> Option<usize> {
+        self.0.lock().gathered
+    }
+
+    /// Whether no request waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().requests.is_empty()
     }
 
     /// Takes requests in their order until they have so many operations, or none is left.
@@ -117,6 +193,8 @@ impl Receiver {
         };
         let count = state.requests.iter().map(within).take_while(|is_within| *is_within).count();
         let rest = state.requests.split_off(count);
+        state.urgent = rest.iter().filter(|request| request.is_urgent()).count();
+        (state.has_ended, state.gathered) = (false, None);
         mem::replace(&mut state.requests, rest)
     }
 }
@@ -135,7 +213,7 @@ impl Drop for Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StoreError;
+    use crate::store::{Durability, StoreError};
     use core::time::Duration;
     use futures_channel::oneshot;
 
@@ -157,46 +235,71 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_requests_the_time_or_the_sender() {
-        let (sender, receiver) = queue();
-        assert_eq!(receiver.wait(1, Some(Instant::now())), Waited::Timeout);
+        let (sender, receiver, _bell) = queue();
+        assert_eq!(receiver.wait(Wanted::Requests(1), Some(Instant::now())), Waited::Timeout);
         let _answers = sent(&sender, 2);
-        assert_eq!(receiver.wait(2, None), Waited::Enough);
-        assert_eq!(receiver.wait(3, Some(Instant::now() + Duration::from_millis(1))), Waited::Timeout);
+        assert_eq!(receiver.wait(Wanted::Requests(2), None), Waited::Enough);
+        assert_eq!(
+            receiver.wait(Wanted::Requests(3), Some(Instant::now() + Duration::from_millis(1))),
+            Waited::Timeout
+        );
         drop(sender);
-        assert_eq!(receiver.wait(2, None), Waited::Enough, "what was sent is served");
-        assert_eq!(receiver.wait(3, None), Waited::Closed);
+        assert_eq!(receiver.wait(Wanted::Requests(2), None), Waited::Enough, "what was sent is served");
+        assert_eq!(receiver.wait(Wanted::Requests(3), None), Waited::Closed);
     }
 
     #[test]
     fn a_thread_that_waits_for_several_requests_is_woken_by_the_last_one() {
-        let (sender, receiver) = queue();
+        let (sender, receiver, _bell) = queue();
         let queue = Arc::clone(&receiver.0);
         let waiting = std::thread::spawn(move || {
-            assert_eq!(receiver.wait(3, None), Waited::Enough);
+            assert_eq!(receiver.wait(Wanted::Requests(3), None), Waited::Enough);
             receiver.take(usize::MAX).len()
         });
-        while queue.lock().wakes_at.is_none() {
+        while queue.lock().awaits.is_none() {
             std::thread::yield_now();
         }
         let _first = sent(&sender, 2);
-        assert_eq!(queue.lock().wakes_at, Some(3), "nobody has woken the thread");
+        assert_eq!(queue.lock().awaits, Some(Wanted::Requests(3)), "nobody has woken the thread");
         let _last = sent(&sender, 1);
         assert_eq!(waiting.join().unwrap(), 3);
     }
 
     #[test]
     fn requests_are_taken_up_to_a_number_of_operations() {
-        let (sender, receiver) = queue();
+        let (sender, receiver, _bell) = queue();
         let _answers = sent(&sender, 5);
         assert_eq!([receiver.take(2).len(), receiver.take(10).len(), receiver.take(1).len()], [2, 3, 0]);
     }
 
     #[test]
     fn requests_that_nobody_takes_are_lost() {
-        let (sender, receiver) = queue();
+        let (sender, receiver, _bell) = queue();
         let mut answers = sent(&sender, 1);
         drop(receiver);
         assert!(answers[0].try_recv().is_err());
         assert!(!sender.send(request().0));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_the_disk_is_woken_by_what_does_not_and_by_the_end_of_the_sync() {
+        let (sender, receiver, bell) = queue();
+        let soon = || Some(Instant::now() + Duration::from_millis(1));
+        let (reply, _changed) = oneshot::channel();
+        assert!(sender.send(Request::Apply(Vec::new(), Durability::PowerLoss, reply)));
+        assert_eq!(receiver.wait(Wanted::Urgent, soon()), Waited::Timeout);
+        let (reply, _ended) = oneshot::channel();
+        assert!(sender.send(Request::Apply(Vec::new(), Durability::ProcessCrash, reply)));
+        assert_eq!(receiver.wait(Wanted::Urgent, soon()), Waited::Enough);
+        assert_eq!(receiver.take(1_000).len(), 2, "both, in their order");
+        assert_eq!(receiver.wait(Wanted::Urgent, soon()), Waited::Timeout);
+        bell.expect(3);
+        bell.ring(false);
+        assert_eq!(receiver.gathered(), Some(3));
+        assert_eq!(receiver.wait(Wanted::Urgent, soon()), Waited::Enough);
+        assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Timeout, "nothing is to be done");
+        bell.ring(true);
+        assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Enough);
+        assert_eq!(receiver.wait(Wanted::Work, soon()), Waited::Timeout, "a call is for one wait");
     }
 }

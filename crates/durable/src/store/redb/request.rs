@@ -96,6 +96,12 @@ impl Request {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
+    /// Whether the answer may come before the disk has the changes, as far as the request tells: claims, ends of
+    /// deliveries, and what asks for less than to survive the loss of power.
+    pub(super) fn is_urgent(&self) -> bool {
+        !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
+    }
+
     /// Whether the request ends a delivery.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))

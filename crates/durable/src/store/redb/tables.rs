@@ -12,6 +12,7 @@ use redb::{
     Key, ReadOnlyTable, ReadTransaction, ReadableTable, StorageError, TableDefinition, TableError, Value,
     WriteTransaction,
 };
+use std::sync::Arc;
 
 type Bytes = &'static [u8];
 /// An id.
@@ -272,7 +273,7 @@ impl Tables for Writing<'_> {
 /// The tables in a transaction that reads.
 pub(super) struct Reading {
     tables: [OnceCell<Option<Box<dyn Entries>>>; Table::ALL.len()],
-    transaction: ReadTransaction,
+    transaction: Arc<ReadTransaction>,
 }
 
 impl Open for ReadTransaction {
@@ -288,6 +289,11 @@ impl Open for ReadTransaction {
 
 impl Reading {
     pub(super) fn new(transaction: ReadTransaction) -> Self {
+        Self::of(Arc::new(transaction))
+    }
+
+    /// The tables in a transaction that others use as well.
+    pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }
 
@@ -301,7 +307,7 @@ impl Reading {
         if let Some(opened) = place.get() {
             return Ok(opened.as_deref());
         }
-        let opened = match open(&self.transaction, table) {
+        let opened = match open(&*self.transaction, table) {
             Ok(opened) => Some(opened),
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(converted(error)),

@@ -1,0 +1,305 @@
+//! The batches on their way to the disk, and the thread that syncs the journal.
+//!
+//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. The thread
+//! that syncs waits for the disk, and answers the callers that waited. So a batch is made while another one is synced,
+//! and what nobody has to wait for, a claim or the end of a delivery for example, is answered without the disk.
+//!
+//! # The states of a batch
+//!
+//! | state | begins with | and is answered then |
+//! |---|---|---|
+//! | made | its transaction in the database's memory; it is noted in the journal's memory, and readers see it | what is [`Volatile`](crate::store::Durability::Volatile), if nothing in the batch asks for more |
+//! | written | the note is with the operating system | what asks for [`ProcessCrash`](crate::store::Durability::ProcessCrash) or less |
+//! | syncing | a sync that begins after the write | |
+//! | synced | the success of that sync, or of a checkpoint | all |
+//!
+//! Batches reach each state in the order of their numbers. A sync covers all batches that were written before it began.
+//! One sync is under way at a time.
+//!
+//! # When a sync begins
+//!
+//! The thread that commits orders a sync once someone waits for one, or 20 ms after the first batch that nobody waits
+//! for. While a sync is under way it makes batches as well: at once if a request does not ask for the disk, and else
+//! once, in the middle of the sync, since no sync could begin earlier. When the sync has ended, the callers that it
+//! answered get a moment to come back, and their requests are in the next sync.
+//!
+//! # A sync that fails
+//!
+//! After an error nothing is known of the bytes that were written, so all notes since the checkpoint count as not
+//! written, and the thread that commits makes a checkpoint: the database has the batches without the journal then, and
+//! all are answered. If the checkpoint fails too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made behind the sync that
+//! failed. Their batches stay: they are repeated in the database that is opened again, and written again. A batch
+//! cannot be taken back that has been written, and the batches behind it, of which some were answered, were made upon
+//! it: the claim of a timer, for example, whose creation waits for the disk.
+//!
+//! # Checkpoints
+//!
+//! A checkpoint is made by the thread that commits, and no batch is made meanwhile. It makes all batches durable, so it
+//! answers all that wait, and clears the journal. A sync that is under way then says nothing more: it is of an earlier
+//! *epoch*.
+//!
+//! # Invariants
+//! P1. An answer that waits is in one place, and is sent once: by the sync, the checkpoint or the error that decides
+//! about its batch. P2. Nobody is called under the lock. P3. The thread that syncs changes the journal only under the
+//! lock, and waits for the disk outside of it.
+
+use super::backend::Shared;
+use super::common::Common;
+use super::journal::{Journal, Record};
+use super::queue::Bell;
+use super::request::Pending;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use redb::StorageBackend;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The time after which a change that nobody waits for is durable.
+const LATE: Duration = Duration::from_millis(20);
+
+/// The batches on their way to the disk.
+pub(super) struct Pipe {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    journal: Journal<Shared>,
+    /// The answers that wait for the disk, with the numbers of their batches.
+    waiting: VecDeque<(u64, Vec<Pending>)>,
+    /// The moment by which a sync is to begin, if there is a note that the disk does not have.
+    sync_at: Option<Instant>,
+    is_ordered: bool,
+    /// Since when a sync is under way.
+    under_way: Option<Instant>,
+    /// The length of the last sync.
+    last: Duration,
+    /// The number of clearances of the journal.
+    epoch: u64,
+    failed: Option<StoreError>,
+    is_over: bool,
+}
+
+impl State {
+    /// Takes the answers that wait for batches up to this one.
+    fn answers(&mut self, synced: u64) -> Vec<Pending> {
+        let count = self.waiting.iter().take_while(|(sequence, _)| *sequence <= synced).count();
+        self.waiting.drain(..count).flat_map(|(_, answers)| answers).collect()
+    }
+}
+
+/// Sends answers. The waker of a caller may panic.
+pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
+    for answer in answers {
+        let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
+    }
+}
+
+impl Pipe {
+    pub(super) fn new(journal: Journal<Shared>) -> Self {
+        let state = State {
+            journal,
+            waiting: VecDeque::new(),
+            sync_at: None,
+            is_ordered: false,
+            under_way: None,
+            last: Duration::ZERO,
+            epoch: 0,
+            failed: None,
+            is_over: false,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // --- For the thread that commits ---
+
+    /// The length of the notes since the last checkpoint.
+    pub(super) fn len(&self) -> usize {
+        self.lock().journal.len()
+    }
+
+    /// The length of the journal's file.
+    pub(super) fn file_len(&self) -> u64 {
+        self.lock().journal.file_len()
+    }
+
+    /// The notes that follow the batch `last`.
+    pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
+        self.lock().journal.records(last)
+    }
+
+    /// Notes a batch, in memory. Returns the length of the notes before it.
+    pub(super) fn note(&self, sequence: u64, now: UtcMillis, notes: &[u8]) -> usize {
+        let mut state = self.lock();
+        let len = state.journal.len();
+        state.journal.append(sequence, now, notes);
+        state.sync_at.get_or_insert(Instant::now() + LATE);
+        len
+    }
+
+    /// Takes the last note back, before which the notes had this length. It has not been written.
+    pub(super) fn retract(&self, len: usize) {
+        self.lock().journal.retract(len);
+    }
+
+    /// Writes all notes. An error says whether a byte of the last one may be in the file.
+    pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
+        let mut state = self.lock();
+        state.journal.reserve().map_err(|error| (error, false))?;
+        state.journal.write_out().map_err(|error| (error, true))
+    }
+
+    /// Has answers wait until the disk has all notes up to this batch. Returns those that need not wait.
+    pub(super) fn wait_for_disk(&self, sequence: u64, answers: Vec<Pending>) -> Vec<Pending> {
+        let mut state = self.lock();
+        if answers.is_empty() || state.journal.has_synced(sequence) {
+            return answers;
+        }
+        state.waiting.push_back((sequence, answers));
+        Vec::new()
+    }
+
+    /// Begins a sync if one is wanted, and none is under way.
+    pub(super) fn sync_if_wanted(&self) {
+        let mut state = self.lock();
+        let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
+        let is_wanted = is_late || !state.waiting.is_empty();
+        if is_wanted && state.under_way.is_none() && !state.is_ordered && state.failed.is_none() {
+            state.is_ordered = true;
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The moment until which requests that wait for the disk are gathered, if a sync is under way.
+    pub(super) fn gathers_until(&self) -> Option<Instant> {
+        let state = self.lock();
+        match state.under_way {
+            Some(since) => Some(since + state.last / 2),
+            // It begins in a moment.
+            None => state.is_ordered.then(|| Instant::now() + state.last / 2),
+        }
+    }
+
+    /// Whether someone waits for a sync that is not under way.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.lock().waiting.is_empty()
+    }
+
+    /// The moment at which a sync is wanted that nobody has ordered.
+    pub(super) fn wakes_at(&self) -> Option<Instant> {
+        let state = self.lock();
+        let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();
+        state.sync_at.filter(|_| may_begin)
+    }
+
+    /// The error of a sync that failed, if there is one that was not taken.
+    pub(super) fn take_failure(&self) -> Option<StoreError> {
+        self.lock().failed.take()
+    }
+
+    /// The answers that wait for the disk, in vain.
+    pub(super) fn give_up(&self) -> Vec<Pending> {
+        self.lock().answers(u64::MAX)
+    }
+
+    /// Has what is not synced tried again after this time.
+    pub(super) fn retry_in(&self, rest: Duration) {
+        let mut state = self.lock();
+        state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);
+    }
+
+    /// Forgets all notes: the database has them durably, up to the batch `durable`. Returns the answers that waited.
+    pub(super) fn clear(&self, durable: u64) -> Vec<Pending> {
+        let mut state = self.lock();
+        state.journal.clear(durable);
+        state.epoch += 1;
+        (state.sync_at, state.is_ordered, state.failed) = (None, false, None);
+        state.answers(durable)
+    }
+
+    /// Ends the thread that syncs.
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_one();
+    }
+
+    // --- The thread that syncs ---
+
+    /// Syncs the journal whenever that is ordered.
+    pub(super) fn run(&self, common: &Common, bell: &Bell) {
+        while let Some((file, last, epoch)) = self.begin(bell) {
+            let started = Instant::now();
+            let synced = catch_unwind(AssertUnwindSafe(|| file.sync_data()));
+            let synced = synced.unwrap_or_else(|_| Err(std::io::Error::other("the sync panicked")));
+            let took = started.elapsed();
+            let mut state = self.lock();
+            common.synced(took, state.journal.file_len());
+            state.under_way = None;
+            state.last = took;
+            let mut answers = Vec::new();
+            if state.epoch == epoch {
+                match synced {
+                    Ok(()) => {
+                        state.journal.synced(last);
+                        answers = state.answers(last);
+                    }
+                    Err(error) => {
+                        state.journal.distrust();
+                        state.failed = Some(error.into());
+                    }
+                }
+            }
+            let is_more = !state.waiting.is_empty() || state.sync_at.is_some() || state.failed.is_some();
+            drop(state);
+            if !answers.is_empty() {
+                bell.expect(answers.len());
+                reach(Point::BeforeAnswers);
+            }
+            send(answers, None);
+            bell.ring(is_more);
+        }
+    }
+
+    /// Waits for an order. Returns the file, the last note that it has, and the epoch; `None` at the end.
+    fn begin(&self, bell: &Bell) -> Option<(Shared, u64, u64)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if !state.is_ordered {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            (state.is_ordered, state.sync_at) = (false, None);
+            if let Err(error) = state.journal.reserve().and_then(|()| state.journal.write_out()) {
+                state.failed = Some(error);
+                drop(state);
+                bell.ring(true);
+                state = self.lock();
+                continue;
+            }
+            state.under_way = Some(Instant::now());
+            return Some((state.journal.file(), state.journal.last_written(), state.epoch));
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let left = self.give_up();
+        let error =
+            StoreError::new(StoreErrorKind::Unknown, "the store was closed before the disk had the change");
+        send(left, Some(&error));
+    }
+}

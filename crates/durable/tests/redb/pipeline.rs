@@ -1,0 +1,343 @@
+//! A slow disk: who waits for it, and who does not.
+
+use crate::disk::Disk;
+use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
+use pollster::block_on;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+use tourbillon::ManualClock;
+use tourbillon_durable::store::{
+    Durability, Filter, Op, Outcome, RedbStore, StoreErrorKind, TimerStore as _,
+};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Durable, Spec};
+
+/// The length of a sync.
+const SYNC: Duration = Duration::from_millis(400);
+/// The time for a call that does not wait for the disk.
+const SHORT: Duration = Duration::from_millis(150);
+
+fn on_a_slow_disk() -> (Disk, Arc<RedbStore>) {
+    let disk = Disk::default();
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_000));
+    let store = disk.open(RedbStore::builder().clock(clock)).unwrap();
+    // The first batch of a store is made durable in the database.
+    apply(&store, place(timer(1, 500_000)), Durability::PowerLoss).unwrap();
+    disk.slow_syncs_of_the_journal(SYNC);
+    (disk, Arc::new(store))
+}
+
+fn place_in_the_background(
+    store: &Arc<RedbStore>,
+    id: u128,
+) -> thread::JoinHandle<(Result<Outcome, StoreErrorKind>, Duration)> {
+    let store = Arc::clone(store);
+    thread::spawn(move || {
+        let begun = Instant::now();
+        let placed = apply(&store, place(timer(id, 5_000_000)), Durability::PowerLoss);
+        (placed.map_err(|error| error.kind()), begun.elapsed())
+    })
+}
+
+fn within<R>(most: Duration, of_what: &str, call: impl FnOnce() -> R) -> R {
+    let begun = Instant::now();
+    let result = call();
+    assert!(begun.elapsed() < most, "{of_what} took {:?}", begun.elapsed());
+    result
+}
+
+#[test]
+fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
+    let (_disk, store) = on_a_slow_disk();
+    let creation = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 8);
+    let claimed = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL)).unwrap());
+    assert_eq!(claimed.leased.len(), 1);
+    let token = claimed.leased[0].token;
+    let ack = Op::Ack(TimerId::from_u128(1), token);
+    let ended = within(SHORT, "an end", || apply(&store, ack, Durability::ProcessCrash).unwrap());
+    assert!(matches!(ended, Outcome::Ended { .. }), "{ended:?}");
+    within(SHORT, "a renewal", || block_on(store.renew(claimant(1), Vec::new())).unwrap());
+    within(SHORT, "a reap", || block_on(store.reap(10)).unwrap());
+    let placed = within(SHORT, "a creation that does not ask for the disk", || {
+        apply(&store, place(timer(3, 6_000_000)), Durability::ProcessCrash).unwrap()
+    });
+    assert_eq!(placed, Outcome::Created(TimerId::from_u128(3)));
+    within(SHORT, "a read", || assert!(get(&store, 3).is_some() && get(&store, 1).is_none()));
+    within(SHORT, "a list", || block_on(store.list(Filter::default(), None, 10)).unwrap());
+    assert!(!creation.is_finished(), "the creation waits for the disk");
+    let (placed, took) = creation.join().unwrap();
+    assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
+}
+
+/// Readers see what was made, also while its caller waits for the disk.
+#[test]
+fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {
+    let (_disk, store) = on_a_slow_disk();
+    let syncs = store.stats().syncs;
+    let first = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 8);
+    assert!(get(&store, 2).is_some(), "it is made, and not synced");
+    let second = place_in_the_background(&store, 3);
+    thread::sleep(SYNC * 5 / 8);
+    assert!(get(&store, 3).is_some() && !first.is_finished(), "made while the first one is synced");
+    let (placed, took) = second.join().unwrap();
+    assert!(placed.is_ok() && took < 2 * SYNC, "two syncs, less an eighth: {took:?}");
+    assert!(first.join().unwrap().0.is_ok());
+    assert_eq!(store.stats().syncs - syncs, 2);
+    let begun = Instant::now();
+    block_on(store.apply(Vec::new(), Durability::PowerLoss)).unwrap();
+    assert!(begun.elapsed() < SHORT, "the disk has all changes");
+}
+
+#[test]
+fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_holds_up_no_other() {
+    let (disk, store) = on_a_slow_disk();
+    disk.slow_syncs(Duration::ZERO);
+    let mut once = timer(2, 400_000);
+    once.policy.guarantee = tourbillon_durable::policy::Guarantee::AtMostOnce;
+    apply(&store, place(once), Durability::PowerLoss).unwrap();
+    disk.slow_syncs_of_the_journal(SYNC);
+    let at = Arc::clone(&store);
+    let begun = Instant::now();
+    let first = thread::spawn(move || {
+        let claimed = block_on(at.claim(claimant(1), 1, ALL)).unwrap();
+        (claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect::<Vec<_>>(), begun.elapsed())
+    });
+    thread::sleep(SYNC / 8);
+    apply(&store, place(timer(3, 300_000)), Durability::ProcessCrash).unwrap();
+    let second = within(SHORT, "a claim", || block_on(store.claim(claimant(1), 2, ALL)).unwrap());
+    assert_eq!(second.leased.len(), 1);
+    assert!(!first.is_finished());
+    let (claimed, took) = first.join().unwrap();
+    assert!(claimed == [2, 1] && took >= SYNC, "{claimed:?} after {took:?}");
+}
+
+/// The file grows within the first batches, and redb syncs it then under the lock that a reader's beginning needs.
+#[test]
+fn reads_do_not_wait_for_a_sync_of_the_database() {
+    let disk = Disk::default();
+    let store = Arc::new(disk.open(RedbStore::builder()).unwrap());
+    disk.slow_syncs(SYNC);
+    let creation = place_in_the_background(&store, 2);
+    let (mut longest, mut reads) = (Duration::ZERO, 0);
+    while !creation.is_finished() {
+        let begun = Instant::now();
+        let _not_there_at_first = get(&store, 2);
+        block_on(store.counts()).unwrap();
+        store.next_due().unwrap();
+        longest = longest.max(begun.elapsed());
+        reads += 1;
+        thread::sleep(Duration::from_millis(2));
+    }
+    let (placed, took) = creation.join().unwrap();
+    assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
+    assert!(longest < SHORT && reads > 10, "{reads} reads, the longest {longest:?}");
+}
+
+/// The callers of the batch that is synced and of the one behind it get the error. What was answered stays.
+#[test]
+fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
+    let (disk, store) = on_a_slow_disk();
+    let first = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 8);
+    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let second = place_in_the_background(&store, 3);
+    thread::sleep(SYNC * 5 / 8);
+    // The sync of the journal, and all attempts to make the database durable in its place.
+    disk.slow_syncs(Duration::ZERO);
+    disk.fail(io::ErrorKind::Other, u64::MAX);
+    for creation in [first, second] {
+        assert_eq!(creation.join().unwrap().0, Err(StoreErrorKind::Unknown));
+    }
+    disk.fail(io::ErrorKind::Other, 0);
+    let until = Instant::now() + Duration::from_secs(20);
+    while block_on(store.apply(Vec::new(), Durability::PowerLoss)).is_err() {
+        assert!(Instant::now() < until, "the store goes on once the disk does");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let ack = Op::Ack(TimerId::from_u128(1), claimed.leased[0].token);
+    let ended = apply(&store, ack, Durability::PowerLoss).unwrap();
+    assert!(matches!(ended, Outcome::Ended { .. }), "the claim was answered: {ended:?}");
+    for id in [2, 3] {
+        assert!(get(&store, id).is_some(), "a batch that has been written stays");
+    }
+    assert_whole(&store);
+    drop(store);
+    let store = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+    assert!(get(&store, 1).is_none() && get(&store, 2).is_some() && get(&store, 3).is_some());
+    assert_whole(&store);
+}
+
+#[test]
+fn a_sync_that_fails_is_answered_by_a_checkpoint() {
+    let (disk, store) = on_a_slow_disk();
+    let first = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 8);
+    let second = place_in_the_background(&store, 3);
+    thread::sleep(SYNC * 5 / 8);
+    let checkpoints = store.stats().checkpoints;
+    disk.fail(io::ErrorKind::Other, 1);
+    for creation in [first, second] {
+        assert!(creation.join().unwrap().0.is_ok());
+    }
+    assert_eq!((store.stats().checkpoints - checkpoints, store.stats().reopened), (1, 0));
+    drop(store);
+    let store = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+    assert!(get(&store, 2).is_some() && get(&store, 3).is_some());
+    assert_whole(&store);
+}
+
+/// Callers of all kinds at once, on a disk that is slow: each answer is true after a loss of power at that moment.
+#[test]
+fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behind_it() {
+    let (disk, store) = on_a_slow_disk();
+    disk.slow_syncs(Duration::from_millis(3));
+    let until = Instant::now() + Duration::from_secs(1);
+    let writers = (0..6_u128).map(|writer| {
+        let (store, disk) = (Arc::clone(&store), disk.clone());
+        thread::spawn(move || {
+            let mut number = 0;
+            while Instant::now() < until {
+                number += 1;
+                let id = writer * 1_000_000 + number + 10;
+                let key = format!("k{id}");
+                let durability =
+                    if number % 3 == 0 { Durability::ProcessCrash } else { Durability::PowerLoss };
+                apply(&store, place(keyed(id, 5_000_000, &key)), durability).unwrap();
+                if writer == 0 && number % 40 == 1 && durability == Durability::PowerLoss {
+                    let found = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+                    assert!(get(&found, id).is_some(), "{key} was answered");
+                    assert_whole(&found);
+                }
+            }
+            number
+        })
+    });
+    let made: u128 = writers.collect::<Vec<_>>().into_iter().map(|writer| writer.join().unwrap()).sum();
+    assert!(made > 100, "{made}");
+    assert_whole(&store);
+}
+
+/// The lateness of deliveries, in milliseconds, in order.
+#[derive(Default)]
+struct Lateness(Vec<u64>);
+
+impl Lateness {
+    fn percentile(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        let at = (self.0.len() * percent / 100).min(self.0.len().saturating_sub(1));
+        Duration::from_millis(self.0.get(at).copied().unwrap_or(0))
+    }
+}
+
+/// `TOURBILLON_SYNC_MS=1000` is the length of a sync, and `TOURBILLON_SECONDS=40` that of the run, which has checkpoints
+/// then.
+#[test]
+fn deliveries_are_in_time_on_a_disk_whose_syncs_are_slow() {
+    deliver_on_a_slow_disk(None);
+}
+
+/// Sixteen writers that wait for the disk, and timers that are due meanwhile: one in so many is delivered at most once.
+fn deliver_on_a_slow_disk(one_in: Option<u64>) {
+    let number = |name, usual| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
+    let sync = Duration::from_millis(number("TOURBILLON_SYNC_MS", 150));
+    let run = Duration::from_secs(number("TOURBILLON_SECONDS", 3));
+    let disk = Disk::default();
+    let store = Arc::new(disk.open(RedbStore::builder()).unwrap());
+    let (often, once, near) = (Arc::default(), Arc::default(), Arc::default());
+    let kept: [Arc<Mutex<Lateness>>; 3] = [often, once, near];
+    // The moments at which checkpoints had ended.
+    let checkpoints = Arc::new(Mutex::new(Vec::<Instant>::new()));
+    let (into, ends) = (kept.clone(), Arc::clone(&checkpoints));
+    let deliver = move |payload: Box<[u8]>, delivery: tourbillon_durable::Delivery| {
+        let (into, ends) = (into.clone(), Arc::clone(&ends));
+        async move {
+            // From the due moment to the handler's call.
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            let late = u64::try_from(now.as_millis()).unwrap().saturating_sub(delivery.due.as_millis());
+            let ended = ends.lock().unwrap().last().copied();
+            let is_near = ended.is_some_and(|ended| ended.elapsed() < sync + Duration::from_millis(late));
+            let at = if &*payload == b"once" {
+                1
+            } else if is_near {
+                2
+            } else {
+                0
+            };
+            into[at].lock().unwrap().0.push(late);
+        }
+    };
+    let durable = Durable::builder_on(Arc::<RedbStore>::clone(&store))
+        .bytes_handler("k", deliver)
+        .workers(16)
+        .concurrency(1_024)
+        .start()
+        .unwrap();
+    durable
+        .handle()
+        .schedule_bytes_blocking("k", Spec::new(Vec::new()).after(Duration::from_secs(86_400)))
+        .unwrap();
+    disk.slow_syncs(sync);
+    let until = Instant::now() + run;
+    let writers = (0..16).map(|writer| {
+        let timers = durable.handle().clone();
+        thread::spawn(move || {
+            let mut made = 0;
+            while Instant::now() < until {
+                let after = 3 * sync + Duration::from_millis(37 * writer);
+                let is_once = one_in.is_some_and(|one_in| (made + writer) % one_in == 0);
+                let spec = Spec::new(if is_once { b"once".to_vec() } else { Vec::new() }).after(after);
+                let spec = if is_once { spec.at_most_once() } else { spec };
+                timers.schedule_bytes_blocking("k", spec).unwrap();
+                made += 1;
+            }
+            made
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let mut seen = store.stats().checkpoints;
+    while Instant::now() < until + 8 * sync {
+        let now = store.stats().checkpoints;
+        if now > seen {
+            seen = now;
+            checkpoints.lock().unwrap().push(Instant::now());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    let made: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+    let count = || kept.iter().map(|kept| kept.lock().unwrap().0.len() as u64).sum::<u64>();
+    let begun = Instant::now();
+    while count() < made {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} of {made} were delivered", count());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let [often, once, near] = kept.each_ref().map(|kept| core::mem::take(&mut *kept.lock().unwrap()));
+    let (mut often, mut once, mut near) = (often, once, near);
+    let (between, at_most_once) = (often.percentile(99), once.percentile(100));
+    #[expect(clippy::print_stdout, reason = "figures")]
+    {
+        println!(
+            "syncs of {sync:?}: {made} timers, {} checkpoints; late by p50 {:?}, p99 {between:?} between checkpoints ({}), \
+             p99 {:?} beside them ({}), the longest {:?} and {:?}; at most once p50 {:?}, the longest {at_most_once:?} ({})",
+            checkpoints.lock().unwrap().len(),
+            often.percentile(50),
+            often.0.len(),
+            near.percentile(99),
+            near.0.len(),
+            often.percentile(100),
+            near.percentile(100),
+            once.percentile(50),
+            once.0.len()
+        );
+    }
+    let busy = Duration::from_millis(250);
+    assert!(one_in.is_some() || between < sync * 3 / 2 + busy, "{between:?}");
+    assert!(between < sync * 5 / 2 + busy, "{between:?}");
+    assert!(near.percentile(99) < sync * 3 + busy, "{:?}", near.percentile(99));
+    assert!(at_most_once < sync * 3 + busy, "{at_most_once:?}");
+    drop(durable.shutdown(Duration::from_secs(5)));
+}

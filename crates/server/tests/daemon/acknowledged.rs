@@ -1,0 +1,114 @@
+//! Ends of claims that were answered: a process that is killed at once has lost none, in a file and on Redis.
+
+use crate::clients::{Answer, Http, timer};
+use crate::process::{Daemon, folder, program};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tourbillon_fault::Server;
+
+/// The number of timers of a round.
+const TIMERS: usize = 60;
+
+fn pull() -> Value {
+    // A retry after a day is no delivery of this test.
+    json!({ "pull": { "queue": "q" }, "policy": { "backoff": { "kind": "fixed", "pause_ms": 86_400_000 } } })
+}
+
+/// Claims as many timers as there are, up to a number.
+async fn claim(http: &Http, max: usize, wait_ms: u64) -> Vec<String> {
+    let mut claims = Vec::new();
+    while claims.len() < max {
+        let wanted = json!({ "max": max - claims.len(), "wait_ms": wait_ms });
+        let answer = http.send("POST", "/v1/namespaces/default/queues/q/claims", &wanted).await;
+        assert_eq!(answer.status, 200, "{}", answer.json);
+        let more = answer.json["claims"].as_array().unwrap();
+        if more.is_empty() {
+            break;
+        }
+        claims.extend(more.iter().map(|claim| claim["claim"].as_str().unwrap().to_owned()));
+    }
+    claims
+}
+
+async fn end(http: Http, claim: String, how: &'static str) -> Answer {
+    let body = if how == "nack" { json!({ "error": "not today" }) } else { Value::Null };
+    http.send("POST", &format!("/v1/namespaces/default/claims/{claim}/{how}"), &body).await
+}
+
+/// Makes timers, claims them, ends all claims at once, and kills the service when it has answered.
+async fn kill_after_ends(daemon: Daemon, how: &'static str) {
+    let http = Http::new(daemon.address);
+    let puts = (0..TIMERS).map(|number| {
+        let http = http.clone();
+        tokio::spawn(async move { http.send("PUT", &timer(&format!("k{number}")), &pull()).await.status })
+    });
+    for put in puts.collect::<Vec<_>>() {
+        assert_eq!(put.await.unwrap(), 201);
+    }
+    let claims = claim(&http, TIMERS, 5_000).await;
+    assert_eq!(claims.len(), TIMERS);
+    let ends = claims.into_iter().map(|claim| tokio::spawn(end(http.clone(), claim, how)));
+    for ended in ends.collect::<Vec<_>>() {
+        let answer = ended.await.unwrap();
+        assert_eq!(answer.status, 204, "{}", answer.json);
+    }
+    daemon.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_of_claims_that_were_answered_survive_a_kill() {
+    for how in ["ack", "nack"] {
+        let folder = folder();
+        kill_after_ends(Daemon::start(folder.path(), &[]), how).await;
+        let daemon = Daemon::start(folder.path(), &[]);
+        let again = claim(&Http::new(daemon.address), TIMERS, 300).await;
+        assert_eq!(again.len(), 0, "{how}: of {TIMERS}");
+    }
+}
+
+fn on_redis(folder: &Path, server: &Server) -> Daemon {
+    let text = format!("[redis]\nservers = [\"{}\"]\n", server.url());
+    fs::write(folder.join("redis.toml"), text).unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--data", "data", "--config", "redis.toml"];
+    Daemon::spawn(program(folder, &arguments))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_of_claims_that_were_answered_on_redis_survive_a_kill_of_the_node() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    kill_after_ends(on_redis(folder.path(), &server), "ack").await;
+    // What is stored comes again once another node has the shards.
+    let daemon = on_redis(folder.path(), &server);
+    let stored = Http::new(daemon.address).get("/v1/namespaces/default/timers?limit=100").await;
+    assert_eq!(stored.json["items"], json!([]), "of {TIMERS}");
+}
+
+/// The node that handed a timer over answers an end only once the servers have it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_of_a_claim_is_not_acknowledged_while_redis_does_not_answer() {
+    let Some(server) = Server::start(&[]) else { return };
+    let folder = folder();
+    let daemon = on_redis(folder.path(), &server);
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", &timer("k"), &pull()).await.status, 201);
+    let claims = claim(&http, 1, 5_000).await;
+    server.stop();
+    let answer = end(http.clone(), claims[0].clone(), "ack").await;
+    assert_eq!(answer.status, 503, "{}", answer.json);
+    assert_eq!(
+        (&answer.json["outcome"], &answer.json["type"]),
+        (&json!("unknown"), &json!("/problems/store-unavailable"))
+    );
+    server.go_on();
+    let begun = Instant::now();
+    // The end has gone on: asked again, the service says so, or the claim has ended by it.
+    let again = end(http.clone(), claims[0].clone(), "ack").await;
+    assert!([204, 409].contains(&again.status.as_u16()), "{}", again.json);
+    while http.get(&timer("k")).await.status != 404 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the timer is done");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -4,13 +4,16 @@ use std::cell::Cell;
 use std::error::Error;
 use std::fmt::Debug;
 use std::mem::size_of;
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::time::Duration;
+use tourbillon::extend::Base;
 use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
-    ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Executor,
-    Fired, Handle, Job, Lateness, Left, LoopShard, ManualClock, MonotonicClock, On, OwnedStats,
-    RescheduleError, ScheduleError, ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef,
-    Timestamp, Unfired,
+    ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, DrivenShards,
+    Engine, Executor, Fired, Handle, Job, Lateness, Left, LoopShard, ManualClock, MonotonicClock, On,
+    OwnedStats, RescheduleError, ScheduleError, ShardStats, Shards, Stats, SystemClock, Tick, Timer, TimerId,
+    TimerRef, Timestamp, Unfired,
 };
 
 /// A payload that may be sent, and not shared.
@@ -31,6 +34,40 @@ fn engines_and_handles_are_shared_though_payloads_are_only_sent() {
     send::<DrivenEngine<Payload>>();
     send::<Builder>();
     send::<Job>();
+}
+
+#[test]
+fn handles_may_be_used_after_a_panic_whatever_their_payloads() {
+    fn safe<T: UnwindSafe + RefUnwindSafe>() {}
+    safe::<Engine<Payload>>();
+    safe::<DrivenEngine<Payload>>();
+    safe::<Handle<Payload>>();
+    safe::<Base<Payload>>();
+    safe::<Timer<Payload>>();
+    safe::<TimerRef<'_, Payload>>();
+    safe::<On<'_, Payload>>();
+    safe::<Shards>();
+    safe::<DrivenShards>();
+    safe::<LoopShard>();
+    safe::<ManualClock>();
+    let engine = Builder::new().driven(|_: Fired<'_, u64>| {}).unwrap();
+    let handle = engine.handle();
+    let outcome = catch_unwind(|| {
+        handle.schedule(Duration::from_secs(1), 7).unwrap();
+        panic!("boom");
+    });
+    assert!(outcome.is_err());
+    assert_eq!(handle.len(), 1);
+}
+
+#[test]
+#[cfg(feature = "async")]
+fn futures_may_be_used_after_a_panic() {
+    use tourbillon::future::{Interval, Sleep, Timeout};
+    fn safe<T: UnwindSafe + RefUnwindSafe>() {}
+    safe::<Sleep>();
+    safe::<Interval>();
+    safe::<Timeout<()>>();
 }
 
 #[test]

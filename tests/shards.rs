@@ -393,6 +393,7 @@ fn a_future_on_a_driven_set_sleeps_for_a_year_at_once() {
         assert!(ended.is_err());
         ticks
     });
+    let ticks = ticks.expect("timers wake it");
     assert!((24..=25).contains(&ticks), "{ticks} ticks in a day");
     assert_eq!(shards.clock().now() - Timestamp::ZERO, year + 24 * HOUR);
     assert!(start.elapsed() < Duration::from_secs(60), "a year passed by the wall clock");
@@ -406,17 +407,19 @@ fn a_future_that_another_thread_completes_is_awaited_in_real_time() {
     use std::task::Poll;
 
     let calls = AtomicU64::new(0);
-    driven().block_on(poll_fn(|cx| {
-        if calls.fetch_add(1, Ordering::Relaxed) > 0 {
-            return Poll::Ready(());
-        }
-        let waker = cx.waker().clone();
-        thread::spawn(move || {
-            thread::sleep(5 * MS);
-            waker.wake();
-        });
-        Poll::Pending
-    }));
+    driven()
+        .block_on(poll_fn(|cx| {
+            if calls.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Poll::Ready(());
+            }
+            let waker = cx.waker().clone();
+            thread::spawn(move || {
+                thread::sleep(5 * MS);
+                waker.wake();
+            });
+            Poll::Pending
+        }))
+        .expect("a thread wakes it");
     assert_eq!(calls.into_inner(), 2);
 }
 
@@ -642,10 +645,12 @@ fn a_timer_that_is_due_already_moves_no_time() {
     });
     let engine = engine.expect("an engine");
     engine.handle().schedule_at(Timestamp::ZERO, ()).expect("room");
-    driven.block_on(std::future::poll_fn(|cx| {
-        *lock(&waker) = Some(cx.waker().clone());
-        if log.len() > 0 { Poll::Ready(()) } else { Poll::Pending }
-    }));
+    driven
+        .block_on(std::future::poll_fn(|cx| {
+            *lock(&waker) = Some(cx.waker().clone());
+            if log.len() > 0 { Poll::Ready(()) } else { Poll::Pending }
+        }))
+        .expect("a handler wakes it");
     assert_eq!(driven.clock().now() - Timestamp::ZERO, HOUR);
 }
 
@@ -664,20 +669,48 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
         });
         let handle = engine.as_ref().expect("an engine").handle().clone();
         let mut is_begun = false;
-        driven.block_on(std::future::poll_fn(|cx| {
-            if fired.load(Ordering::SeqCst) {
-                return std::task::Poll::Ready(());
-            }
-            *lock(&waker) = Some(cx.waker().clone());
-            if !std::mem::replace(&mut is_begun, true) {
-                let handle = handle.clone();
-                thread::spawn(move || {
-                    thread::sleep(20 * MS);
-                    handle.schedule(HOUR, ()).expect("room");
-                });
-            }
-            std::task::Poll::Pending
+        driven
+            .block_on(std::future::poll_fn(|cx| {
+                if fired.load(Ordering::SeqCst) {
+                    return std::task::Poll::Ready(());
+                }
+                *lock(&waker) = Some(cx.waker().clone());
+                if !std::mem::replace(&mut is_begun, true) {
+                    let handle = handle.clone();
+                    thread::spawn(move || {
+                        thread::sleep(20 * MS);
+                        handle.schedule(HOUR, ()).expect("room");
+                    });
+                }
+                std::task::Poll::Pending
+            }))
+            .expect("a handler wakes it");
+    });
+}
+
+/// No waker is left, whether or not timers are pending.
+#[test]
+#[cfg(feature = "async")]
+fn a_future_that_nothing_can_wake_is_an_error() {
+    within_patience(|| {
+        let mut driven = driven();
+        let stuck = driven.block_on(std::future::pending::<()>()).unwrap_err();
+        assert_eq!(stuck.to_string(), "the future waits, and nothing is left that could wake it");
+        let engine = driven.shards().engine().start(|_: Fired<'_, ()>| {}).expect("an engine");
+        engine.handle().schedule(HOUR, ()).expect("room");
+        assert_eq!(driven.block_on(std::future::pending::<()>()), Err(stuck));
+        assert_eq!(engine.handle().len(), 1, "time stands still");
+        // A waker that is dropped without a wake, on another thread.
+        let outcome = driven.block_on(std::future::poll_fn(|cx| {
+            let waker = cx.waker().clone();
+            thread::spawn(move || {
+                thread::sleep(5 * MS);
+                drop(waker);
+            });
+            std::task::Poll::<()>::Pending
         }));
+        assert_eq!(outcome, Err(stuck));
+        assert_eq!(driven.block_on(async { 7 }), Ok(7));
     });
 }
 

@@ -151,7 +151,9 @@ impl Builder {
     }
 
     /// The cores to which shards are pinned, in turn. If the system refuses to pin a shard, [`Stats`](crate::Stats)
-    /// counts the refusal, and nothing else changes.
+    /// counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), an event reports it, and nothing else
+    /// changes. A number that no core has is refused in the same way: which cores there are may change while the engine
+    /// runs.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
@@ -390,6 +392,7 @@ impl Builder {
         self.refuse_other_shards()?;
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
         self.pinning = Pinning::Off;
+        check("loops", loops, &SHARDS)?;
         self.shards = Some(loops);
         let clock = self.take_clock();
         let (crew, _) = self.settle(clock, Leaders::Loops)?;

@@ -198,6 +198,11 @@ impl<T: Send + 'static> Handle<T> {
     /// Arms a timer for `deadline`. A timer whose deadline is in an earlier tick fires on the shard's next turn; a
     /// timer whose deadline is in the present tick fires when that tick ends. Reads no clock.
     ///
+    /// The lateness of a timer counts from its deadline, also if the deadline had passed when the timer was scheduled.
+    /// [`Timestamp::ZERO`] is the clock's origin, at least a day ago on the default clock, and not the present: a timer
+    /// for that moment fires at once, a day late. For a timer that is due at once, and not late, there is
+    /// [`schedule`](Self::schedule) with a delay of zero.
+    ///
     /// # Errors
     ///
     /// Fails as [`schedule`](Self::schedule) does.

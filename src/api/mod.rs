@@ -7,3 +7,4 @@ pub(crate) mod handle;
 pub(crate) mod loops;
 pub(crate) mod shards;
 pub(crate) mod timer;
+mod unwind;

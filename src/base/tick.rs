@@ -38,7 +38,7 @@ pub use tourbillon_wheel::Tick;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The clock's origin.
+    /// The clock's origin. This is a moment of the past: a timer for it is late by the time since the origin.
     pub const ZERO: Timestamp = Timestamp(0);
     /// The last moment that a clock can show.
     pub const MAX: Timestamp = Timestamp(u64::MAX);

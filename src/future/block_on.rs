@@ -1,7 +1,8 @@
 //! Running a future on shards without threads: time moves on when the future waits for nothing but a timer.
 
 use crate::api::driven::DrivenShards;
-use crate::base::sync::{Condvar, Mutex, PoisonError, StdArc};
+use crate::base::sync::{Condvar, Mutex, Ordering, PoisonError, StdArc, fence};
+use core::fmt;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -19,6 +20,12 @@ impl DrivenShards {
     /// timer once a millisecond. The clock also moves on while other threads work for the future, since the clock does
     /// not wait for them.
     ///
+    /// # Errors
+    ///
+    /// Fails if the future waits and no clone of its waker is left, as with [`pending`](core::future::pending): nothing
+    /// can wake the future then. The future is dropped. If somebody keeps a waker and never wakes it, such as a sleep
+    /// until [`Timestamp::MAX`](crate::Timestamp::MAX), the call waits for ever, as any executor does.
+    ///
     /// # Examples
     ///
     /// A day passes at once:
@@ -31,23 +38,27 @@ impl DrivenShards {
     /// let answer = shards.block_on(async {
     ///     future::sleep(Duration::from_secs(86_400)).await;
     ///     future::timeout(Duration::from_secs(5), std::future::pending::<()>()).await
-    /// });
+    /// })?;
     /// assert!(answer.is_err());
+    /// assert!(shards.block_on(std::future::pending::<()>()).is_err());
     /// assert_eq!(shards.clock().now() - Timestamp::ZERO, Duration::from_secs(86_405));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn block_on<F: IntoFuture>(&mut self, future: F) -> F::Output {
+    pub fn block_on<F: IntoFuture>(&mut self, future: F) -> Result<F::Output, NeverWoken> {
         let _scope = self.shards().enter();
         let woken = StdArc::new(Woken::default());
         let waker = Waker::from(StdArc::clone(&woken));
         let mut future = pin!(future.into_future());
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return output;
+                return Ok(output);
             }
             // A timer whose deadline has passed takes no time.
             self.turn();
             while !woken.take() {
+                if Woken::is_out_of_reach(&woken) {
+                    return Err(NeverWoken(()));
+                }
                 match self.next_step() {
                     Some(moment) => self.advance_to(moment),
                     None => woken.wait_for(LOOK_AFTER),
@@ -56,6 +67,18 @@ impl DrivenShards {
         }
     }
 }
+
+/// The error of [`DrivenShards::block_on`] for a future that waits although nothing can wake it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeverWoken(());
+
+impl fmt::Display for NeverWoken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the future waits, and nothing is left that could wake it")
+    }
+}
+
+impl std::error::Error for NeverWoken {}
 
 /// Whether the future was woken since its last poll.
 #[derive(Default)]
@@ -67,6 +90,17 @@ struct Woken {
 impl Woken {
     fn take(&self) -> bool {
         core::mem::take(&mut *self.is_set.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether only the call that polls can wake the future, and nothing has woken it before.
+    fn is_out_of_reach(woken: &StdArc<Self>) -> bool {
+        // Besides this reference there is the call's own waker. Clones of it are made in a poll, or from other clones.
+        if StdArc::strong_count(woken) > 2 {
+            return false;
+        }
+        // Ordering: Acquire fence. Pairs with the release of a clone that was dropped: a wake-up by it is seen below.
+        fence(Ordering::Acquire);
+        !*woken.is_set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait_for(&self, time: Duration) {

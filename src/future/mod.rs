@@ -71,6 +71,7 @@ mod timeout;
 mod turning;
 mod wakeup;
 
+pub use block_on::NeverWoken;
 pub use interval::{Interval, ZeroPeriod};
 pub use sleep::{ShutDown, Sleep};
 pub use source::global;

@@ -31,6 +31,12 @@ fn an_option_out_of_bounds_is_named_with_its_value_and_its_bound() {
         let BuildError::OutOfBounds { option, value, bound } = error else { panic!("{error}") };
         assert_eq!((option, &*value, &*bound), (expected_option, expected_value, expected_bound));
     }
+    for (loops, expected) in [
+        (0, "loops is 0, but must be between 1 and 1024"),
+        (1_025, "loops is 1025, but must be between 1 and 1024"),
+    ] {
+        assert_eq!(Builder::new().loops(loops).unwrap_err().to_string(), expected);
+    }
     let error = Builder::new().tick(Duration::ZERO).driven(|_: Fired<'_, ()>| {}).unwrap_err();
     assert!(matches!(error, BuildError::OutOfBounds { option: "tick", .. }));
 }

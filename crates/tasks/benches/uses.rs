@@ -169,8 +169,8 @@ fn queues(sizes: &Sizes) {
         row("DelayQueue::remove", count, |_| _ = queue.remove(items.borrow_mut().pop().unwrap()).unwrap()),
     ];
     compare("queues", rows, sizes.rounds);
-    let limiter = tasks.handle().rate_limiter(Rate::every(Duration::ZERO));
-    let exhausted = tasks.handle().rate_limiter(Rate::every(LONG));
+    let limiter = tasks.handle().rate_limiter(Rate::every(Duration::from_nanos(1))).unwrap();
+    let exhausted = tasks.handle().rate_limiter(Rate::every(LONG)).unwrap();
     let _the_only_one = exhausted.acquire();
     let rows = vec![
         row("RateLimiter::acquire", sizes.calls, |_| assert_eq!(limiter.acquire(), Acquired::Now)),

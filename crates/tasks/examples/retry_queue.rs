@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
 }
 
 fn work(queue: &DelayQueue<Request>, summary: &Mutex<Summary>) {
-    while let Some(due) = queue.recv() {
+    while let Ok(due) = queue.recv() {
         let mut request = due.item;
         let has_succeeded = request.attempt();
         let mut summary = summary.lock().expect("no worker panics");

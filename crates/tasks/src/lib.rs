@@ -56,6 +56,7 @@ pub mod keyed;
 mod map;
 mod sync;
 mod task;
+mod unwind;
 pub mod uses;
 
 #[cfg(feature = "calendar")]

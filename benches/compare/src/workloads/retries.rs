@@ -143,7 +143,7 @@ fn threads(case: &Case) -> Figures {
     let before = cpu_time();
     let consume = || {
         let mut received = jobs.room();
-        while let Some(due) = queue.recv() {
+        while let Ok(due) = queue.recv() {
             if jobs.note(&mut received, due.item) {
                 queue.close();
             }

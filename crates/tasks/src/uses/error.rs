@@ -79,6 +79,46 @@ impl fmt::Display for TryRecvError {
 
 impl std::error::Error for TryRecvError {}
 
+/// The reason why no item is received any more: the queue was closed, or its engine shut down, and all items that had
+/// come due were received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvError;
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        TryRecvError::Closed.fmt(f)
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+impl From<RecvError> for TryRecvError {
+    fn from(_: RecvError) -> Self {
+        Self::Closed
+    }
+}
+
+/// The reason why a rate was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RateError {
+    /// The interval is zero, which would be no limit at all.
+    ZeroInterval,
+    /// The burst is zero, so that there would never be a permit.
+    ZeroBurst,
+}
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroInterval => "the interval between two permits is zero",
+            Self::ZeroBurst => "the burst is zero permits",
+        })
+    }
+}
+
+impl std::error::Error for RateError {}
+
 // Errors can be printed whether or not their ids and items can be.
 macro_rules! of_its_kind {
     ($($error:ident)*) => { $(

@@ -24,7 +24,9 @@ mod rate_limiter;
 
 pub use batch::IdleBatch;
 pub use delay_queue::{DelayQueue, Delayed, DueItem, Receiver};
-pub use error::{ConnectError, ConnectErrorKind, PushError, PushErrorKind, TryRecvError};
+pub use error::{
+    ConnectError, ConnectErrorKind, PushError, PushErrorKind, RateError, RecvError, TryRecvError,
+};
 pub use expiry_map::{ExpiryMap, Lifetime};
 pub use idle::{Connection, Expired, IdleTimeouts, Limit, Limits};
 pub use rate_limiter::{Acquired, Rate, RateLimiter};

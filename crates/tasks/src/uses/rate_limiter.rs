@@ -23,6 +23,7 @@
 //! - wait x shutdown: the closure runs, or comes back with the error, or from [`Tasks::shutdown`]. A refused closure
 //!   has taken no permit.
 
+use super::error::RateError;
 use crate::sync::{Mutex, StdArc, ignore_poison};
 use crate::task::{Call, Tasks};
 use core::fmt;
@@ -37,16 +38,17 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// One permit each `interval`, and one at a time. A zero interval is no limit.
+    /// One permit each `interval`, and one at a time. [`Tasks::rate_limiter`] refuses a zero interval.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self { interval, burst: 1 }
     }
 
-    /// Lets up to `permits` be taken at once, after a pause in which they came back. Zero counts as one.
+    /// Lets up to `permits` be taken at once, after a pause in which they came back. [`Tasks::rate_limiter`] refuses
+    /// zero permits.
     #[must_use]
     pub const fn burst(self, permits: u32) -> Self {
-        Self { burst: if permits == 0 { 1 } else { permits }, ..self }
+        Self { burst: permits, ..self }
     }
 }
 
@@ -74,7 +76,7 @@ pub enum Acquired {
 ///
 /// let mut tasks = DrivenTasks::new()?;
 /// let ten_a_second = Rate::every(Duration::from_millis(100)).burst(2);
-/// let requests = tasks.handle().rate_limiter(ten_a_second);
+/// let requests = tasks.handle().rate_limiter(ten_a_second)?;
 ///
 /// assert_eq!(requests.acquire(), Acquired::Now);
 /// assert_eq!(requests.acquire(), Acquired::Now);
@@ -97,11 +99,14 @@ struct Shared {
 
 impl Tasks {
     /// Makes a rate limiter whose closures run on this engine.
-    #[must_use]
-    pub fn rate_limiter(&self, rate: Rate) -> RateLimiter {
-        RateLimiter {
-            shared: StdArc::new(Shared { tasks: self.clone(), bucket: Mutex::new(Bucket::full(rate)) }),
-        }
+    ///
+    /// # Errors
+    ///
+    /// Fails if the rate's interval is zero, or its burst. Such a rate is often the quotient of two settings, and a
+    /// limiter that limits nothing would hide the mistake.
+    pub fn rate_limiter(&self, rate: Rate) -> Result<RateLimiter, RateError> {
+        let bucket = Mutex::new(Bucket::full(rate)?);
+        Ok(RateLimiter { shared: StdArc::new(Shared { tasks: self.clone(), bucket }) })
     }
 }
 
@@ -187,9 +192,13 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn full(Rate { interval, burst }: Rate) -> Self {
+    fn full(Rate { interval, burst }: Rate) -> Result<Self, RateError> {
+        if interval.is_zero() {
+            return Err(RateError::ZeroInterval);
+        }
+        let spare = burst.checked_sub(1).ok_or(RateError::ZeroBurst)?;
         let interval = interval.as_nanos();
-        Self { interval, slack: interval * u128::from(burst - 1), full_at: 0 }
+        Ok(Self { interval, slack: interval * u128::from(spare), full_at: 0 })
     }
 
     /// The moment of the next permit: `now` if there is one now.

@@ -139,7 +139,7 @@ fn a_handler_looks_at_connections_while_one_is_inserted_or_touched() {
 #[test]
 fn a_handler_asks_for_a_permit_while_a_closure_is_scheduled() {
     let engines = engines();
-    let limiter = engines.0.handle().rate_limiter(Rate::every(HOUR).burst(2));
+    let limiter = engines.0.handle().rate_limiter(Rate::every(HOUR).burst(2)).unwrap();
     let asked = limiter.clone();
     let (scheduled, acquired) = look_while_the_lane_is_full(
         move |_| limiter.run_when_due(|| {}).is_ok(),

@@ -56,7 +56,7 @@ fn timers_by_key_and_their_moves() {
 #[test]
 fn permits() {
     let (tasks, _shard) = looped();
-    let limiter = tasks.handle().rate_limiter(Rate::every(SECOND));
+    let limiter = tasks.handle().rate_limiter(Rate::every(SECOND)).unwrap();
     for _ in 0..COUNT {
         limiter.run_when_due(|| {}).unwrap();
     }

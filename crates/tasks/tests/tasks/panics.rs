@@ -2,10 +2,17 @@
 
 use crate::support::{Log, MS, lock, wait_until, within_patience};
 use crate::{SECOND, clones, counts, driven, every, holds, logged, token};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use tourbillon::{Builder, Cancel};
-use tourbillon_tasks::{DrivenTasks, Missed, OnPanic, Repeat, Run, Stopped, TaskEngine};
+use tourbillon_tasks::keyed::Keyed;
+use tourbillon_tasks::uses::{
+    Connection, DelayQueue, ExpiryMap, IdleBatch, IdleTimeouts, Lifetime, RateLimiter, Receiver,
+};
+use tourbillon_tasks::{
+    DrivenTasks, Missed, NamedTasks, OnPanic, Repeat, Run, Stopped, Task, TaskEngine, TaskTimer, Tasks,
+};
 
 /// A threadless engine, and the panics that reached its hook.
 fn heard() -> (DrivenTasks, Log<u64>) {
@@ -234,4 +241,30 @@ fn the_hook_gets_what_the_task_panicked_with() {
         .unwrap();
     tasks.advance(SECOND);
     assert_eq!(log.take(), [Some("run 1".to_owned())]);
+}
+
+#[test]
+fn handles_may_be_used_after_a_panic() {
+    fn safe<T: UnwindSafe + RefUnwindSafe>() {}
+    safe::<TaskEngine>();
+    safe::<DrivenTasks>();
+    safe::<Tasks>();
+    safe::<Task>();
+    safe::<TaskTimer>();
+    safe::<NamedTasks<u64>>();
+    safe::<Keyed<u64, Cell<u64>>>();
+    safe::<ExpiryMap<u64, u64>>();
+    safe::<IdleTimeouts<u64>>();
+    safe::<Connection<u64>>();
+    safe::<IdleBatch<u64>>();
+    safe::<DelayQueue<Cell<u64>>>();
+    safe::<Receiver<Cell<u64>>>();
+    safe::<RateLimiter>();
+    let tasks = driven();
+    let map = tasks.handle().expiry_map(Lifetime::of(SECOND));
+    map.insert(1, 1).unwrap();
+    // The closure runs under the lock of a part of the map.
+    let outcome = catch_unwind(|| map.read(&1, |_| std::panic::resume_unwind(Box::new(7_u64))));
+    assert!(outcome.map(|_: Option<()>| ()).is_err());
+    assert_eq!((map.insert(1, 2).unwrap(), map.get(&1)), (Some(1), Some(2)));
 }

@@ -3,12 +3,13 @@
 use crate::support::{MS, PATIENCE, within_patience};
 use crate::{SECOND, is_empty, item, threads};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::DrivenTasks;
 use tourbillon_tasks::keyed::MoveError;
-use tourbillon_tasks::uses::{DelayQueue, PushErrorKind, TryRecvError};
+use tourbillon_tasks::uses::{DelayQueue, PushErrorKind, RecvError, TryRecvError};
 
 fn driven() -> (DrivenTasks, DelayQueue<u64>) {
     let tasks = DrivenTasks::start(Builder::new().tick(MS)).unwrap();
@@ -62,7 +63,7 @@ fn an_item_is_taken_back_or_moved_until_it_is_due() {
     // Found due, and not received: it is the receivers'.
     let second = if first == other { ids[0] } else { other };
     assert_eq!((queue.remove(second), queue.deadline(second), queue.len()), (None, None, 1));
-    assert_eq!(queue.recv().map(|due| due.id), Some(second));
+    assert_eq!(queue.recv().map(|due| due.id), Ok(second));
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
             queue.recv().map(item),
             queue.try_recv().map(item)
         ),
-        (Some(1), Ok(2), None, Err(TryRecvError::Closed))
+        (Ok(1), Ok(2), Err(RecvError), Err(TryRecvError::Closed))
     );
     assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(TryRecvError::Closed));
     drop(queue);
@@ -148,14 +149,14 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     assert!(tasks.handle().shutdown().is_empty());
     assert_eq!(
         (queue.recv().map(item), queue.recv().map(item), queue.remove(id), queue.is_closed()),
-        (Some(1), None, None, true)
+        (Ok(1), Err(RecvError), None, true)
     );
     let refused = queue.push(SECOND, 3).unwrap_err();
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!(queue.close(), [2]);
     // One that is made afterwards has ended already.
     let late = tasks.handle().delay_queue::<u64>();
-    assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (None, 1));
+    assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (Err(RecvError), 1));
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn dropping_the_engine_ends_its_queues_too() {
     let (tasks, queue) = driven();
     queue.push(SECOND, 1).unwrap();
     drop(tasks);
-    assert_eq!((queue.recv().map(item), queue.close()), (None, vec![1]));
+    assert_eq!((queue.recv().map(item), queue.close()), (Err(RecvError), vec![1]));
 }
 
 #[test]
@@ -216,6 +217,39 @@ fn an_item_comes_with_its_id_and_its_deadline() {
     assert_eq!((queue.peek(), queue.reset_at(first, later)), (None, Err(MoveError::Absent)));
 }
 
+#[test]
+fn a_received_item_shows_how_late_it_was_found() {
+    let (mut tasks, queue) = driven();
+    queue.push(SECOND, 1).unwrap();
+    queue.push(2 * SECOND, 2).unwrap();
+    tasks.advance(SECOND + 30 * MS);
+    let first = queue.try_recv().unwrap();
+    assert_eq!((first.item, first.lateness), (1, 30 * MS));
+    // The alarm finds the item for a receiver in line. It lies there until the receiver comes.
+    let mut receiver = queue.receiver();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(receiver.poll_recv(&mut cx).is_pending());
+    tasks.advance(SECOND);
+    let Poll::Ready(Some(second)) = receiver.poll_recv(&mut cx) else { panic!("it is due") };
+    assert_eq!((second.item, second.lateness), (2, Duration::ZERO));
+    assert_eq!(tasks.handle().now() - second.deadline, 30 * MS);
+}
+
+#[test]
+fn all_that_receive_get_a_result_and_the_end_is_an_error() {
+    let (mut tasks, queue) = driven();
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    queue.push(SECOND, 2).unwrap();
+    assert_eq!(queue.close(), [2]);
+    assert_eq!((queue.recv().map(item), queue.recv().map(item)), (Ok(1), Err(RecvError)));
+    assert_eq!(queue.recv_timeout(SECOND).map(item), Err(RecvError.into()));
+    assert_eq!(
+        (queue.try_recv().map(item), RecvError.to_string()),
+        (Err(TryRecvError::Closed), "the queue has ended".into())
+    );
+}
+
 // --- Waiting, in real time ---
 
 #[test]
@@ -227,7 +261,7 @@ fn a_receiver_waits_for_what_comes_due() {
         queue.push(20 * MS, 7).unwrap();
         assert_eq!(queue.recv_timeout(MS).map(item), Err(TryRecvError::Empty));
         assert!(begin.elapsed() >= MS);
-        assert_eq!((queue.recv().map(item), begin.elapsed() >= 20 * MS), (Some(7), true));
+        assert_eq!((queue.recv().map(item), begin.elapsed() >= 20 * MS), (Ok(7), true));
         queue.push(MS, 8).unwrap();
         assert_eq!(queue.recv_timeout(Duration::MAX).map(item), Ok(8));
         assert_eq!(
@@ -255,7 +289,7 @@ fn whoever_waits_hears_of_the_end() {
                     assert_eq!(queue.close(), [7]);
                 }
                 for waiter in waiters {
-                    assert_eq!(waiter.join().unwrap(), (None, Err(TryRecvError::Closed)));
+                    assert_eq!(waiter.join().unwrap(), (Err(RecvError), Err(TryRecvError::Closed)));
                 }
             });
             assert_eq!(queue.close().len(), usize::from(ends_by_shutdown));

@@ -105,7 +105,7 @@ fn one_that_was_too_slow_waits_again() {
     let (mut tasks, queue, mut waiters) = waiting::<1>();
     queue.push(SECOND, 1).unwrap();
     tasks.advance(SECOND);
-    assert_eq!((queue.recv().map(item), rings(&waiters)), (Some(1), vec![1]));
+    assert_eq!((queue.recv().map(item), rings(&waiters)), (Ok(1), vec![1]));
     assert_eq!(waiters[0].poll(), Poll::Pending);
     queue.push(SECOND, 2).unwrap();
     tasks.advance(SECOND);
@@ -275,7 +275,7 @@ fn tasks_that_await_and_threads_that_block_share_the_items() {
         let mut received: Vec<u64> = thread::scope(|scope| {
             let awaiting = (0..2).map(|_| scope.spawn(|| block_on(collect(|| queue.next()))));
             let mut receivers: Vec<_> = awaiting.collect();
-            receivers.push(scope.spawn(|| std::iter::from_fn(|| queue.recv().map(item)).collect()));
+            receivers.push(scope.spawn(|| std::iter::from_fn(|| queue.recv().ok().map(item)).collect()));
             let mut rng = Rng::new(7);
             for n in 0..COUNT {
                 queue.push(rng.nanos_below(Duration::from_micros(300)), n).unwrap();

@@ -4,7 +4,7 @@ use crate::SECOND;
 use crate::support::{HOUR, Log, MS, Rng};
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Refusal, Timestamp};
-use tourbillon_tasks::uses::{Acquired, Rate, RateLimiter};
+use tourbillon_tasks::uses::{Acquired, Rate, RateError, RateLimiter};
 use tourbillon_tasks::{DrivenTasks, Tasks};
 
 fn driven() -> DrivenTasks {
@@ -26,7 +26,7 @@ fn fits(moments: &[Timestamp], next: Timestamp, interval: Duration, burst: u32) 
 #[test]
 fn a_full_bucket_is_taken_at_once_and_comes_back_permit_by_permit() {
     let mut tasks = driven();
-    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS).burst(5));
+    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS).burst(5)).unwrap();
     assert_eq!(take_all(&limiter), 5);
     let next = tasks.handle().now() + 10 * MS;
     assert_eq!(limiter.acquire(), Acquired::NotBefore(next));
@@ -43,7 +43,7 @@ fn a_full_bucket_is_taken_at_once_and_comes_back_permit_by_permit() {
 #[test]
 fn closures_run_at_the_moments_of_their_permits_in_the_order_of_the_calls() {
     let mut tasks = driven();
-    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS).burst(2));
+    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS).burst(2)).unwrap();
     let log = Log::new();
     for n in 0..6 {
         let (sink, now) = (log.clone(), Tasks::clone(tasks.handle()));
@@ -67,7 +67,7 @@ fn closures_run_at_the_moments_of_their_permits_in_the_order_of_the_calls() {
 #[test]
 fn a_reserved_permit_has_its_moment_and_later_ones_come_after_it() {
     let mut tasks = driven();
-    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS));
+    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS)).unwrap();
     let start = tasks.handle().now();
     assert_eq!([(); 3].map(|()| limiter.reserve()), [start, start + 10 * MS, start + 20 * MS]);
     tasks.advance(20 * MS);
@@ -84,7 +84,7 @@ fn the_bound_holds_and_is_reached() {
         let interval = rng.nanos_below(5 * MS) + Duration::from_nanos(1);
         let burst = 1 + u32::try_from(rng.below(6)).unwrap();
         let mut tasks = driven();
-        let limiter = tasks.handle().rate_limiter(Rate::every(interval).burst(burst));
+        let limiter = tasks.handle().rate_limiter(Rate::every(interval).burst(burst)).unwrap();
         let mut moments = Vec::new();
         for _ in 0..200 {
             let now = tasks.handle().now();
@@ -114,7 +114,7 @@ fn the_bound_holds_and_is_reached() {
 #[test]
 fn a_refused_closure_comes_back_and_has_taken_no_permit() {
     let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
-    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS));
+    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS)).unwrap();
     let log = Log::new();
     let [first, second, third] = [(); 3].map(|()| log.clone());
     limiter.run_when_due(move || first.push(1)).unwrap();
@@ -142,7 +142,7 @@ fn a_refused_closure_comes_back_and_has_taken_no_permit() {
 #[test]
 fn a_cancelled_closure_does_not_give_its_permit_back() {
     let mut tasks = driven();
-    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS));
+    let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS)).unwrap();
     let log = Log::new();
     let start = tasks.handle().now();
     let ids = [0, 1, 2].map(|n| {
@@ -156,12 +156,22 @@ fn a_cancelled_closure_does_not_give_its_permit_back() {
 }
 
 #[test]
+fn a_rate_that_limits_nothing_or_allows_nothing_is_refused() {
+    let tasks = driven();
+    let refused = |rate| tasks.handle().rate_limiter(rate).unwrap_err();
+    assert_eq!(refused(Rate::every(Duration::ZERO)), RateError::ZeroInterval);
+    assert_eq!(refused(Rate::every(Duration::ZERO).burst(3)), RateError::ZeroInterval);
+    assert_eq!(refused(Rate::every(SECOND).burst(0)), RateError::ZeroBurst);
+    assert_eq!(RateError::ZeroInterval.to_string(), "the interval between two permits is zero");
+}
+
+#[test]
 fn rates_without_bounds_and_without_end_do_not_overflow() {
     let tasks = driven();
-    let unlimited = tasks.handle().rate_limiter(Rate::every(Duration::ZERO).burst(0));
-    assert!((0..1_000).all(|_| unlimited.acquire() == Acquired::Now));
+    let fast = tasks.handle().rate_limiter(Rate::every(Duration::from_nanos(1)).burst(u32::MAX)).unwrap();
+    assert!((0..1_000).all(|_| fast.acquire() == Acquired::Now));
     for burst in [1, 3, u32::MAX] {
-        let limiter = tasks.handle().rate_limiter(Rate::every(Duration::MAX).burst(burst));
+        let limiter = tasks.handle().rate_limiter(Rate::every(Duration::MAX).burst(burst)).unwrap();
         let wanted = usize::try_from(burst.min(1_000)).unwrap();
         assert!((0..wanted).all(|_| limiter.acquire() == Acquired::Now));
         if burst < 1_000 {

@@ -25,7 +25,7 @@ fn assert_bounded(moments: &[Timestamp]) {
 fn threads_that_acquire_get_no_more_permits_than_the_time_allows() {
     within_patience(|| {
         let tasks = threads();
-        let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST));
+        let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST)).unwrap();
         let start = Instant::now();
         let acquire = || {
             let mut permits = 0;
@@ -51,7 +51,7 @@ fn threads_that_acquire_get_no_more_permits_than_the_time_allows() {
 fn closures_of_many_threads_wait_for_different_moments_and_run_once_and_never_early() {
     within_patience(|| {
         let tasks = threads();
-        let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST));
+        let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST)).unwrap();
         let (moments, runs) = (Log::new(), Log::new());
         let wait = |seed: u32| {
             let mut rng = Rng::new(seed.into());
@@ -94,7 +94,7 @@ fn a_shutdown_ends_waits_one_way_or_the_other() {
     within_patience(|| {
         for seed in 0..20 {
             let tasks = threads();
-            let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST));
+            let limiter = tasks.handle().rate_limiter(Rate::every(INTERVAL).burst(BURST)).unwrap();
             let runs = Log::new();
             let (accepted, returned) = thread::scope(|scope| {
                 let waits = scope.spawn(|| {

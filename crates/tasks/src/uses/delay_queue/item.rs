@@ -1,5 +1,6 @@
 //! An item of a queue: its id, and what a receiver gets.
 
+use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon::wheel::TimerId;
 
@@ -18,4 +19,8 @@ pub struct DueItem<T> {
     pub id: Delayed,
     /// The moment at which the item was due.
     pub deadline: Timestamp,
+    /// The time from the deadline to the look that found the item due: the look of a receiver, or the one that wakes
+    /// the receivers in line. The item may have lain there since, until its receiver came; the present moment minus
+    /// the deadline includes that time.
+    pub lateness: Duration,
 }

@@ -106,6 +106,13 @@ impl Watch {
     }
 }
 
+/// The moment of a look, and its tick.
+#[derive(Clone, Copy)]
+struct Present {
+    now: Timestamp,
+    tick: Tick,
+}
+
 struct Waiting<T> {
     item: T,
     deadline: Timestamp,
@@ -206,7 +213,7 @@ impl<T, A: Alarm> Items<T, A> {
         let (called, ring_at) = {
             let mut state = self.lock();
             state.watch = state.watch.filter(|watch| matches!(watch, Watch::Receiver(..)));
-            let found = state.look(self.ticks.current_tick(now.as_nanos()));
+            let found = state.look(self.present(now));
             (state.line.call(found), state.keep_watch())
         };
         // A refusal is the end of the engine, which ends the queue.
@@ -220,8 +227,8 @@ impl<T, A: Alarm> Items<T, A> {
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
-            let to = self.ticks.current_tick(now().as_nanos());
-            self.lock().look_and_take(to, &mut None)
+            let present = self.present(now());
+            self.lock().look_and_take(present, &mut None)
         });
         taken.map(|taken| self.hand_over(taken))
     }
@@ -260,9 +267,9 @@ impl<T, A: Alarm> Items<T, A> {
         if let Some(taken) = at_once {
             return Ok(self.hand_over(taken));
         }
-        let (waker, to) = (waker.clone(), self.ticks.current_tick(now().as_nanos()));
+        let (waker, present) = (waker.clone(), self.present(now()));
         let mut state = self.lock();
-        if let Some(taken) = state.look_and_take(to, place) {
+        if let Some(taken) = state.look_and_take(present, place) {
             drop(state);
             return Ok(self.hand_over(taken));
         }
@@ -296,7 +303,7 @@ impl<T, A: Alarm> Items<T, A> {
         let called = {
             let mut state = self.lock();
             (state.is_ended, state.watch) = (true, None);
-            while state.look(self.ticks.current_tick(now.as_nanos())) > 0 {}
+            while state.look(self.present(now)) > 0 {}
             left.reserve_exact(state.waiting.len());
             _ = state.waiting.advance(Tick::MAX, usize::MAX, |_, expired| left.push(expired.payload.item));
             state.line.call(usize::MAX)
@@ -338,6 +345,10 @@ impl<T, A: Alarm> Items<T, A> {
         Ok(())
     }
 
+    fn present(&self, now: Timestamp) -> Present {
+        Present { now, tick: self.ticks.current_tick(now.as_nanos()) }
+    }
+
     fn lock(&self) -> ModelledMutexGuard<'_, State<T>> {
         ignore_poison(self.state.lock())
     }
@@ -365,22 +376,22 @@ impl<T> State<T> {
     }
 
     /// As [`take`](Self::take), after a look.
-    fn look_and_take(&mut self, to: Tick, place: &mut Option<Place>) -> Option<Taken<T>> {
-        let found = self.look(to);
+    fn look_and_take(&mut self, present: Present, place: &mut Option<Place>) -> Option<Taken<T>> {
+        let found = self.look(present);
         self.take(place, found)
     }
 
     /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is
     /// none.
-    fn look(&mut self, to: Tick) -> usize {
+    fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;
         while due.len() - before < LOOK
-            && let Some(next) = waiting.next_expiry().filter(|next| *next <= to)
+            && let Some(next) = waiting.next_expiry().filter(|next| *next <= tick)
         {
             _ = waiting.advance(next, LOOK, |_, expired| {
                 let Waiting { item, deadline } = expired.payload;
-                due.push_back(DueItem { item, id: Delayed(expired.id), deadline });
+                due.push_back(DueItem { item, id: Delayed(expired.id), deadline, lateness: now - deadline });
             });
         }
         self.due.len() - before

@@ -68,7 +68,7 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 /// queue.push(Duration::from_millis(1), "a")?;
 /// let mut drained = Vec::new();
 /// while !queue.is_empty() {
-///     drained.extend(queue.recv());
+///     drained.push(queue.recv()?);
 /// }
 /// assert_eq!(drained.len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -91,9 +91,9 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 /// retries.reset(first, Duration::from_secs(4))?;
 ///
 /// tasks.advance(Duration::from_secs(3));
-/// assert_eq!(retries.recv().map(|due| due.item), Some("GET /b"));
+/// assert_eq!(retries.recv().map(|due| due.item), Ok("GET /b"));
 /// assert_eq!(retries.remove(first), Some("GET /a"));
-/// assert!(retries.close().is_empty() && retries.recv().is_none());
+/// assert!(retries.close().is_empty() && retries.recv().is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DelayQueue<T: Send + 'static> {

@@ -3,7 +3,7 @@
 use super::line::Place;
 use super::{DelayQueue, DueItem, Shared};
 use crate::sync::{StdArc, park_timeout, thread};
-use crate::uses::error::TryRecvError;
+use crate::uses::error::{RecvError, TryRecvError};
 use core::fmt;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -40,11 +40,14 @@ pub struct Receiver<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next item that is due, and waits until an item is due; `None` when the queue has ended. This method
-    /// must not be called where the engine's handlers run: it might wait for the calling handler itself.
-    #[must_use]
-    pub fn recv(&self) -> Option<DueItem<T>> {
-        self.take().or_else(|| self.receiver().wait(|| None)).flatten()
+    /// Receives the next item that is due, and waits until an item is due. This method must not be called where the
+    /// engine's handlers run: it might wait for the calling handler itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the queue has ended.
+    pub fn recv(&self) -> Result<DueItem<T>, RecvError> {
+        self.take().or_else(|| self.receiver().wait(|| None)).flatten().ok_or(RecvError)
     }
 
     /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
@@ -66,8 +69,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         Receiver::new(self.clone())
     }
 
-    /// Receives the next item that is due, as a future; `None` when the queue has ended. A future that is dropped
-    /// before it has completed has taken no item.
+    /// Receives the next item that is due, as a future. Its output is `None` when the queue has ended, as that of a
+    /// stream's `next` is. A future that is dropped before it has completed has taken no item.
     pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))

@@ -391,6 +391,7 @@ pub(crate) fn unavailable(error: &StoreError) -> Problem {
     match error.kind() {
         StoreErrorKind::ReadOnly => Problem::new(ProblemKind::ReadOnly, detail),
         StoreErrorKind::Limit => Problem::new(ProblemKind::BadRequest, detail),
+        StoreErrorKind::Full => Problem::new(ProblemKind::StorageFull, detail).with_retry_after_ms(10_000),
         StoreErrorKind::Unknown => Problem::new(ProblemKind::StoreUnavailable, detail)
             .with_unknown_outcome()
             .with_retry_after_ms(1_000),

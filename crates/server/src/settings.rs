@@ -34,6 +34,13 @@ pub struct Settings {
     pub redis: Option<RedisSettings>,
     /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
+    /// The bytes that are left free on the disk of the folder: while fewer are free, nothing new is stored, and
+    /// deliveries, cancellations and moves go on. At most an eighth of the disk, or 24 MiB. 64 MiB by default; zero for
+    /// no limit.
+    pub keep_free: u64,
+    /// Whether the folder may be on a file system without locks. Two services in one folder then lose each other's
+    /// timers. False by default.
+    pub without_locks: bool,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
     /// only.
     pub over_tls: bool,
@@ -119,6 +126,8 @@ impl Settings {
             catch_up_rate: Some(10_000),
             redis: None,
             cache: 64 << 20,
+            keep_free: 64 << 20,
+            without_locks: false,
             over_tls: false,
             telemetry: TelemetrySettings::default(),
         }

@@ -66,7 +66,10 @@ impl StoreError {
 impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> Self {
         let kind = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
+            // A file that may not grow is a quota too.
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreErrorKind::Full
+            }
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreErrorKind::ReadOnly,
             _ => StoreErrorKind::Io,
         };

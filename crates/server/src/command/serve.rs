@@ -21,6 +21,7 @@ use core::time::Duration;
 use sd_notify::NotifyState;
 use std::process::ExitCode;
 use tourbillon_durable::Health;
+use tourbillon_durable::store::StoreError;
 
 /// The time for the answers to requests under way, before deliveries stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -255,6 +256,7 @@ fn reload_tokens(service: &Service, always: bool) {
 struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
+    refuses: bool,
     has_no_collector: bool,
 }
 
@@ -281,7 +283,18 @@ impl Condition {
         self.has_no_collector = fault.is_some();
     }
 
+    /// Logs that the store refuses changes, or takes them again.
+    fn note_refusal(&mut self, refusal: Option<&StoreError>) {
+        match refusal {
+            Some(error) if !self.refuses => log(format_args!("the store refuses changes: {error}")),
+            None if self.refuses => log("the store takes changes again"),
+            _ => {}
+        }
+        self.refuses = refusal.is_some();
+    }
+
     fn look(&mut self, service: &Service) {
+        self.note_refusal(service.refusal().as_ref());
         self.note_collector(service.telemetry().fault().as_deref());
         let health = service.timers().health();
         let fault = match &health {

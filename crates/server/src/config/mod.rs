@@ -260,6 +260,8 @@ impl Config {
         settings.max_delay = self.max_delay;
         settings.catch_up_rate = (self.catch_up_rate > 0).then_some(self.catch_up_rate);
         settings.cache = self.cache.0;
+        settings.keep_free = self.keep_free.0 as u64;
+        settings.without_locks = self.without_locks;
         settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;

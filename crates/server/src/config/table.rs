@@ -147,6 +147,13 @@ settings! {
 
     /// The memory for cached pages of the store.
     cache: Size, "store.cache" = "48MiB";
+    /// The room that is left free on the disk of the data folder, at most an eighth of the disk, or 24 MiB: while less
+    /// is free, nothing new is stored (507), and deliveries, cancellations and moves go on. Half as much is kept in a
+    /// file for a disk that others fill. Zero for no limit.
+    keep_free: Size, "store.keep_free" = "64MiB";
+    /// Whether the data folder may be on a file system without locks. Nothing then keeps a second service out of the
+    /// folder, and each loses timers of the other.
+    without_locks: bool, "store.without_locks" = "false";
 
     /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a
     /// store in the data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or

@@ -7,6 +7,7 @@
 //!   changes ── cancelled, replaced ───┘      ├─────► tally        numbers and histograms for machines
 //!                                            └─────► seconds      lateness by the second of the minute
 //!   callbacks ── answers ────────────────────► endpoints          the hosts of callbacks
+//!   changes ── errors ───────────────────────► refusals           what the store refuses for reasons of its own
 //!   a task, every ten seconds ───────────────► history ─► file    72 hours, over restarts
 //! ```
 
@@ -15,6 +16,7 @@ mod flights;
 mod histogram;
 mod history;
 mod pasts;
+mod refusals;
 mod seconds;
 mod tally;
 mod timed;
@@ -23,6 +25,7 @@ pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use flights::{Answered, Flights, GONE};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
 pub(crate) use pasts::Entry;
+pub(crate) use refusals::Refusals;
 pub(crate) use tally::{BOUNDS, Histogram, Tally};
 pub(crate) use timed::{Timed, Times};
 

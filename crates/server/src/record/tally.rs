@@ -61,7 +61,7 @@ impl<V: Default, const N: usize> ByWord<V, N> {
         &self.0
     }
 
-    fn new(words: [&'static str; N]) -> Self {
+    pub(crate) fn new(words: [&'static str; N]) -> Self {
         Self(words.map(|word| (word, V::default())))
     }
 

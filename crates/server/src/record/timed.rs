@@ -1,5 +1,6 @@
-//! A store whose operations are timed.
+//! A store whose operations are timed, and whose refusals are noted.
 
+use super::refusals::Refusals;
 use super::tally::Histogram;
 use core::fmt;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Reasons, TimerStore,
+    Outcome, Page, Reaped, Reasons, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -47,11 +48,24 @@ impl Times {
 pub(crate) struct Timed {
     store: Arc<dyn TimerStore>,
     times: Arc<Times>,
+    refusals: Arc<Refusals>,
 }
 
 impl Timed {
-    pub(crate) fn new(store: Arc<dyn TimerStore>, times: Arc<Times>) -> Self {
-        Self { store, times }
+    pub(crate) fn new(store: Arc<dyn TimerStore>, times: Arc<Times>, refusals: Arc<Refusals>) -> Self {
+        Self { store, times, refusals }
+    }
+
+    /// The answer to a change. Its error is noted, if the reason is the store's own.
+    fn change<'a, T: Send + 'a>(&'a self, answer: Answer<'a, T>, is_new: bool) -> Answer<'a, T> {
+        Box::pin(async move {
+            let answer = answer.await;
+            match &answer {
+                Ok(_) => self.refusals.note_success(is_new),
+                Err(error) => self.refusals.note(error, is_new),
+            }
+            answer
+        })
     }
 }
 
@@ -81,11 +95,12 @@ impl TimerStore for Timed {
     }
 
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
-        timed(self.store.apply(ops, durability), &self.times.apply)
+        let is_new = ops.iter().any(|op| matches!(op, Op::Place(..)));
+        self.change(timed(self.store.apply(ops, durability), &self.times.apply), is_new)
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
-        timed(self.store.claim(by, claim, limit), &self.times.claim)
+        self.change(timed(self.store.claim(by, claim, limit), &self.times.claim), false)
     }
 
     fn claim_parked(
@@ -96,7 +111,10 @@ impl TimerStore for Timed {
         wanted: u32,
         limit: Limit,
     ) -> Answer<'_, Option<Claimed>> {
-        timed(self.store.claim_parked(by, claim, reason, wanted, limit), &self.times.claim)
+        self.change(
+            timed(self.store.claim_parked(by, claim, reason, wanted, limit), &self.times.claim),
+            false,
+        )
     }
 
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
@@ -104,11 +122,11 @@ impl TimerStore for Timed {
     }
 
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
-        timed(self.store.renew(by, leases), &self.times.renew)
+        self.change(timed(self.store.renew(by, leases), &self.times.renew), false)
     }
 
     fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        timed(self.store.reap(limit), &self.times.reap)
+        self.change(timed(self.store.reap(limit), &self.times.reap), false)
     }
 
     fn upcoming(
@@ -145,11 +163,15 @@ impl TimerStore for Timed {
     }
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        self.store.import(timers)
+        self.change(self.store.import(timers), true)
     }
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.store.subscribe(wake);
+    }
+
+    fn refuses_new(&self) -> Option<StoreError> {
+        self.store.refuses_new()
     }
 
     fn leave(&self) -> Answer<'_, ()> {

@@ -16,13 +16,30 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 }
 
 /// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One
-/// that is there stays as it is.
+/// that is there stays as it is. The names of folders that were made survive a loss of power.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    builder.create(path)?;
+    missing.into_iter().try_for_each(sync_folder)
+}
+
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && !folder.exists()
+}
+
+/// Syncs the folder that a file or folder is in.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if cfg!(unix) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            File::open(folder)?.sync_all()
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Replaces a JSON file. Only its owner may read the file, since it may have secrets. The call returns once the new
@@ -37,8 +54,5 @@ pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     file.write_all(&serde_json::to_vec_pretty(value)?)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
-    match path.parent() {
-        Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
-        _ => Ok(()),
-    }
+    sync_folder(path)
 }

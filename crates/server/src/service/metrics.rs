@@ -62,6 +62,14 @@ impl Service {
         for (op, times) in self.0.times.all() {
             page.histogram("store_seconds", ("op", op), times);
         }
+        let help = "Changes that the store refused for a reason of its own, by the reason. A limit is none.";
+        page.family("store_refused_total", "counter", help);
+        for (reason, count) in self.0.refusals.counts() {
+            page.value("store_refused_total", &[("reason", reason)], &count);
+        }
+        let help = "1 if the store refuses changes, or would refuse new timers.";
+        let refuses = self.refusal().is_some() || self.timers().timer_store().refuses_new().is_some();
+        page.single("store_refuses", "gauge", help, &u8::from(refuses));
         page.0.push_str(&self.timers().stats().prometheus());
         // The engine of the connections' and requests' timeouts, under names of its own.
         let engine = tourbillon::future::global().stats();

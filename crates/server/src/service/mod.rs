@@ -47,13 +47,14 @@ pub(crate) use trace::Trace;
 
 use crate::delivery::{Deliveries, MOST_WAITING};
 use crate::log::log;
-use crate::record::{Endpoints, Flights, History, Tally, Timed, Times, Totals};
+use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Totals};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work;
 use core::fmt;
 use core::time::Duration;
 use open_error::of;
+use pollster::block_on;
 use shelf::Shelf;
 use std::fs::File;
 use std::io;
@@ -85,6 +86,7 @@ struct Inner {
     flights: Arc<Flights>,
     endpoints: Arc<Endpoints>,
     times: Arc<Times>,
+    refusals: Arc<Refusals>,
     history: History,
     sampled: Mutex<Totals>,
     idempotency: Idempotency,
@@ -143,7 +145,8 @@ impl Service {
             false => Ok(()),
         };
         check()?;
-        let store = RedbStore::builder().cache(settings.cache).open(settings.data.join("timers.redb"));
+        let builder = RedbStore::builder().cache(settings.cache).keep_free(settings.keep_free);
+        let store = builder.without_locks(settings.without_locks).open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
         // A restore has the store open for as long as it lasts, so none begins from here on.
         check()?;
@@ -154,7 +157,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, a thread does not start, or the collector of spans cannot be used.
+    /// Fails if a file cannot be opened, the namespaces of stored timers are missing, a thread does not start, or the
+    /// collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -162,8 +166,29 @@ impl Service {
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
         files::make_folder(&settings.data).map_err(of(&settings.data))?;
         let path = settings.data.join("namespaces.json");
+        let is_there = path.exists();
         let namespaces = Namespaces::open(Shelf::File(path.clone())).map_err(of(&path))?;
-        Self::begin_on(settings, store, namespaces, Start::default())
+        let counts = block_on(store.counts()).map_err(OpenError::Store)?;
+        let missing = namespaces.missing(&counts);
+        if !missing.is_empty() && !is_there {
+            return Err(OpenError::NoNamespaces { path, names: missing });
+        }
+        let notice = |name: &str| {
+            format!(
+                "the namespace {name:?} has timers and is not in namespaces.json: it has no limits and no secrets"
+            )
+        };
+        let notices = missing.iter().map(|name| notice(name).into()).collect();
+        if !missing.is_empty() {
+            let add = |map: &mut namespaces::Map| {
+                for name in &missing {
+                    map.entry(name.clone()).or_default();
+                }
+            };
+            namespaces.change(add).map_err(of(&path))?;
+        }
+        let start = Start { notices, ..Start::default() };
+        Self::begin_on(settings, store, namespaces, start)
     }
 
     /// Begins to deliver the timers of a store.
@@ -181,7 +206,9 @@ impl Service {
         let operations = Operations::open(&path, namespaces.shared()).map_err(of(&path))?;
         let events = Events::new();
         let times = Arc::<Times>::default();
-        let store: Arc<dyn TimerStore> = Arc::new(Timed::new(store, Arc::clone(&times)));
+        let refusals = Arc::<Refusals>::default();
+        let store: Arc<dyn TimerStore> =
+            Arc::new(Timed::new(store, Arc::clone(&times), Arc::clone(&refusals)));
         let flights = Arc::new(Flights::new(Arc::clone(&store), Arc::<Tally>::default()));
         let endpoints = Arc::<Endpoints>::default();
         let (history, history_error) = History::open(&settings.data.join("history.ring"));
@@ -221,6 +248,7 @@ impl Service {
             flights,
             endpoints,
             times,
+            refusals,
             history,
             sampled: Mutex::default(),
             idempotency: Idempotency::default(),

@@ -5,11 +5,13 @@ use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::store::Counts;
 use tourbillon_redis::RedisStore;
 use url::Host;
 
@@ -150,6 +152,16 @@ impl Namespaces {
     /// A namespace, if there is one with this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
+    }
+
+    /// The namespaces that have timers or schedules, and are not known here.
+    pub(super) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
+        let known = self.all();
+        let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
+        let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
+        let names: BTreeSet<_> =
+            names.filter(|name| !name.is_empty() && !known.contains_key(*name)).collect();
+        names.into_iter().map(Box::from).collect()
     }
 
     /// Whether other nodes change the namespaces.

@@ -8,6 +8,9 @@ use tourbillon_durable::StartError;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Grade, Report};
 
+/// The greatest number of namespaces that a message names.
+const NAMES: usize = 10;
+
 /// The reason why a service was not opened.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -18,6 +21,13 @@ pub enum OpenError {
         path: PathBuf,
         /// The error.
         error: io::Error,
+    },
+    /// The file of the namespaces is missing, and the store has timers of others than the one that is always there.
+    NoNamespaces {
+        /// The file.
+        path: PathBuf,
+        /// The namespaces.
+        names: Vec<Box<str>>,
     },
     /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
     HalfRestored(PathBuf),
@@ -43,6 +53,22 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::NoNamespaces { path, names } => {
+                let path = path.display();
+                let shown = &names[..names.len().min(NAMES)];
+                write!(
+                    f,
+                    "{path} is missing, and the store has timers of the namespaces {}",
+                    shown.join(", ")
+                )?;
+                if names.len() > NAMES {
+                    write!(f, " and {} others", names.len() - NAMES)?;
+                }
+                write!(
+                    f,
+                    ": put the file back. To go on without their limits and secrets, write {{}} into it"
+                )
+            }
             Self::HalfRestored(path) => {
                 let path = path.display();
                 write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")

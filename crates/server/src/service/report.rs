@@ -79,6 +79,9 @@ impl Service {
             }
             _ => {}
         }
+        if let Some(error) = self.refusal() {
+            reasons.push(format!("changes are refused: {error}"));
+        }
         let read = self.timers().get(TimerId::from_u128(0));
         match tokio::time::timeout(SLOW, read).await {
             Ok(Ok(_)) => {}
@@ -86,6 +89,12 @@ impl Service {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         Readiness { ok: reasons.is_empty(), reasons }
+    }
+
+    /// The reason for which the store refuses changes of anybody: since the first refusal, until a change of the kind
+    /// succeeds.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.0.refusals.lasting(self.timers().timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
     /// The numbers of stored timers, schedules apart.

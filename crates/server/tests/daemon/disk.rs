@@ -1,7 +1,9 @@
-//! A disk that is full, by a limit of the size of files.
+//! A disk that is full: by a limit of the size of files, and a file system of its own.
 
 use crate::clients::{Http, callback, timer};
-use crate::process::{Daemon, clean, folder, is_installed, text};
+use crate::process::{Daemon, clean, folder, is_installed, text, until};
+#[cfg(target_os = "linux")]
+use crate::receiver::Receiver;
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::process::Command;
@@ -37,8 +39,8 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
         made.push(key);
         assert!(made.len() < 2_000, "the limit is never reached");
     };
-    assert_eq!(refused.status, 503, "{}", refused.json);
-    assert_eq!(refused.json["type"], "/problems/store-unavailable", "{}", refused.json);
+    assert_eq!(refused.status, 507, "{}", refused.json);
+    assert_eq!(refused.json["type"], "/problems/storage-full", "{}", refused.json);
     assert!(made.len() > 10, "{}", made.len());
     assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
 
@@ -92,4 +94,131 @@ async fn check_needs_no_memory_for_the_timers() {
     let check = clean(Command::new("bash"), folder.path(), &arguments).output().unwrap();
     assert!(check.status.success(), "{check:?}");
     assert!(text(&check.stdout).contains("2000 timers, 0 faults"), "{check:?}");
+}
+
+/// A file system of its own, which is unmounted at the end.
+#[cfg(target_os = "linux")]
+struct Small(tempfile::TempDir);
+
+#[cfg(target_os = "linux")]
+impl Small {
+    /// A file system of so many MiB, or none if this process may not mount one.
+    fn mount(mebibytes: u64) -> Option<Self> {
+        let folder = folder();
+        let size = format!("size={mebibytes}m");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path());
+        let is_mounted = mount.output().is_ok_and(|mounted| mounted.status.success());
+        is_mounted.then(|| Self(folder))
+    }
+
+    /// Fills the file system to the last byte, as another program would.
+    fn fill(&self) {
+        use std::io::Write as _;
+        let mut file = std::fs::File::create(self.0.path().join("others")).unwrap();
+        let block = vec![1; 1 << 16];
+        while file.write_all(&block).is_ok() {}
+        while file.write_all(&block[..512]).is_ok() {}
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _status = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Moves timers to moments that come soon, and expects each delivery within a second of its moment. Cancels others.
+#[cfg(target_os = "linux")]
+async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Range<usize>) {
+    use std::collections::HashMap;
+    use std::time::SystemTime;
+
+    let mut moments = HashMap::new();
+    for number in timers.clone() {
+        let delay = 500 + 100 * u64::try_from(number - timers.start).unwrap();
+        let moved = http.send("PATCH", &timer(&format!("due{number}")), &json!({ "delay_ms": delay })).await;
+        assert_eq!(moved.status, 200, "{}", moved.json);
+        moments.insert(format!("/due{number}"), SystemTime::now() + Duration::from_millis(delay));
+        let cancelled = http.send("DELETE", &timer(&format!("off{number}")), &serde_json::Value::Null).await;
+        assert_eq!(cancelled.json["result"], "cancelled", "{}", cancelled.json);
+    }
+    let wanted = receiver.count() + timers.len();
+    until("the deliveries", || receiver.count() >= wanted).await;
+    for received in receiver.log() {
+        if let Some(moment) = moments.remove(&received.path) {
+            let late = received.at.duration_since(moment).unwrap_or_default();
+            assert!(late < Duration::from_secs(1), "{} is late by {late:?}", received.path);
+        }
+    }
+    assert!(moments.is_empty(), "{moments:?}");
+}
+
+/// One client fills the disk down to the mark, and then another program to the last byte. `TOURBILLON_DISK` is the size
+/// of the file system in MiB.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_service_starts() {
+    let mebibytes = std::env::var("TOURBILLON_DISK").map_or(64, |size| size.parse().unwrap());
+    let Some(disk) = Small::mount(mebibytes) else {
+        eprintln!("skipped: this process may not mount a file system");
+        return;
+    };
+    let receiver = Receiver::start(Duration::ZERO).await;
+    let folder = disk.0.path().to_owned();
+    let daemon = Daemon::start(&folder, &[]);
+    let http = Http::new(daemon.address);
+    for number in 0..30 {
+        let due = callback(&receiver.url(&format!("/due{number}")), 3_600_000);
+        assert_eq!(http.send("PUT", &timer(&format!("due{number}")), &due).await.status, 201);
+        let off = callback("http://receiver.test:9999/", 3_600_000);
+        assert_eq!(http.send("PUT", &timer(&format!("off{number}")), &off).await.status, 201);
+    }
+    assert_eq!(http.get("/readyz").await.status, 200);
+    let mut far = callback("http://receiver.test:9999/", 3_600_000);
+    far["callback"]["body"] = json!("x".repeat(60_000));
+    let mut made = 0;
+    let refused = loop {
+        let answer = http.send("PUT", &timer(&format!("k{made}")), &far).await;
+        if answer.status != 201 {
+            break answer;
+        }
+        made += 1;
+    };
+    let begun = Instant::now();
+    assert_eq!(refused.status, 507, "{}", refused.json);
+    assert_eq!(refused.json["type"], "/problems/storage-full", "{}", refused.json);
+    assert!(made > 100, "{made}");
+    let mut ready = http.get("/readyz").await;
+    while ready.status == 200 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "{}", ready.json);
+        ready = http.get("/readyz").await;
+    }
+    assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
+    until("a line of the log", || daemon.find("the store refuses changes: the disk is full").is_some()).await;
+    assert_goes_on(&http, &receiver, 0..10).await;
+
+    disk.fill();
+    assert_goes_on(&http, &receiver, 10..20).await;
+    assert_eq!(http.send("PUT", &timer("more"), &far).await.status, 507);
+    daemon.kill();
+    let daemon = Daemon::start(&folder, &[]);
+    let http = Http::new(daemon.address);
+    assert_goes_on(&http, &receiver, 20..30).await;
+    assert_eq!(http.send("PUT", &timer("more"), &far).await.status, 507);
+    let (_, page) = http.bytes("GET", "/metrics").await.unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("tourbillon_store_refused_total{reason=\"full\"} 1\n"), "{page}");
+
+    // There is room again.
+    std::fs::remove_file(folder.join("others")).unwrap();
+    for number in 0..made {
+        let path = timer(&format!("k{number}"));
+        assert_eq!(http.send("DELETE", &path, &serde_json::Value::Null).await.json["result"], "cancelled");
+    }
+    #[expect(clippy::print_stdout, reason = "a figure")]
+    {
+        println!("{made} timers of 60 KB on {mebibytes} MiB before the first refusal");
+    }
 }

@@ -9,6 +9,7 @@ mod configuration;
 mod demo;
 mod disk;
 mod exposure;
+mod files;
 mod kill;
 mod manager;
 mod packaging;

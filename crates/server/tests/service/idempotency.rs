@@ -163,11 +163,12 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &json!("repeated")));
 
     // An error before the change has a known outcome.
-    for (kind, word) in [(StoreErrorKind::Full, "store-unavailable"), (StoreErrorKind::ReadOnly, "read-only")]
+    for (kind, status, word) in
+        [(StoreErrorKind::Full, 507, "storage-full"), (StoreErrorKind::ReadOnly, 503, "read-only")]
     {
         store.fail(Fails::Changes(kind, 0));
         let refused = inside.with("POST", TIMERS, &[("idempotency-key", "other")], timer(60_000)).await;
-        assert_eq!(refused.problem(), (503, word.to_owned()));
+        assert_eq!(refused.problem(), (status, word.to_owned()));
         assert_eq!(refused.json().get("outcome"), None);
     }
     store.fail(Fails::Nothing);

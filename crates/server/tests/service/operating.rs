@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use tourbillon_durable::store::StoreErrorKind;
 use yaml_rust2::YamlLoader;
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
@@ -313,4 +314,59 @@ async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
         is_own && line.starts_with("tourbillon_")
     });
     assert_eq!(remarks.collect::<Vec<_>>(), [""; 0]);
+}
+
+/// Prometheus' own tool evaluates the alarm on the numbers of a service whose store refuses a creation, if it is
+/// installed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_fires_when_the_store_refuses_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let refused = async || {
+        let scrape = scrape(&inside).await;
+        ["full", "read-only", "damaged", "io"]
+            .map(|reason| number(&scrape, "tourbillon_store_refused_total", Some(("reason", reason))))
+    };
+    assert_eq!(refused().await.map(f64::to_bits), [0.0; 4].map(f64::to_bits));
+    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
+    let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
+    // A limit is none of the store's reasons.
+    let none = json!({ "delay_ms": u64::MAX, "pull": { "queue": "q" } });
+    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), none).await.status.as_u16() / 100, 4);
+    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
+    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
+    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far.clone()).await.status, 507);
+    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 503);
+    let [full, ..] = refused().await;
+    assert!(full >= 1.0, "{full}");
+    store.fail(Fails::Nothing);
+    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far).await.status, 201);
+    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
+
+    let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
+    let test = format!(
+        "rule_files: [{:?}]\n\
+         evaluation_interval: 15s\n\
+         tests:\n\
+         - interval: 15s\n  \
+           input_series:\n  \
+           - series: tourbillon_store_refused_total{{reason=\"full\"}}\n    \
+             values: 0 0 0 0 {full} {full} {full} {full}\n  \
+           promql_expr_test:\n  \
+           - expr: count(ALERTS{{alertname=\"TourbillonStoreRefuses\",alertstate=\"firing\"}}) or vector(0)\n    \
+             eval_time: 45s\n    \
+             exp_samples: [{{ value: 0 }}]\n  \
+           - expr: count(ALERTS{{alertname=\"TourbillonStoreRefuses\",alertstate=\"firing\"}}) or vector(0)\n    \
+             eval_time: 75s\n    \
+             exp_samples: [{{ value: 1 }}]\n",
+        operations("alerts.yml")
+    );
+    let path = folder.path().join("alarms.test.yml");
+    std::fs::write(&path, &test).unwrap();
+    let Ok(tested) = Command::new(&tool).args(["test", "rules"]).arg(&path).output() else {
+        eprintln!("skipped: promtool is not installed (Debian's package prometheus has it)");
+        return;
+    };
+    assert!(tested.status.success(), "{tested:?}\n{test}");
 }

@@ -1,0 +1,113 @@
+//! The changes that the store refuses for reasons of its own: a full or broken disk, and not a limit of the caller's.
+//!
+//! A refusal lasts until a change of its kind succeeds: claims that succeed do not end the refusal of creations. A
+//! service that no creation comes to would be unready for ever, so a refusal also ends after some time in which no
+//! other came, if the store itself gives no reason any more.
+
+use super::tally::ByWord;
+use crate::service::Counter;
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// The time after which a refusal without a successor may end.
+const LASTS: Duration = Duration::from_secs(10);
+/// The words of the reasons, as labels.
+const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
+
+/// The refusals since the start.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    counts: ByWord<Counter, { REASONS.len() }>,
+    present: Mutex<Option<Refusal>>,
+}
+
+/// A refusal that lasts.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) error: StoreError,
+    last: Instant,
+    /// Whether all that was refused would have stored something new.
+    is_new: bool,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self { counts: ByWord::new(REASONS), present: Mutex::default() }
+    }
+}
+
+/// The word of a reason that is the store's own.
+fn reason(error: &StoreError) -> Option<&'static str> {
+    match error.kind() {
+        // A limit of the caller, and a service that stops.
+        StoreErrorKind::Limit | StoreErrorKind::Closed => None,
+        StoreErrorKind::Full => Some("full"),
+        StoreErrorKind::ReadOnly => Some("read-only"),
+        StoreErrorKind::Corrupt => Some("damaged"),
+        _ => Some("io"),
+    }
+}
+
+impl Refusals {
+    fn present(&self) -> MutexGuard<'_, Option<Refusal>> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, error: &StoreError, is_new: bool) {
+        let Some(reason) = reason(error) else { return };
+        self.counts.of(reason).add(1);
+        let now = Instant::now();
+        let mut present = self.present();
+        let was_new = present.as_ref().is_none_or(|before| before.is_new);
+        *present = Some(Refusal { error: error.clone(), last: now, is_new: is_new && was_new });
+    }
+
+    pub(super) fn note_success(&self, is_new: bool) {
+        let mut present = self.present();
+        if present.as_ref().is_some_and(|refusal| is_new || !refusal.is_new) {
+            *present = None;
+        }
+    }
+
+    /// The refusal that lasts. `reason` is the one that the store itself gives now.
+    pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
+        let mut present = self.present();
+        if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {
+            *present = None;
+        }
+        present.clone()
+    }
+
+    /// The numbers by reason.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.iter().map(|(reason, count)| (reason, count.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: StoreErrorKind) -> StoreError {
+        StoreError::new(kind, "no")
+    }
+
+    #[test]
+    fn a_refused_creation_lasts_until_a_creation_succeeds_and_a_limit_is_none() {
+        let refusals = Refusals::default();
+        refusals.note(&error(StoreErrorKind::Limit), true);
+        assert!(refusals.lasting(None).is_none());
+        refusals.note(&error(StoreErrorKind::Full), true);
+        refusals.note_success(false);
+        assert_eq!(refusals.lasting(None).unwrap().error.kind(), StoreErrorKind::Full);
+        refusals.note_success(true);
+        assert!(refusals.lasting(None).is_none());
+        refusals.note(&error(StoreErrorKind::Io), false);
+        refusals.note_success(false);
+        assert!(refusals.lasting(None).is_none());
+        let counts: Vec<_> = refusals.counts().collect();
+        assert_eq!(counts, [("full", 1), ("read-only", 0), ("damaged", 0), ("io", 1)]);
+    }
+}

@@ -21,6 +21,9 @@ pub struct ServiceStats {
     pub parked: u64,
     /// The number of dead timers.
     pub dead: u64,
+    /// The number of records that were damaged and set aside. `tourbillond check` names them.
+    #[serde(default)]
+    pub damaged: u64,
     /// The age of the oldest pending timer that is due.
     pub overdue_ms: u64,
     /// The number of timers that were made since the start.

@@ -41,6 +41,8 @@ pub struct Settings {
     /// Whether the folder may be on a file system without locks. Two services in one folder then lose each other's
     /// timers. False by default.
     pub without_locks: bool,
+    /// The entries of the store that are looked at in a second, in search of damage; none with 0. 250 by default.
+    pub scrub: u32,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
     /// only.
     pub over_tls: bool,
@@ -128,6 +130,7 @@ impl Settings {
             cache: 64 << 20,
             keep_free: 64 << 20,
             without_locks: false,
+            scrub: 250,
             over_tls: false,
             telemetry: TelemetrySettings::default(),
         }

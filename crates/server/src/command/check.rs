@@ -8,13 +8,13 @@ use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
 use std::process::ExitCode;
-use tourbillon_durable::store::{Counts, Fault, RedbStore, TimerStore as _};
+use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
 use tourbillon_redis::Report;
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("check")
-        .about("Reads the whole store of a service that does not run, and prints its faults; in Redis, also what the checks of \
-                the servers find")
+        .about("Reads the whole store of a service that does not run, with the checksums of its pages, and the files beside it, and \
+                prints the faults; in Redis, also what the checks of the servers find")
         .arg(json)
 }
 
@@ -30,12 +30,35 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
     }
     let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let store = RedbStore::builder().cache(config.cache.0).open(&path).map_err(of)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let faults = runtime.block_on(store.check()).map_err(of)?;
-    let counts = runtime.block_on(store.counts()).map_err(of)?;
+    let place = path.display().to_string();
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let pages = RedbStore::builder().verify(&path).map_err(of)?;
+    if !pages.is_empty() {
+        // An opening would write, and give what is damaged a checksum that fits.
+        faults.extend(pages.iter().map(ToString::to_string));
+        return show(&place, None, &Found { timers: None, faults }, matches);
+    }
+    let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(of)?;
+    let found = Found::in_store(&store, faults).map_err(of)?;
     store.close().map_err(of)?;
-    show(&path.display().to_string(), None, Some((&counts, &faults)), matches)
+    show(&place, None, &found, matches)
+}
+
+/// What a check has found.
+struct Found {
+    /// The number of timers; none if the store was not read.
+    timers: Option<u64>,
+    faults: Vec<String>,
+}
+
+impl Found {
+    /// The faults of a store, behind those that are known.
+    fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
+        let found = pollster::block_on(store.check())?;
+        let counts = pollster::block_on(store.counts())?;
+        faults.extend(found.iter().map(ToString::to_string));
+        Ok(Self { timers: Some(counts.by_namespace.values().sum()), faults })
+    }
 }
 
 /// Checks the servers, and the deployment unless the servers are refused.
@@ -44,30 +67,24 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let report = match service::checked(redis) {
         Ok(report) => report,
         Err(OpenError::Servers(report) | OpenError::NoServers(report)) => {
-            return show(&place, Some(&report), None, matches);
+            let found = Found { timers: None, faults: Vec::new() };
+            return show(&place, Some(&report), &found, matches);
         }
         Err(error) => return Err(error.into()),
     };
     let of = |error| -> Failure { format!("{place}: {error}").into() };
     let store = service::open_store(redis).map_err(of)?;
-    let faults = pollster::block_on(store.check()).map_err(of)?;
-    let counts = pollster::block_on(store.counts()).map_err(of)?;
-    show(&place, Some(&report), Some((&counts, &faults)), matches)
+    let found = Found::in_store(&store, Vec::new()).map_err(of)?;
+    show(&place, Some(&report), &found, matches)
 }
 
 /// Prints what was found. Fails if there are faults, or if no store was read.
-fn show(
-    place: &str,
-    report: Option<&Report>,
-    found: Option<(&Counts, &[Fault])>,
-    matches: &ArgMatches,
-) -> Outcome {
-    let stored = found.map(|(counts, _)| counts.by_namespace.values().sum::<u64>());
-    let faults = found.map_or(&[][..], |(_, faults)| faults);
+fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
+    let Found { timers, faults } = found;
     let lines = report.map(Report::lines).unwrap_or_default();
     if matches.get_flag("json") {
         let mut shown = json!({
-            "timers": stored, "faults": faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "timers": timers, "faults": faults,
         });
         if report.is_some() {
             let line = |line: &tourbillon_redis::Line| json!({ "grade": line.grade().to_string(), "server": line.server(), "text": line.text() });
@@ -79,13 +96,19 @@ fn show(
         for line in lines {
             let _infallible = writeln!(text, "{line}");
         }
-        if let Some(stored) = stored {
-            let _infallible = writeln!(text, "{place}: {stored} timers, {} faults", faults.len());
+        match timers {
+            Some(timers) => {
+                let _infallible = writeln!(text, "{place}: {timers} timers, {} faults", faults.len());
+            }
+            None if faults.is_empty() => {}
+            None => {
+                let _infallible = writeln!(text, "{place}: damaged, {} faults", faults.len());
+            }
         }
         for fault in faults {
             let _infallible = writeln!(text, "{fault}");
         }
         print(text)?;
     }
-    Ok(if found.is_some() && faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if timers.is_some() && faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -262,6 +262,7 @@ impl Config {
         settings.cache = self.cache.0;
         settings.keep_free = self.keep_free.0 as u64;
         settings.without_locks = self.without_locks;
+        settings.scrub = self.scrub;
         settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;

@@ -154,6 +154,9 @@ settings! {
     /// Whether the data folder may be on a file system without locks. Nothing then keeps a second service out of the
     /// folder, and each loses timers of the other.
     without_locks: bool, "store.without_locks" = "false";
+    /// The entries of the store that are looked at in a second, in search of damage; a timer has three to six. None
+    /// with 0. In Redis there is no such search.
+    scrub: u32, "store.scrub" = "250";
 
     /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a
     /// store in the data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or

@@ -116,7 +116,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         rate_of(&lately.points, |point| point.delivered),
         rate_of(&lately.points, |point| point.failed),
     );
-    let figures = vec![
+    let mut figures = vec![
         Figure {
             name: "Oldest overdue",
             // In seconds, always: an operator compares it with the last look.
@@ -168,6 +168,15 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
             address: None,
         },
     ];
+    if stats.damaged > 0 {
+        figures.push(Figure {
+            name: "Damaged",
+            value: number(stats.damaged),
+            note: "set aside; tourbillond check names them".to_owned(),
+            class: "bad",
+            address: None,
+        });
+    }
     Ok(Whole {
         up: span(stats.up_ms / 1_000 * 1_000),
         last_fire: stats.last_fire.map(|at| When::new(at, now)),

@@ -9,7 +9,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Reasons, StoreError, TimerStore,
+    Outcome, Page, Reaped, Reasons, Scrub, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -196,6 +196,10 @@ impl TimerStore for Timed {
 
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         timed(self.store.put_back(reason, limit), &self.times.apply)
+    }
+
+    fn scrub(&self) -> Option<Scrub> {
+        self.store.scrub()
     }
 
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {

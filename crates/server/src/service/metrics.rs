@@ -11,7 +11,7 @@ use core::fmt::{self, Write as _};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Nodes, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
 /// The time for which the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(3);
@@ -39,6 +39,9 @@ impl Service {
         if let Ok(counts) = counts {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
+        }
+        if let Some(scrub) = self.timers().timer_store().scrub() {
+            page.scrub(scrub);
         }
         if let Ok(overdue) = overdue {
             let help = "Time for which the oldest pending timer is due.";
@@ -209,6 +212,16 @@ impl Page {
         let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
         let help = "How often a shard was taken from a node that had not given it back, by any node.";
         self.single("takeovers_total", "counter", help, &takeovers);
+    }
+
+    /// The search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows how long a walk takes.
+    fn scrub(&mut self, scrub: Scrub) {
+        let Scrub { entries, walks, damaged, .. } = scrub;
+        let help = "Records and entries of indexes that the search for damage has looked at.";
+        self.single("scrubbed_total", "counter", help, &entries);
+        self.single("scrubs_total", "counter", "Walks through the whole store in search of damage.", &walks);
+        let help = "Damaged entries that this search has found, and set aside or mended.";
+        self.single("scrub_damaged_total", "counter", help, &damaged);
     }
 
     fn counts(&mut self, counts: &Counts) {

@@ -58,6 +58,7 @@ use pollster::block_on;
 use shelf::Shelf;
 use std::fs::File;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Semaphore;
@@ -145,8 +146,9 @@ impl Service {
             false => Ok(()),
         };
         check()?;
-        let builder = RedbStore::builder().cache(settings.cache).keep_free(settings.keep_free);
-        let store = builder.without_locks(settings.without_locks).open(settings.data.join("timers.redb"));
+        let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
+        let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
+        let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
         // A restore has the store open for as long as it lasts, so none begins from here on.
         check()?;
@@ -189,6 +191,20 @@ impl Service {
         }
         let start = Start { notices, ..Start::default() };
         Self::begin_on(settings, store, namespaces, start)
+    }
+
+    /// The files beside the store that cannot be read, each with the reason. Files that are missing are left out.
+    pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
+        let namespaces = data.join("namespaces.json");
+        let operations = data.join("operations.json");
+        let read = [
+            (namespaces.clone(), Namespaces::open(Shelf::File(namespaces)).map(drop)),
+            (operations.clone(), Operations::open(&operations).map(drop)),
+            (tokens.to_owned(), Tokens::open(tokens).map(drop)),
+        ];
+        let fault =
+            |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));
+        read.into_iter().filter_map(fault).collect()
     }
 
     /// Begins to deliver the timers of a store.

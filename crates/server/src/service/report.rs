@@ -135,6 +135,7 @@ impl Service {
             leased: counts.of(Phase::Leased),
             parked: counts.of(Phase::Parked),
             dead: counts.of(Phase::Dead),
+            damaged: counts.quarantined,
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters().created.get(),
             delivered: stats.done.saturating_sub(self.counters().decisions.get()),

@@ -3,6 +3,7 @@
 
 mod acknowledged;
 mod backup;
+mod check;
 mod clients;
 mod clock;
 mod configuration;

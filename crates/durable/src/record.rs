@@ -3,11 +3,12 @@
 //! ```text
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
 //! ```
-//! The id is the record's key and not in the record. The checksum is a CRC-32 of the id and of all bytes before it, so a
-//! record that is damaged, or that stands under another timer's id, is noticed whenever it is read. The namespace stands
-//! in front, so that a record of which the rest cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as
-//! their distances from the due moment, which are short numbers. A timer that waits for its first delivery and has
-//! neither labels nor anything else out of the ordinary has one byte for all of that.
+//! The id is the record's key and not in the record. The checksum is a CRC-32 of the id and of all bytes before it, so
+//! a record that is damaged, or that stands under another timer's id, is noticed whenever it is read. The namespace
+//! stands in front, so that a record of which the rest cannot be read is still counted where it belongs. The moments of
+//! the creation and of the schedule are stored as their distances from the due moment, which are short numbers. A timer
+//! that waits for its first delivery and has neither labels nor anything else out of the ordinary has one byte for all
+//! of that.
 //!
 //! A record of another version is not read: it is set aside with its bytes. So processes that share a store must write
 //! the same version, which the layout of such a store says.

@@ -16,11 +16,19 @@ fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
 }
 
-/// A store in a file that has no name any more: it goes with the store.
-#[cfg(unix)]
-fn make_in_file(clock: ManualClock) -> Arc<dyn TimerStore> {
-    let folder = tempfile::tempdir().unwrap();
-    Arc::new(RedbStore::builder().clock(clock).open(folder.path().join("timers")).unwrap())
+/// Stores in files of a folder, which outlives them.
+struct InFiles(tempfile::TempDir, AtomicU32);
+
+impl InFiles {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap(), AtomicU32::new(0))
+    }
+
+    fn make(&self, clock: ManualClock) -> Arc<dyn TimerStore> {
+        let number = self.1.fetch_add(1, Ordering::Relaxed);
+        let path = self.0.path().join(format!("timers-{number}"));
+        Arc::new(RedbStore::builder().clock(clock).open(path).unwrap())
+    }
 }
 
 fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
@@ -37,8 +45,9 @@ fn the_store_in_memory_conforms() {
 }
 
 #[test]
-#[cfg(unix)]
 fn the_store_in_a_file_conforms() {
+    let files = InFiles::new();
+    let make_in_file = |clock| files.make(clock);
     assert_eq!(failures_of(&make_in_file), [""; 0]);
     let _tally = conformance::histories(&make_in_file, 0..10, &Life::default());
     let faults = Some(Faults::default());
@@ -47,8 +56,9 @@ fn the_store_in_a_file_conforms() {
 
 /// F-11 for the store in a file. SQLite is compared with the store in memory in `sqlite`.
 #[test]
-#[cfg(unix)]
 fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
+    let files = InFiles::new();
+    let make_in_file = |clock| files.make(clock);
     conformance::differential(&make, &make_in_file, 0..20, &Life { steps: 240, ..Life::default() });
 }
 

@@ -50,8 +50,8 @@ pub const SHARDS: u16 = 64;
 /// The pause between two looks for timers that other processes have placed.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// Changes of a batch that are made one by one and are at the server at the same time: timers that are not in the shards
-/// of their ids.
+/// Changes of a batch that are made one by one and are at the server at the same time: timers that are not in the
+/// shards of their ids.
 const OTHERS_AT_ONCE: usize = 64;
 
 /// How a store is opened.
@@ -454,8 +454,8 @@ impl Core {
         try_join_all(outcomes).await
     }
 
-    /// Changes different timers that are named by their ids. Of two dead timers with one key that are replayed, the commit
-    /// of the second one finds the key taken.
+    /// Changes different timers that are named by their ids. Of two dead timers with one key that are replayed, the
+    /// commit of the second timer finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.change_by_ids(&changes).await?;

@@ -326,9 +326,9 @@ pub struct Scrub {
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
 ///
-/// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is not
-/// as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without operations
-/// makes durable what was read before.
+/// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is
+/// not as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without
+/// operations makes durable what was read before.
 pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;

@@ -234,8 +234,8 @@ impl Lateness {
     }
 }
 
-/// `TOURBILLON_SYNC_MS=1000` is the length of a sync, and `TOURBILLON_SECONDS=40` that of the run, which has checkpoints
-/// then.
+/// `TOURBILLON_SYNC_MS=1000` is the length of a sync, and `TOURBILLON_SECONDS=40` that of the run, which has
+/// checkpoints then.
 #[test]
 fn deliveries_are_in_time_on_a_disk_whose_syncs_are_slow() {
     deliver_on_a_slow_disk(None);

@@ -6,8 +6,9 @@
 //! connection, since the primary that does not answer may have been replaced.
 
 use super::dial::Dial;
+use super::error::no_reply;
 use super::keeper::Keeper;
-use super::route::{Route, no_reply};
+use super::route::Route;
 use super::slots::{Address, Slots};
 use super::witness::Witness;
 use crate::layout::slot_of;

@@ -2,7 +2,7 @@
 
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
 use super::slots::Address;
-use super::witness::Witness;
+use super::witness::{OnEnd, Witness};
 use core::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -11,9 +11,6 @@ use redis::{
     PushKind, RedisConnectionInfo, RedisError, RedisResult, TlsMode, Value,
 };
 use std::sync::Arc;
-
-/// Called when a connection has ended.
-pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 
 /// What one attempt has connected to a server.
 #[derive(Clone)]
@@ -94,8 +91,8 @@ impl Dial {
         Self { connect }
     }
 
-    /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one of
-    /// them.
+    /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one
+    /// of them.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,

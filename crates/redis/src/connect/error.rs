@@ -13,6 +13,11 @@ pub(crate) struct LinkError {
     may_have_run: bool,
 }
 
+/// The error of a call whose reply is missing.
+pub(crate) fn no_reply() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
+}
+
 /// What an error of the driver means for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {

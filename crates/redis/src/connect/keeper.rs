@@ -1,6 +1,7 @@
 //! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
 
-use super::dial::{Dial, OnEnd, Wire};
+use super::dial::{Dial, Wire};
+use super::witness::OnEnd;
 use core::time::Duration;
 use redis::RedisError;
 use std::sync::Arc;

@@ -5,7 +5,6 @@ use super::keeper::Keeper;
 use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
-use std::io;
 
 /// A connection, and the keeper that replaces it.
 pub(crate) struct Route {
@@ -32,9 +31,4 @@ impl Route {
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }
-}
-
-/// The error of a call whose reply is missing.
-pub(crate) fn no_reply() -> RedisError {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }

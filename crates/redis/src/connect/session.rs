@@ -1,10 +1,10 @@
 //! Calls: one script each, with its limits of time.
 
 use super::dial::Dial;
-use super::error::{LinkError, Meaning};
+use super::error::{LinkError, Meaning, no_reply};
 use super::keeper::Task;
 use super::listen::listen;
-use super::route::{Route, no_reply};
+use super::route::Route;
 use super::routes::{Place, Routes};
 use super::settings::{Connect, ConnectError};
 use super::slots::{Address, Slots};

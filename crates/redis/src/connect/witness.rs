@@ -12,9 +12,7 @@
 //! Callers that ask at the same time share a round. A round covers what ran before it began, so a caller that comes
 //! during a round waits for the next one.
 
-use super::dial::OnEnd;
-use super::error::LinkError;
-use super::route::no_reply;
+use super::error::{LinkError, no_reply};
 use super::settings::SyncPolicy;
 use core::fmt;
 use core::time::Duration;
@@ -28,6 +26,9 @@ use tokio::time::timeout;
 
 /// The time for which a failed round says that the next one would fail as well.
 const MEMORY: Duration = Duration::from_secs(5);
+
+/// Called when a connection has ended.
+pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 
 /// Vouches for changes on the server of one attempt to connect.
 pub(crate) struct Witness {

@@ -80,8 +80,8 @@ impl Pulls {
     }
 }
 
-/// Waits for the end of a claim. Returns it, with the ticket of the receiver that waits until the store has it. `None` if
-/// the timer is to be given back.
+/// Waits for the end of a claim. Returns the end, with the ticket of the receiver that waits until the store has it.
+/// `None` if the timer goes back.
 async fn attend(
     mut open: OpenClaim,
     timeout: Duration,

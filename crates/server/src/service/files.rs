@@ -1,8 +1,8 @@
 //! Small files that are replaced as a whole: after a crash the old contents or the new ones are there.
 //!
-//! A file is JSON, and its last line is the CRC-32 of all bytes before it, in 32 blanks: a space is 0 and a tab is 1, the
-//! highest bit first. JSON permits blanks there, so any program reads the file. A file without such a line was written
-//! by other programs, and is taken as it is.
+//! A file is JSON, and its last line is the CRC-32 of all bytes before it, in 32 blanks: a space is 0 and a tab is 1,
+//! the highest bit first. JSON permits blanks there, so any program reads the file. A file without such a line was
+//! written by another program, and is taken as it is.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -214,7 +214,7 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// The search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows how long a walk takes.
+    /// The search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows the length of a walk.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

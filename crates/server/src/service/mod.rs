@@ -199,7 +199,7 @@ impl Service {
         let operations = data.join("operations.json");
         let read = [
             (namespaces.clone(), Namespaces::open(Shelf::File(namespaces)).map(drop)),
-            (operations.clone(), Operations::open(&operations).map(drop)),
+            (operations.clone(), Operations::open(&operations, None).map(drop)),
             (tokens.to_owned(), Tokens::open(tokens).map(drop)),
         ];
         let fault =

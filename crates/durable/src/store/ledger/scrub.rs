@@ -1,8 +1,8 @@
 //! The scrub: a walk through all records and indexes in small steps, which finds damage that no operation has met.
 //!
-//! A step reads, and lists the entries that seem damaged. The damage is mended in a transaction that writes, which looks again:
-//! a record that cannot be read is set aside, an entry that is not its timer's is removed, and an entry that a timer
-//! lacks is stored.
+//! A step reads, and lists the entries that seem damaged. The damage is mended in a transaction that writes, which
+//! looks again: a record that cannot be read is set aside, an entry that is not its timer's is removed, and an entry
+//! that a timer lacks is stored.
 
 use super::check::INDEXES;
 use super::entries::{entries, id_at_end};

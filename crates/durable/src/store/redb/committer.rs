@@ -252,9 +252,9 @@ impl Committer {
         Some(self.outage.as_ref().map_or(at, |outage| outage.again.max(at)))
     }
 
-    /// Waits for more requests. While a sync is under way, nobody who waits for the disk is answered earlier by an early
-    /// batch. Else the callers of the last batch, or of the last sync, get a moment to come back: they would otherwise
-    /// wait for two syncs in turn.
+    /// Waits for more requests. While a sync is under way, nobody who waits for the disk is answered earlier by an
+    /// early batch. Else the callers of the last batch, or of the last sync, get a moment to come back: they would
+    /// otherwise wait for two syncs in turn.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));

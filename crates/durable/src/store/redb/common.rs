@@ -23,8 +23,8 @@ pub(super) struct Common {
     /// `None` while the database is closed after an error. Readers do not use it while there is a snapshot: the thread
     /// that commits may hold it, or a lock of redb's, for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
-    /// The last batch that was made, for readers. Only the thread that commits begins transactions that read, since redb
-    /// syncs a file that grows under the lock that their beginning needs.
+    /// The last batch that was made, for readers. Only the thread that commits begins transactions that read, since
+    /// redb syncs a file that grows under the lock that their beginning needs.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
     /// A read has failed, and the database was not opened again since.

@@ -14,8 +14,8 @@
 //! of them, and other bytes are another version. A later version keeps the layout of the head.
 //!
 //! The file has the records since the database's last durable commit, from offset 0 on. A seal is behind them once they
-//! are synced, and again 512 bytes later, so that the loss of one sector takes the last record or the seal but not both.
-//! The next record takes the place of the seal. Behind the seals is what earlier records left.
+//! are synced, and again 512 bytes later, so that the loss of one sector takes the last record or the seal but not
+//! both. The next record takes the place of the seal. Behind the seals is what earlier records left.
 //!
 //! # The states of a record
 //!

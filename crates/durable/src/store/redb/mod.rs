@@ -60,19 +60,19 @@
 //! # Damage to the database
 //!
 //! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A record that is damaged
-//! is set aside with its bytes, and the other timers go on. An entry that names a timer which is not there leaves a note
-//! among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own entry
-//! again. A request that has met damage is not noted but made durable in the database at once: the damage may not be
-//! there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares redb's
-//! own checksums of pages. redb can panic on pages that are none, which is an error for the caller, of the kind
+//! is set aside with its bytes, and the other timers go on. An entry that names a timer which is not there leaves a
+//! note among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own
+//! entry again. A request that has met damage is not noted but made durable in the database at once: the damage may not
+//! be there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
+//! redb's own checksums of pages. redb can panic on pages that are none, which is an error for the caller, of the kind
 //! [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
 //! After an error of the disk, redb has to be opened again. The thread does that by itself, and a read that fails wakes
 //! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail until then, with the kind of the error.
-//! Batches that were answered and that redb had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
-//! database shows that the batch has had no effect, and else
+//! Batches that were answered and that redb had in memory are repeated from the notes. The callers of the batch that
+//! failed get the error's own kind if the database shows that the batch has had no effect, and else
 //! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
@@ -145,9 +145,9 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
 /// One value of one process has the store open at a time. Dropping the store makes all changes durable.
 ///
-/// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait for
-/// changes that the disk has to store. They see every change that was answered, and changes that are not answered yet
-/// since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
+/// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
+/// for changes that the disk has to store. They see every change that was answered, and changes that are not answered
+/// yet since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
 /// without operations, with [`Durability::PowerLoss`], makes durable what was read before.
 ///
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. What
@@ -219,8 +219,8 @@ impl RedbBuilder {
     /// scrub.
     ///
     /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
-    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is noticed
-    /// when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
+    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is
+    /// noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
         self.scrub = entries_per_second;

@@ -1,8 +1,8 @@
 //! The check of the database's pages, which changes nothing.
 //!
 //! redb has a checksum of each page beside the page's number, and looks at them only when it is asked to. It mends the
-//! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they stay in
-//! memory. Its check ends at the first page that is damaged, which is the last one that it has read.
+//! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they
+//! stay in memory. Its check ends at the first page that is damaged, which is the last one that it has read.
 
 use super::backend::{Places, Shared};
 use super::error::{converted, damaged_pages};

@@ -6,6 +6,7 @@
 
 #[path = "../src/base"]
 mod base {
+    pub(crate) mod fork;
     pub(crate) mod limits;
     pub(crate) mod sync;
     pub(crate) mod tick;

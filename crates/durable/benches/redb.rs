@@ -227,7 +227,7 @@ fn checks(path: &Path) {
     let started = Instant::now();
     assert_eq!(RedbStore::builder().verify(path).unwrap(), []);
     let took = started.elapsed().as_secs_f64();
-    println!("pages verified: {took:.2} s, {:.2} s for a GiB", took * (1 << 30) as f64 / bytes as f64);
+    println!("pages verified: {took:.2} s, {:.2} s for a GiB", took * f64::from(1 << 30) / bytes as f64);
     let store = RedbStore::builder().scrub(0).open(path).unwrap();
     let started = Instant::now();
     assert_eq!(block_on(store.check()).unwrap(), []);

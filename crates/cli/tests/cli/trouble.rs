@@ -161,7 +161,7 @@ async fn a_reader_that_goes_ends_the_program_quietly() {
 async fn the_table_of_numbers_is_printed_once_without_a_terminal() {
     let stats = json!({
         "version": "0.1.0", "now": "2026-11-22T16:00:00.000Z", "up_ms": 90_061_000, "pending": 17, "leased": 1,
-        "parked": 2, "dead": 3, "overdue_ms": 1_500, "created": 40, "delivered": 15, "failed": 6, "cancelled": 2,
+        "parked": 2, "dead": 3, "overdue_ms": 1_500, "created": 40, "delivered": 15, "failed": 6, "cancelled": 2, "damaged": 0,
         "hosts": [{ "host": "shop.example:443", "running": 4, "failures": 11, "open_for_ms": 9_000 }]
     });
     let fake = Fake::start(200, stats.clone()).await;

@@ -314,8 +314,9 @@ fn no_other_server_vouches_for_a_change() {
     let Some(watched) = Watched::start(&[]) else { return };
     let url = watched.sentinel.url();
     let connect = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);
-    let sync = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_millis(200) };
+    let sync = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_secs(1) };
     let session = open(&connect.response_timeout(Duration::from_secs(5)).sync(sync));
+    eventually("the replica confirms", || count_safely(&session, "w").is_ok());
     assert_eq!(count_safely(&session, "a").expect("a reply"), 1);
     // The replica stands alone from now on, and does not get the change.
     watched.second.command(&["REPLICAOF", "NO", "ONE"]);

@@ -257,11 +257,12 @@ fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
 #[test]
 fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
-    (1..=3).for_each(|number| place(&store, Timer { labels: vec!["l".into()], ..timer(number, 1 << 40) }));
+    // More than one script changes.
+    (1..=40).for_each(|number| place(&store, Timer { labels: vec!["l".into()], ..timer(number, 1 << 40) }));
     link.at("commit", 2, Act::Fail);
-    let all = Op::CancelLabelled { namespace: "".into(), label: "l".into(), limit: 10 };
+    let all = Op::CancelLabelled { namespace: "".into(), label: "l".into(), limit: 100 };
     assert_eq!(kind(store.apply(vec![all], Durability::PowerLoss)), StoreErrorKind::Unknown);
-    assert_eq!(now(store.counts()).of(Phase::Pending), 2);
+    assert_eq!(now(store.counts()).of(Phase::Pending), 8);
 }
 
 /// A server that comes back without its data, and on which another process has created the deployment again.

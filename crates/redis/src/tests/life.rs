@@ -200,7 +200,7 @@ fn a_check_reads_the_deployment_and_creates_none() {
     let shown = |name| pollster::block_on(RedisStore::builder(name).check(&connect)).unwrap();
     assert!(shown("new").to_string().contains("nothing is stored yet"));
     assert_eq!(server.query::<u32>(&["DBSIZE"]), 0);
-    for version in ["1", "3"] {
+    for version in ["2", "4"] {
         server.command(&["HSET", "tb:{later}:deployment", "version", version, "shards", "64"]);
         let report = shown("later");
         let line = format!("layout version {version}");

@@ -22,7 +22,8 @@ const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let primary = Server::start(&[])?;
     let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
-    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+    let is_online = || primary.info("slave0").is_some_and(|replica| replica.contains("state=online"));
+    eventually("the replica follows, and has said so", is_online);
     let sync = SyncPolicy::Wait { replicas: 1, timeout: WAIT };
     let connect = Connect::single(&primary.url()).unwrap().sync(sync);
     let store = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap();
@@ -147,7 +148,7 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(2) };
     let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
     let of = |number: u128| {
-        let policy = if number % 2 == 0 { once.clone() } else { Policy::default() };
+        let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
         Timer { policy, ..timer(&store, number, Duration::ZERO) }
     };
     place(&store, (1..=6).map(of).collect()).unwrap();
@@ -172,6 +173,6 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
     eventually("they come when their promise can be kept", || {
         ids.extend(next());
         thread::sleep(Duration::from_millis(50));
-        ids.iter().filter(|number| *number % 2 == 0).count() == 3
+        ids.iter().filter(|number| number.is_multiple_of(2)).count() == 3
     });
 }

@@ -23,9 +23,9 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Whether the bytes end with a line of a checksum, which may be a wrong one.
+/// Whether the bytes end with a line of a checksum, which may be a wrong one. A flipped bit makes a line break of a tab.
 fn has_checksum(bytes: &[u8]) -> bool {
-    let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1
 }
 

@@ -23,7 +23,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Whether the bytes end with a line of a checksum, which may be a wrong one. A flipped bit makes a line break of a tab.
+/// Whether the bytes end with a line of a checksum, which may be a wrong one. A flipped bit turns a tab into a line
+/// break.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1

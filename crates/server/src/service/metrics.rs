@@ -40,9 +40,7 @@ impl Service {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
         }
-        if let Some(scrub) = self.timers().timer_store().scrub() {
-            page.scrub(scrub);
-        }
+        page.scrub(self.timers().timer_store().scrub().unwrap_or_default());
         if let Ok(overdue) = overdue {
             let help = "Time for which the oldest pending timer is due.";
             page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());

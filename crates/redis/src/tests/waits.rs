@@ -22,11 +22,17 @@ const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let primary = Server::start(&[])?;
     let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
-    let is_online = || primary.info("slave0").is_some_and(|replica| replica.contains("state=online"));
-    eventually("the replica follows, and has said so", is_online);
+    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
     let sync = SyncPolicy::Wait { replicas: 1, timeout: WAIT };
     let connect = Connect::single(&primary.url()).unwrap().sync(sync);
     let store = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap();
+    // A replica that has just come confirms nothing for a moment.
+    let other = Arc::new(block_on(RedisStore::builder("other").shards(1).open(&connect)).unwrap());
+    let mut number = 0;
+    eventually("the replica confirms", || {
+        number += 1;
+        place(&other, vec![timer(&other, number, Duration::from_secs(3_600))]).is_ok()
+    });
     Some((primary, replica, Arc::new(store)))
 }
 

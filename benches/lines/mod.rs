@@ -40,13 +40,14 @@ type Step = Box<dyn FnOnce(&mut Place) + Send>;
 struct Core {
     steps: Sender<Step>,
     done: Receiver<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 impl Core {
     fn start(number: u32, make: impl FnOnce() -> Place + Send + 'static) -> Self {
         let (steps, inbox) = channel::<Step>();
         let (tell, done) = channel();
-        thread::spawn(move || {
+        let thread = thread::spawn(move || {
             record::run_on(number);
             let mut place = make();
             for step in inbox {
@@ -56,13 +57,19 @@ impl Core {
                 }
             }
         });
-        Self { steps, done }
+        Self { steps, done, thread }
     }
 
     /// Runs a step, and waits for its end.
     fn run(&self, step: impl FnOnce(&mut Place) + Send + 'static) {
         self.steps.send(Box::new(step)).expect("the core waits for steps");
         self.done.recv().expect("the step does not panic");
+    }
+
+    /// Drops what the core has, and waits until it is dropped.
+    fn stop(self) {
+        drop(self.steps);
+        self.thread.join().expect("what the core has is dropped");
     }
 }
 
@@ -193,7 +200,8 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let operations = (ROUNDS * u64::from(number)) as f64;
     let per_operation = |transfers: u64| transfers as f64 / operations;
     let places = places.into_iter().map(|(place, transfers)| (place, per_operation(transfers))).collect();
-    drop((loops, beside));
+    // What they drop is no part of the case that follows.
+    loops.into_iter().chain(beside).for_each(Core::stop);
     assert!(
         fired.load(atomic::Ordering::Relaxed) >= turns * u64::from(number),
         "each turn fires its own timer"
@@ -261,6 +269,7 @@ fn a_shared_line_is_seen() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (is_shared, expected) in [(true, 400), (false, 0)] {
         let counters: Arc<[CachePadded<AtomicU64>; 4]> = Arc::default();
+        record::forget();
         thread::scope(|scope| {
             for _ in 0..100 {
                 for core in 0..4 {

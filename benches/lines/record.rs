@@ -54,6 +54,11 @@ pub(crate) fn take_transfers() -> Transfers {
     record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
 }
 
+/// Forgets the transfers so far, and which core has which line: memory that a test has freed is the next test's.
+pub(crate) fn forget() {
+    *RECORD.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// The read-modify-writes since the last call.
 pub(crate) fn take_updates() -> u64 {
     UPDATES.swap(0, Ordering::Relaxed)

@@ -10,6 +10,7 @@
 //! | `Kill` | its node was killed within a lease from its start, and half a lease passed before the repetition |
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
 //! | `Server`, `Failover` with losses that the terms permit | the loss may have met the answer to its end |
+//! | `Failover`, if it may lose ends | the delivery began within a second before it, or within it |
 //! | `Pause` of the node that repeats | the node was stopped between its last look at the lease and the handler's first line: one delivery for each pause |
 //!
 //! The outage of a fault is longer than the fault: see [`Excuses::aftermath`].
@@ -19,6 +20,9 @@ use super::{Cause, Delivery, Fault, Moment};
 
 /// How late a claim may be that waits for nothing but the machine.
 const BUSY: Moment = 2_000_000;
+
+/// How far a replica is behind its primary at most, on a machine that is busy, and how long a handler runs at most.
+const BEHIND: Moment = 1_000_000;
 
 /// How soon after a pause a handler begins that was about to begin before it.
 const AT_ONCE: Moment = 1_000_000;
@@ -65,6 +69,7 @@ impl<'a> Excuses<'a> {
         self.killed(first, again)
             .or_else(|| self.out(first, again))
             .or_else(|| self.forgotten(first))
+            .or_else(|| self.not_at_the_replica(first, again))
             .or_else(|| self.resumed(first, again))
     }
 
@@ -110,6 +115,16 @@ impl<'a> Excuses<'a> {
             self.faults.iter().find(is_meant)
         };
         windows.filter_map(fault).map(|fault| fault.cause).next()
+    }
+
+    /// A failover to a replica that did not have the end of the delivery yet.
+    fn not_at_the_replica(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
+        let is_meant = |fault: &&Fault| {
+            fault.cause == Cause::Failover
+                && (fault.from.saturating_sub(BEHIND)..=fault.until).contains(&first.begun)
+                && fault.from <= again.begun
+        };
+        self.faults.iter().find(is_meant).filter(|_| self.terms.loses_ends).map(|fault| fault.cause)
     }
 
     fn resumed(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {

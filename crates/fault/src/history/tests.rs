@@ -253,6 +253,27 @@ fn what_a_server_lost_as_it_may_is_delivered_again() {
 }
 
 #[test]
+fn an_end_that_the_replica_did_not_have_is_lost_only_if_the_terms_say_so() {
+    let story = |first, again, cause, loses_ends| {
+        let story = Story::new().place(1, timer(1, first), Answer::Created);
+        let mut story = story.delivered(1, first).delivered(1, again).fault(cause, None, 6, 7);
+        story.terms.loses_ends = loses_ends;
+        story
+    };
+    let doubled = &[Broken::Doubled(1)];
+    for first in [5, 6] {
+        let lost = story(first, 7, Cause::Failover, true).breaks(&[]);
+        assert_eq!(lost.duplicates, [(Cause::Failover, 1)].into());
+        story(first, 7, Cause::Failover, false).breaks(doubled);
+        story(first, 7, Cause::Server, true).breaks(doubled);
+    }
+    // Long before the failover, after it, and before it twice.
+    story(3, 7, Cause::Failover, true).breaks(doubled);
+    story(8, 9, Cause::Failover, true).breaks(doubled);
+    story(4, 5, Cause::Failover, true).breaks(doubled);
+}
+
+#[test]
 fn a_node_that_stood_still_begins_one_delivery_of_another_at_most() {
     let by = |node: &'static str| move |delivery: &mut Delivery| delivery.node = node.into();
     let story = || {

@@ -40,7 +40,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
         });
         stage.await_progress(10);
     });
-    stage.finish(Terms::default()).into()
+    stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
 /// Roles are changed in order, with nothing lost.
@@ -63,7 +63,7 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
 }
 
 /// Replicas take over against the will of living primaries, and of ones that stand still and come back: without a
-/// hand-over (FORCE), and without a vote (TAKEOVER). Each change waits for the replica: nothing is lost.
+/// hand-over (FORCE), and without a vote (TAKEOVER). Each promise waits for the replica: no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     // For twice this time a primary votes for no other replica of the same primary.
@@ -91,7 +91,7 @@ pub(super) fn forced(given: &mut Given) -> Outcome {
         });
         stage.await_progress(10);
     });
-    stage.finish(Terms::default()).into()
+    stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
 /// Slots with timers move from one primary to another, key by key.

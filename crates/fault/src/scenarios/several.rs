@@ -39,7 +39,7 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
     let target = Target::sentinel(watched.sentinel.url(), Watched::NAME).wait_for(replicas);
     let mut stage = given.stage(target);
     given.begin(&mut stage, Load::default());
-    let mut terms = terms;
+    let mut terms = Terms { loses_ends: true, ..terms };
     given.again(Duration::from_secs(5), |given| {
         let lag = given.up_to(Duration::from_secs(1));
         stage.harm(Cause::Failover, |_| {
@@ -62,7 +62,7 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
     stage.finish(terms)
 }
 
-/// Each change waits for the replica: nothing is lost.
+/// Each promise waits for the replica: no timer is lost.
 pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 1, Terms::default()).into()

@@ -24,6 +24,8 @@
 //! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop`, `a_loop_ends_while_a_timer_is_armed`, `a_drain_elsewhere_races_with_the_loop` |
 //! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
 //! | N1: `join` wakes nobody | both models of a station that joins |
+//! | P3: a task is not woken from its own thread | `a_task_arms_before_it_waits` |
+//! | P4: a seat that knows a station takes a second one for known | `an_arming_of_a_second_station_races_with_the_loop` |
 //! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |
 //! | the bell forgets a ring that comes before the wait, or a ring does not wake the task that waits | `an_arming_elsewhere_races_with_a_task_that_waits` |
 
@@ -70,6 +72,17 @@ impl World {
             scheduling: Scheduling { slice: None, ..Scheduling::default() },
             leaders: Leaders::Loops,
         });
+        Self::at(crew)
+    }
+
+    /// Another engine on the shard, which has joined.
+    fn another(&self) -> StdArc<Self> {
+        let world = Self::at(StdArc::clone(&self.crew));
+        world.join(&Presence::of(1));
+        world
+    }
+
+    fn at(crew: StdArc<Crew>) -> StdArc<Self> {
         let shared = StdArc::new(StationShared::new(64, &crew.settings().roster));
         let slots = StdArc::new(Slots::new(4, Timestamp::ZERO));
         StdArc::new(Self { crew, shared, slots, fired: AtomicU64::new(0) })
@@ -194,6 +207,56 @@ fn an_arming_elsewhere_races_with_the_loop() {
         world.arm(DUE);
         looped.join().unwrap();
         world.end();
+    });
+}
+
+/// A loop that is a task of a runtime has read its words. Another task arms a timer on its thread before it waits, and
+/// a third one on another thread does so as well. The loop does not read the words again: both wake it.
+#[test]
+fn a_task_arms_before_it_waits() {
+    model("a_task_arms_before_it_waits", || {
+        let world = World::joined();
+        let task = StdArc::clone(&world);
+        let task = thread::spawn(move || {
+            // A thread of a model does not unpark itself.
+            let (here, is_woken) = (thread::current(), StdArc::new(AtomicBool::new(false)));
+            let wakes = StdArc::clone(&is_woken);
+            let function: StdArc<WakeFn> = StdArc::new(move || {
+                wakes.store(true, Ordering::Relaxed);
+                here.unpark();
+            });
+            task.crew.settings().roster.wake_by(0, Waking { function, is_of_task: true });
+            let mut seat = Seat::new(0);
+            task.turn_by(&mut seat);
+            let look = task.crew.next_look(&seat, || {});
+            task.arm(DUE);
+            // The wait of the task, by the look that it read before.
+            if !look.is_some_and(|look| look <= NOW) && !is_woken.load(Ordering::Relaxed) {
+                thread::park();
+            }
+            task.run(&mut seat, 2);
+        });
+        world.arm(DUE);
+        task.join().unwrap();
+        world.end();
+    });
+}
+
+/// A seat knows one engine's station when another engine joins. A timer of the second engine is scheduled elsewhere
+/// while the loop turns and goes to its poll. Legal endings: as with one engine.
+#[test]
+fn an_arming_of_a_second_station_races_with_the_loop() {
+    model("an_arming_of_a_second_station_races_with_the_loop", || {
+        let first = World::joined();
+        let mut seat = Seat::new(0);
+        first.turn_by(&mut seat);
+        let second = first.another();
+        second.turn_by(&mut seat);
+        let looped = second.spawn_loop(seat, 1);
+        second.arm(DUE);
+        looped.join().unwrap();
+        first.end();
+        second.end();
     });
 }
 

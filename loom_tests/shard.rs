@@ -19,6 +19,9 @@
 //! | K1: `may_sleep` does not drain | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a timer that is due earlier | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a wanted sweep | `a_wanted_sweep_races_with_sleep` |
+//! | `look_again` ignores a wanted check that is not planned | `a_wanted_check_races_with_sleep` |
+//! | `want_check` wakes before it sets the flag, or does not wake | `a_wanted_check_races_with_sleep` |
+//! | N2: the last leader of a shard leaves the newcomers, or takes them only if their flag is set | `a_station_joins_before_the_shard_closes` |
 //! | `want_sweep` wakes before it sets the flag, or does not wake | `a_wanted_sweep_races_with_sleep` |
 //! | `sleep` does not withdraw | `two_pushes_race_with_two_sleeps`, `a_wanted_sweep_races_with_sleep` |
 //! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
@@ -37,6 +40,7 @@ use crate::lockfree::state::{Cancel, Claim};
 use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
+use std::sync::{OnceLock, Weak};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
 pub(super) const DUE: Timestamp = Timestamp::from_nanos(500);
@@ -50,6 +54,20 @@ impl Clock for Frozen {
     }
 
     fn sleep_for(&self, _now: Timestamp, _deadline: Timestamp) -> Option<Duration> {
+        None
+    }
+}
+
+/// A clock that stands still. A sleep that has a time limit ends the world.
+struct UntilLimitedSleep(OnceLock<Weak<World>>);
+
+impl Clock for UntilLimitedSleep {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn sleep_for(&self, _now: Timestamp, _deadline: Timestamp) -> Option<Duration> {
+        self.0.get().and_then(Weak::upgrade).expect("the world of the clock").end();
         None
     }
 }
@@ -76,8 +94,21 @@ impl World {
         Self::with(last, |crew| crew.station_for(0, 64))
     }
 
+    /// An engine that ends at the first sleep with a time limit. Its station does not rest.
+    fn until_limited_sleep() -> StdArc<Self> {
+        let clock = StdArc::new(UntilLimitedSleep(OnceLock::new()));
+        let custom = EngineClock::Custom(StdArc::<UntilLimitedSleep>::clone(&clock));
+        let world = Self::by(custom, u64::MAX, |crew| StationShared::new(64, &crew.settings().roster));
+        let is_first = clock.0.set(StdArc::downgrade(&world));
+        assert!(is_first.is_ok(), "a clock has one world");
+        world
+    }
+
     fn with(last: u64, station: impl FnOnce(&Crew) -> StationShared) -> StdArc<Self> {
-        let clock = EngineClock::Custom(StdArc::new(Frozen));
+        Self::by(EngineClock::Custom(StdArc::new(Frozen)), last, station)
+    }
+
+    fn by(clock: EngineClock, last: u64, station: impl FnOnce(&Crew) -> StationShared) -> StdArc<Self> {
         let crew = Crew::new(crew_of_one_shard(clock, Dispatcher::Inline));
         let shared = StdArc::new(station(&crew));
         StdArc::new(Self {
@@ -250,6 +281,33 @@ fn a_wanted_sweep_races_with_sleep() {
         }
         world.end();
         shard.join().unwrap();
+    });
+}
+
+/// A check of the batches is wanted while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn
+/// plans the check; (b) the look after the announcement finds the request, and another turn plans the check; (c) the
+/// request wakes the shard. In each the shard sleeps for a limited time; a sleep without a limit is a deadlock.
+#[test]
+fn a_wanted_check_races_with_sleep() {
+    model("a_wanted_check_races_with_sleep", || {
+        let world = World::until_limited_sleep();
+        let shard = world.drive();
+        world.shared.want_check();
+        shard.join().unwrap();
+    });
+}
+
+/// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. Legal endings: the
+/// leader admits the station in a turn, or after its last one. It drops the station in both.
+#[test]
+fn a_station_joins_before_the_shard_closes() {
+    model("a_station_joins_before_the_shard_closes", || {
+        let world = World::new(1);
+        let shard = world.serve();
+        world.join();
+        world.end();
+        shard.join().unwrap();
+        assert_eq!(world.presence.stations(), 0, "the shard has ended, and still has the station");
     });
 }
 

@@ -10,6 +10,7 @@
 //! | armings that never wait, for a layer that holds a lock of its own | [`Base::try_arm_at`]; for one-shots [`Handle::try_schedule_at`] and [`Handle::try_reschedule_at`] |
 //! | a wait for room, once that lock is released | [`Base::await_room`] |
 //! | a check whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
+//! | a check whether another process may have locked the layer's locks for ever | [`Base::is_in_child`] |
 //! | the clock that decides whether a deadline has come | [`Base::true_now`] |
 //! | the time for which a thread may sleep itself, in place of a timer | [`Base::sleep_for`] |
 //! | a call at the end of the engine, to wake threads and tasks that wait | [`Base::at_shutdown`] |
@@ -226,6 +227,15 @@ impl<T: Send + 'static> Base<T> {
     #[must_use]
     pub fn may_wait_for_handlers(&self) -> bool {
         !self.handle.core().must_not_wait_here()
+    }
+
+    /// Whether this process is the child of a fork, and the engine was started before the fork. A lock of the layer that
+    /// another thread of the parent held at that moment stays locked in the child for ever. So the layer's functions
+    /// that the child's end calls do not wait for such a lock: they try it for a moment, and leave behind what it
+    /// guards. True also for an engine without threads, which can be used in the child.
+    #[must_use]
+    pub fn is_in_child(&self) -> bool {
+        self.handle.core().is_in_child()
     }
 
     /// The present moment that decides whether a deadline has come. It is never ahead, while [`Handle::now`] may be:

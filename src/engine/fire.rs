@@ -61,15 +61,20 @@ impl<T: Send + 'static> Core<T> {
     /// The caller could wait for itself inside a handler, on a thread that leads a shard, and on a thread of a rayon
     /// pool, which may be working on behalf of a handler.
     pub(crate) fn must_not_wait_here(&self) -> bool {
-        self.crew.is_in_child()
+        self.is_in_child()
             || Crew::is_firing_here(self.id)
             || self.crew.is_led_here()
             || self.dispatcher.is_worker_here()
     }
 
+    /// Whether this process is the child of a fork, and the engine was started before the fork.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.crew.is_in_child()
+    }
+
     /// Whether the calling thread may wait for a shard.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
-        !self.crew.is_in_child() && self.crew.may_wait_for_shards()
+        !self.is_in_child() && self.crew.may_wait_for_shards()
     }
 
     /// Runs a handler.

@@ -123,7 +123,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Lets the waiting threads check again. In the child of a fork no thread waits, and the lock may be held for ever.
     pub(super) fn announce_quiescence(&self) {
-        if self.crew.is_in_child() {
+        if self.is_in_child() {
             return;
         }
         let (lock, changed) = &self.quiescence;

@@ -27,22 +27,29 @@
 //! |------|-----------------------------------|----------------------------|----------------------------------|-------|
 //! | C4   | `put`, then the wake of the shard | the announcement of a sleep, then `is_empty` | both miss | `calls::a_push_races_with_rest` |
 //! | C5   | `put`, the flag                   | `take`, the flag           | the changes of a thread that finds the call out | `calls::two_threads_call` |
-//! | C6   | `put`, the list                   | `take`, the list           | the link, and the changes of the thread that links | `calls::two_threads_call` |
-//! | C7   | `take`, the flag                  | `put`, the flag            | a link that is written before it is read | `calls::two_threads_call` |
+//! | C6   | `put`, the list                   | `take`, the list           | the link                         | `calls::two_threads_call` |
+//! | C7   | `take`, the flag                  | `put`, the flag            | a link that is written before it is read | `calls::a_call_is_put_again` |
 
-use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc};
+use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc, UnsafeCell};
 use core::ptr;
 
 /// The call of one station.
 #[derive(Debug)]
 pub(crate) struct Call {
     is_out: AtomicBool,
-    next: AtomicPtr<Call>,
+    /// The link to the call that was put out before.
+    next: UnsafeCell<*const Call>,
 }
+
+// SAFETY: C2: one thread at a time touches the link, and C6 and C7 hand it over. The pointer owns what it points to
+// (C3), which is `Send` and `Sync`.
+unsafe impl Send for Call {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Call {}
 
 impl Call {
     pub(crate) fn new() -> StdArc<Self> {
-        StdArc::new(Self { is_out: AtomicBool::new(false), next: AtomicPtr::new(ptr::null_mut()) })
+        StdArc::new(Self { is_out: AtomicBool::new(false), next: UnsafeCell::new(ptr::null()) })
     }
 
     /// The number of the call: no two calls that live have the same.
@@ -73,10 +80,10 @@ impl Calls {
         // Ordering: Relaxed. A hint for the CAS.
         let mut latest = self.latest.load(Ordering::Relaxed);
         loop {
-            // Ordering: Relaxed. Published by the CAS.
-            call.next.store(latest, Ordering::Relaxed);
-            // Ordering: Release [C6]. Pairs with `take`: the link, and the caller's changes. An RMW, so the calls below
-            // stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `latest`.
+            // SAFETY: C2: this thread has raised the flag, and has not linked the call yet. The leader has read the
+            // former link before it cleared the flag [C7].
+            call.next.with_mut(|next| unsafe { *next = latest });
+            // Ordering: Release [C6]. Pairs with `take`: the link. An RMW, so the calls below stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `latest`.
             match self.latest.compare_exchange_weak(latest, entry, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(newer) => latest = newer,
@@ -100,8 +107,8 @@ impl Calls {
         while !entry.is_null() {
             // SAFETY: C3: the entry's own reference, made by `put`.
             let call = unsafe { StdArc::from_raw(entry) };
-            // Ordering: Relaxed. Acquired with the list (C6), and not written again before the flag is cleared (C2).
-            entry = call.next.load(Ordering::Relaxed);
+            // SAFETY: C2: the link came with the list [C6], and is not written again before the flag is cleared.
+            entry = call.next.with(|next| unsafe { *next });
             // Ordering: AcqRel. Acquire [C5]: the changes of threads that found the call out. Release [C7]: the link
             // has been read.
             call.is_out.swap(false, Ordering::AcqRel);

@@ -382,9 +382,7 @@ impl Crew {
                 shard.counters.wakes.add(1);
             }
         }
-        // No engine joins any more.
-        shard.admit_and_dismiss(&mut leading);
-        drop(leading.take_all());
+        drop(shard.take_all(&mut leading));
         leading.stalls.end();
     }
 

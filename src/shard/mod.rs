@@ -30,13 +30,14 @@
 //! L3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
 //!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
 //!     lanes (F1 of `parker`). A nap may come before it.
+//! L4. Each station is dropped by a leader. The last leader of a closed shard takes the newcomers for good, and `join`
+//!     drops a station that comes later. If a leader panicked, no thread leads the shard any more, and the thread
+//!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
+//!     the end of the set drops the station.
 //! L5. A station at rest has nothing that is due before its announced moment, or its call is out or about to be (K5 of
 //!     `parker`). The leader takes the calls in at the beginning of each turn, and looks for more between the
 //!     announcement of its sleep and the sleep (C4 of `calls`). It sleeps no longer than to the first of the announced
 //!     moments.
-//! L4. Each station is dropped by a leader. If a leader panicked, no thread leads the shard any more, and the thread
-//!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
-//!     the end of the set drops the station.
 //!
 //! # Races and their legal endings
 //! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
@@ -53,6 +54,7 @@
 //! | pair | one side                       | other side              | what is ruled out | model |
 //! |------|--------------------------------|-------------------------|-------------------|-------|
 //! | N1   | `join`: the flag, then the wake | `announce`, `may_sleep` | both miss         | `shard::a_station_joins_while_the_shard_goes_to_sleep` |
+//! | N2   | `join`: the lock, then the set is closed | the last leader: closed, then the lock | a newcomer that stays | `shard::a_station_joins_before_the_shard_closes` |
 //!
 //! If the user's clock panics, the leader panics and poisons the lock: no thread drives its shard any more.
 
@@ -228,11 +230,17 @@ impl Shard {
     /// Drops all stations if a leader panicked. No thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
-            let mut stations = poisoned.into_inner().take_all();
-            stations.extend(
-                self.newcomers.lock().and_then(|mut newcomers| newcomers.take()).into_iter().flatten(),
-            );
-            drop(stations);
+            drop(self.take_all(&mut poisoned.into_inner()));
         }
+    }
+
+    /// Takes out all stations, for good: one that joins from now on is dropped at once. The flag of newcomers is not
+    /// asked, for the last leader may have read an old one: only the lock orders the end and a station that joined
+    /// before it (N2).
+    fn take_all(&self, led: &mut Led) -> Vec<Station> {
+        let mut stations = led.take_all();
+        let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());
+        stations.extend(newcomers.into_iter().flatten());
+        stations
     }
 }

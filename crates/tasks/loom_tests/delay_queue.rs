@@ -419,7 +419,7 @@ fn a_push_races_with_the_end() {
         let mut waiting = Task::in_line(&queue);
         let its = StdArc::clone(&queue);
         let pushing = thread::spawn(move || its.push(at(2), 7).err().map(|(_, item)| item));
-        let left = queue.end(at(1));
+        let left = queue.end(at(1), false);
         let refused = pushing.join().unwrap();
         assert_eq!(left.first().copied().xor(refused), Some(7), "lost, or there twice");
         waiting.look_if_woken(at(1));
@@ -437,7 +437,7 @@ fn the_last_item_races_with_the_end() {
         push(&queue, 1);
         let its = StdArc::clone(&queue);
         let ringing = thread::spawn(move || ring_if_set(&its, at(1)));
-        assert!(queue.end(at(1)).is_empty());
+        assert!(queue.end(at(1), false).is_empty());
         ringing.join().unwrap();
         waiting.iter_mut().for_each(|task| task.look_if_woken(at(1)));
         let mut received: Vec<_> = waiting.iter().map(|task| task.received).collect();

@@ -25,6 +25,9 @@ mod imp {
     pub(crate) use std::thread::{self, park_timeout};
 }
 
+use core::time::Duration;
+use std::sync::{LockResult, TryLockError, TryLockResult};
+
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
@@ -32,6 +35,30 @@ pub(crate) use std::sync::Arc as StdArc;
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
+
+/// The time for which a child waits for a lock that another thread of the child may hold, and the looks in that time.
+const PATIENCE: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 40;
+
+/// Locks, for calls that end in the child of a fork as well. A thread of the parent that held the lock at the fork
+/// holds it there for ever: the child gives up after a moment, and `None` says so.
+pub(crate) fn lock_unless_lost<G>(
+    is_in_child: bool,
+    lock: impl FnOnce() -> LockResult<G>,
+    try_lock: impl Fn() -> TryLockResult<G>,
+) -> Option<G> {
+    if !is_in_child {
+        return Some(ignore_poison(lock()));
+    }
+    for _ in 0..LOOKS {
+        match try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => park_timeout(PATIENCE / LOOKS),
+        }
+    }
+    None
+}
 
 /// Ignores a lock's poison: no lock here guards data that a panic could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, std::sync::PoisonError<G>>) -> G {

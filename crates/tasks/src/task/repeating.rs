@@ -17,7 +17,7 @@ use super::repeat::Repeat;
 use super::report::Report;
 use super::run::Run;
 use super::tasks::Tasks;
-use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poison};
+use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poison, lock_unless_lost};
 use core::ops::Deref;
 use core::time::Duration;
 use std::any::Any;
@@ -84,8 +84,8 @@ pub(super) trait Body: Send + Sync + Sized + 'static {
     /// Makes a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
-    /// Takes the closure, unless it was taken before or a run has it.
-    fn take(&self) -> Option<Self::Routine>;
+    /// Takes the closure, unless it was taken before or a run has it. In the child of a fork it may be out of reach.
+    fn take(&self, is_in_child: bool) -> Option<Self::Routine>;
 }
 
 /// Runs that follow each other.
@@ -120,7 +120,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
         run.end(panic);
     }
 
-    fn take(&self) -> Option<F> {
+    fn take(&self, _is_in_child: bool) -> Option<F> {
         self.routine.try_lock().ok()?.take()
     }
 }
@@ -156,8 +156,9 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         }
     }
 
-    fn take(&self) -> Option<F> {
-        StdArc::into_inner(ignore_poison(self.0.lock()).take()?)
+    fn take(&self, is_in_child: bool) -> Option<F> {
+        let routine = lock_unless_lost(is_in_child, || self.0.lock(), || self.0.try_lock())?.take();
+        StdArc::into_inner(routine?)
     }
 }
 
@@ -272,7 +273,7 @@ impl State {
 
 /// The error for a task that no other code has seen.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
-    RepeatError { kind, task: body.take().expect("it never ran") }
+    RepeatError { kind, task: body.take(false).expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
@@ -323,7 +324,7 @@ impl<B: Body> Repeating<B> {
             timer.disarm();
             drop(self.tasks.forget(timer.id()));
             // A caller that stopped the task has taken the closure, too; the engine's end may not have.
-            if let Some(task) = self.tasks.is_shut_down().then(|| self.body.take()).flatten() {
+            if let Some(task) = self.tasks.is_shut_down().then(|| self.take_back()).flatten() {
                 let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
             }
@@ -331,9 +332,9 @@ impl<B: Body> Repeating<B> {
         Ok(())
     }
 
-    /// Takes the closure back from a task that was never launched.
+    /// Takes the closure back, unless a run has it.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
-        self.body.take()
+        self.body.take(self.tasks.is_in_child())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -353,7 +354,7 @@ impl<B: Body> Repeating<B> {
     /// Releases the engine's reference to the task, and drops the closure.
     fn retire(&self) {
         let kept = self.timer.get().and_then(|timer| self.tasks.forget(timer.id()));
-        drop((kept, self.body.take()));
+        drop((kept, self.take_back()));
     }
 }
 
@@ -384,10 +385,15 @@ impl<B: Body> OnDue for Repeating<B> {
 impl<B: Body> Repeats for Repeating<B> {
     fn stop(&self) -> Stopped {
         let (had_ended, is_running) = {
-            let mut state = self.lock();
-            let had_ended = state.has_ended();
-            state.is_stopped = true;
-            (had_ended, state.running > 0)
+            match self.tasks.lock_unless_lost(&self.state) {
+                Some(mut state) => {
+                    let had_ended = state.has_ended();
+                    state.is_stopped = true;
+                    (had_ended, state.running > 0)
+                }
+                // In the child of a fork nothing runs.
+                None => (true, false),
+            }
         };
         if let Some(timer) = self.timer.get() {
             timer.disarm();

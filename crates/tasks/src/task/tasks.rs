@@ -3,7 +3,7 @@
 use super::handle::{Repeats, Task};
 use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, do_job};
 use super::wall::Wall;
-use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
+use crate::sync::{self, Mutex, MutexGuard, StdArc, Weak};
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -231,9 +231,9 @@ impl Tasks {
     /// O(n) in the number of tasks; tasks that start or end wait meanwhile.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
-        let kept: Vec<Task> = {
-            let registry = ignore_poison(self.shared.repeating.lock());
-            registry.values().map(|task| Task::new(StdArc::clone(task))).collect()
+        let kept: Vec<Task> = match self.lock_unless_lost(&self.shared.repeating) {
+            Some(registry) => registry.values().map(|task| Task::new(StdArc::clone(task))).collect(),
+            None => Vec::new(),
         };
         // A task in its last run is still in the registry, but has ended.
         kept.into_iter().filter(|task| !task.has_ended()).collect()
@@ -356,8 +356,7 @@ impl Tasks {
     /// Registers a listener for the engine's shutdown. If the engine is shut down already, the listener is called at
     /// once.
     pub(crate) fn at_end(&self, listener: Weak<dyn OnEnd>) {
-        {
-            let mut listeners = ignore_poison(self.shared.at_end.lock());
+        if let Some(mut listeners) = self.lock_unless_lost(&self.shared.at_end) {
             listeners.retain(|listener| listener.strong_count() > 0);
             listeners.push(listener);
         }
@@ -382,11 +381,23 @@ impl Tasks {
 
     /// Keeps a repeating task under its timer's id until the task has ended.
     pub(super) fn keep(&self, timer: TimerId, task: StdArc<dyn Repeats>) {
-        ignore_poison(self.shared.repeating.lock()).insert(timer, task);
+        if let Some(mut repeating) = self.lock_unless_lost(&self.shared.repeating) {
+            repeating.insert(timer, task);
+        }
     }
 
     pub(super) fn forget(&self, timer: TimerId) -> Option<StdArc<dyn Repeats>> {
-        ignore_poison(self.shared.repeating.lock()).remove(&timer)
+        self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
+    }
+
+    /// Locks a lock of a layer: see [`lock_unless_lost`](sync::lock_unless_lost).
+    pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
+        self.shared.lock_unless_lost(lock)
+    }
+
+    /// Whether this process is the child of a fork, and the engine was started before the fork.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.shared.base.is_in_child()
     }
 }
 
@@ -398,15 +409,24 @@ impl Shared {
     }
 
     fn call_listeners(&self) {
-        let listeners = core::mem::take(&mut *ignore_poison(self.at_end.lock()));
+        let listeners = self.take_all(&self.at_end);
         for listener in listeners.iter().filter_map(Weak::upgrade) {
             // A listener may wake user code, which may panic.
             survive(|| listener.on_end());
         }
     }
 
+    /// Takes what a list has. In the child of a fork the list may be out of reach: its contents stay where they are.
+    fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
+        self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
+    }
+
+    fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
+        sync::lock_unless_lost(self.base.is_in_child(), || lock.lock(), || lock.try_lock())
+    }
+
     fn end_repeating(&self) {
-        let tasks = core::mem::take(&mut *ignore_poison(self.repeating.lock()));
+        let tasks = self.take_all(&self.repeating);
         for task in tasks.into_values() {
             // A task whose drop panics does not affect the others.
             survive(move || {

@@ -63,7 +63,7 @@
 
 use super::item::{Delayed, DueItem};
 use super::line::{Line, Number, Place};
-use crate::sync::{ModelledMutex, ModelledMutexGuard, ignore_poison};
+use crate::sync::{ModelledMutex, ModelledMutexGuard, ignore_poison, lock_unless_lost};
 use core::any::Any;
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -297,11 +297,13 @@ impl<T, A: Alarm> Items<T, A> {
         drop(wake(next));
     }
 
-    /// Ends the queue. Returns the items that are not due.
-    pub(crate) fn end(&self, now: Timestamp) -> Vec<T> {
+    /// Ends the queue. Returns the items that are not due. In the child of a fork the queue may be out of reach, and
+    /// stays as it is.
+    pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let called = {
-            let mut state = self.lock();
+            let locked = lock_unless_lost(is_in_child, || self.state.lock(), || self.state.try_lock());
+            let Some(mut state) = locked else { return left };
             (state.is_ended, state.watch) = (true, None);
             while state.look(self.present(now)) > 0 {}
             left.reserve_exact(state.waiting.len());

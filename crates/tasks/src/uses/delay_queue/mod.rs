@@ -41,7 +41,7 @@ pub use receiver::Receiver;
 
 use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::MoveError;
-use crate::sync::{Mutex, OnceLock, StdArc, Weak, ignore_poison};
+use crate::sync::{Mutex, OnceLock, StdArc, Weak};
 use crate::task::{OnEnd, TaskTimer, Tasks};
 use core::fmt;
 use core::num::NonZero;
@@ -265,7 +265,8 @@ impl<T: Send + 'static> DelayQueue<T> {
     #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
     pub fn close(&self) -> Vec<T> {
         self.shared.end();
-        core::mem::take(&mut *ignore_poison(self.shared.left.lock()))
+        let left = self.shared.tasks.lock_unless_lost(&self.shared.left);
+        left.map(|mut left| core::mem::take(&mut *left)).unwrap_or_default()
     }
 
     /// Whether the queue was closed, or its engine shut down.
@@ -286,11 +287,13 @@ impl<T: Send + 'static> DelayQueue<T> {
 
 impl<T: Send + 'static> Shared<T> {
     fn end(&self) {
-        let items = self.items.end(self.tasks.true_now());
+        let items = self.items.end(self.tasks.true_now(), self.tasks.is_in_child());
         if let Some(timer) = self.items.alarm.get() {
             timer.disarm();
         }
-        ignore_poison(self.left.lock()).extend(items);
+        if let Some(mut left) = self.tasks.lock_unless_lost(&self.left) {
+            left.extend(items);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod conformance;
 mod creations;
 mod dead_primary;
 mod ends;
+mod failover;
 mod faults;
 mod figures;
 mod keys;

@@ -57,6 +57,8 @@ pub(crate) struct Commit<'a> {
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
+    /// Whether there is more afterwards than there was.
+    pub(crate) is_growing: bool,
 }
 
 impl<'a> Commit<'a> {
@@ -77,6 +79,7 @@ impl<'a> Commit<'a> {
             doubts: Vec::new(),
             changes: Words::default(),
             counts: BTreeMap::new(),
+            is_growing: known.returned.is_none() && grows(changes),
         };
         commit.check(known, changes, over);
         for change in &changes.timers {
@@ -357,6 +360,19 @@ impl Scope<'_> {
             Self::Shard(home, _) => home == shard,
         }
     }
+}
+
+/// Whether there is more after these changes than there was, by more than some words.
+fn grows(changes: &Changes) -> bool {
+    const WORDS: usize = 512;
+    let size = |timer: &Timer| {
+        let labels = timer.labels.iter().map(|label| label.len()).sum::<usize>();
+        timer.payload.0.len() + labels + timer.key.as_ref().map_or(0, |key| key.len())
+    };
+    let sizes = |timers: Vec<&Timer>| (timers.len(), timers.into_iter().map(size).sum::<usize>());
+    let before = sizes(changes.timers.iter().filter_map(|change| change.before.as_ref()).collect());
+    let after = sizes(changes.timers.iter().filter_map(|change| change.after.as_ref()).collect());
+    after.0 > before.0 || after.1 > before.1 + WORDS
 }
 
 /// Whether the stored form of a timer has a token.

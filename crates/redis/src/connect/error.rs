@@ -74,6 +74,11 @@ impl LinkError {
         let message = match Meaning::of(error) {
             Meaning::Lost => format!("the reply to the script {script} was lost: {error}"),
             Meaning::Broken => format!("the script {script} ended in the middle: {error}"),
+            _ if error.code() == Some("OOM") => {
+                format!(
+                    "the server's memory is full (maxmemory), and the script {script} needs more: {error}"
+                )
+            }
             _ => format!("script {script}: {error}"),
         };
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }

@@ -11,6 +11,7 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod memory;
 mod nodes;
 mod notes;
 mod opening;

@@ -8,7 +8,7 @@ use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of, without
 use crate::time::millis;
 use crate::words::Words;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
@@ -36,6 +36,8 @@ pub(crate) enum Doubt {
     Reserved(TimerId),
     /// The operation stores a timer again, and has done so already, or is too late.
     Returned(Doubted),
+    /// The shard has not the mark of its deployment.
+    Lost(Shard),
 }
 
 /// Of which shards a commit may name keys.
@@ -138,6 +140,20 @@ impl<'a> Commit<'a> {
         let words = self.change_at(b"m", parked);
         words.push(channel);
         words.push(message);
+    }
+
+    /// Fails where new timers would be stored in a shard that is not, or no longer, the deployment's.
+    pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
+        if !known.timers.is_empty() || known.returned.is_some() {
+            // What was read has its timers, and what follows from them is stored beside.
+            return;
+        }
+        let created = changes.timers.iter().filter(|change| change.before.is_none());
+        let homes = created.filter_map(|change| Some(self.layout.home_of(change.after.as_ref()?)));
+        for shard in homes.collect::<BTreeSet<_>>() {
+            self.expect(Doubt::Lost(shard), "field", (shard, Part::Meta), b"id");
+            self.checks.push(id);
+        }
     }
 
     /// The shard that has what these changes change, or else what they follow from.

@@ -63,6 +63,7 @@ scripts!(
     found = "found",
     homes = "homes",
     known = "known",
+    marks = "marks",
     members = "members",
     nodes = "nodes",
     note = "note",

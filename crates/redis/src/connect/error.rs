@@ -118,12 +118,18 @@ impl LinkError {
     }
 }
 
+/// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
+pub(crate) fn is_gone(error: &StoreError) -> bool {
+    let source = core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>());
+    source.and_then(LinkError::code) == Some("GONE")
+}
+
 impl From<LinkError> for StoreError {
     fn from(error: LinkError) -> Self {
         let kind = match error.code() {
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
-            // What the script `claim` answers.
+            // What scripts answer that meet another deployment of the same name.
             Some("OTHER") => StoreErrorKind::Closed,
             _ => StoreErrorKind::Io,
         };

@@ -113,8 +113,8 @@ kinds! {
     ReadOnly "/problems/read-only" 503 "The service permits no changes now"
     /// The store cannot be used now.
     StoreUnavailable "/problems/store-unavailable" 503 "The store cannot be used now"
-    /// The disk is nearly full: nothing new is stored. Deliveries, cancellations and moves go on.
-    StorageFull "/problems/storage-full" 507 "Nothing new is stored: the disk is nearly full"
+    /// The disk, or the memory of Redis, is nearly full: nothing new is stored. Deliveries and cancellations go on.
+    StorageFull "/problems/storage-full" 507 "Nothing new is stored: the store is full"
     /// The service is stopping.
     Stopping "/problems/stopping" 503 "The service is stopping"
     /// The request took too long.

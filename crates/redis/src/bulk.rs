@@ -8,6 +8,7 @@ use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, label_entry, part};
 use crate::transact::Start;
+use crate::values::Values;
 use futures_util::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 use tourbillon_durable::state::State;
@@ -152,9 +153,10 @@ impl Core {
             true => self.import_by_shard(&changes).await?,
             false => {
                 let known = Known::default();
-                let commit = Commit::new(&self.layout, &known, &changes, None, Scope::All);
-                if let Sent::Refused { doubt, .. } = self.send(commit).await? {
-                    return Err(taken(&doubt));
+                let mut commit = Commit::new(&self.layout, &known, &changes, None, Scope::All);
+                commit.expect_marks(&known, &changes, &self.deployment.id);
+                if let Sent::Refused { doubt, mut found, .. } = self.send(commit).await? {
+                    return Err(self.taken(&doubt, &mut found));
                 }
             }
         }
@@ -244,12 +246,14 @@ impl Core {
         for (shard, changes) in shards {
             for turn in 0.. {
                 let scope = Scope::Shard(*shard, reserved);
-                let doubt = match self.send(Commit::new(&self.layout, &known, changes, None, scope)).await? {
+                let mut commit = Commit::new(&self.layout, &known, changes, None, scope);
+                commit.expect_marks(&known, changes, &self.deployment.id);
+                let (doubt, mut found) = match self.send(commit).await? {
                     Sent::Done => break,
-                    Sent::Refused { doubt, .. } => doubt,
+                    Sent::Refused { doubt, found, .. } => (doubt, found),
                 };
                 // A note that leads nowhere takes no id.
-                let Doubt::Timer(id) = doubt else { return Err(taken(&doubt)) };
+                let Doubt::Timer(id) = doubt else { return Err(self.taken(&doubt, &mut found)) };
                 match self.look(id).await? {
                     (None, Some(note)) if turn < TURNS => drop(self.displace(id, &note).await?),
                     _ => return Err(taken(&doubt)),
@@ -257,6 +261,14 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Why a timer cannot be imported.
+    fn taken(&self, doubt: &Doubt, found: &mut Values) -> StoreError {
+        match doubt {
+            Doubt::Lost(shard) => self.lost_shard(*shard, found),
+            doubt => taken(doubt),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ struct Whole {
 
 impl Core {
     pub(crate) async fn check(&self) -> Result<Vec<Fault>, StoreError> {
-        let mut faults = Vec::new();
+        let mut faults = self.losses().await?;
         let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
         for shard in self.layout.shards() {
             let whole = self.whole(shard).await?;

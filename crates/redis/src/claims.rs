@@ -379,9 +379,10 @@ impl Core {
         let mut seen = Vec::new();
         for shard in shards {
             let first_due = maybe_number(dues.next()?)?.map(UtcMillis::from_millis);
-            let is_owned = number(&owned.next()?)? == 1;
+            let owned = number(&owned.next()?)?;
+            let (is_owned, is_lost) = (owned == 1, owned == 2);
             asked.first_due = asked.first_due.into_iter().chain(first_due).min();
-            seen.push(Seen { shard: *shard, is_owned, first_due });
+            seen.push(Seen { shard: *shard, is_owned, is_lost, first_due });
             let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
             for place in 2 * usize::from(*shard)..2 * usize::from(*shard) + 2 {
                 let period = bytes(slices.next()?)?.unwrap_or_default();
@@ -390,10 +391,16 @@ impl Core {
                 }
             }
         }
-        let mut state = self.nodes.state();
-        state.shards.end_look(look, answered.now, &seen);
-        state.shards.keep_first_end(first_end);
-        Ok((asked, state.is_member))
+        let (is_member, are_lost) = {
+            let mut state = self.nodes.state();
+            state.shards.end_look(look, answered.now, &seen);
+            state.shards.keep_first_end(first_end);
+            (state.is_member, state.shards.are_lost())
+        };
+        if are_lost && let Some(gone) = self.gone().await {
+            return Err(gone);
+        }
+        Ok((asked, is_member))
     }
 
     /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.

@@ -8,7 +8,7 @@ use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of, without
 use crate::time::millis;
 use crate::words::Words;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
@@ -36,6 +36,8 @@ pub(crate) enum Doubt {
     Reserved(TimerId),
     /// The operation stores a timer again, and has done so already, or is too late.
     Returned(Doubted),
+    /// The shard has not the mark of its deployment.
+    Lost(Shard),
 }
 
 /// Of which shards a commit may name keys.
@@ -57,6 +59,8 @@ pub(crate) struct Commit<'a> {
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
+    /// Whether there is more afterwards than there was.
+    pub(crate) is_growing: bool,
 }
 
 impl<'a> Commit<'a> {
@@ -77,6 +81,7 @@ impl<'a> Commit<'a> {
             doubts: Vec::new(),
             changes: Words::default(),
             counts: BTreeMap::new(),
+            is_growing: known.returned.is_none() && grows(changes),
         };
         commit.check(known, changes, over);
         for change in &changes.timers {
@@ -135,6 +140,20 @@ impl<'a> Commit<'a> {
         let words = self.change_at(b"m", parked);
         words.push(channel);
         words.push(message);
+    }
+
+    /// Fails where new timers would be stored in a shard that is not, or no longer, the deployment's.
+    pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
+        if !known.timers.is_empty() || known.returned.is_some() {
+            // What was read has its timers, and what follows from them is stored beside.
+            return;
+        }
+        let created = changes.timers.iter().filter(|change| change.before.is_none());
+        let homes = created.filter_map(|change| Some(self.layout.home_of(change.after.as_ref()?)));
+        for shard in homes.collect::<BTreeSet<_>>() {
+            self.expect(Doubt::Lost(shard), "field", (shard, Part::Meta), b"id");
+            self.checks.push(id);
+        }
     }
 
     /// The shard that has what these changes change, or else what they follow from.
@@ -357,6 +376,19 @@ impl Scope<'_> {
             Self::Shard(home, _) => home == shard,
         }
     }
+}
+
+/// Whether there is more after these changes than there was, by more than some words.
+fn grows(changes: &Changes) -> bool {
+    const WORDS: usize = 512;
+    let size = |timer: &Timer| {
+        let labels = timer.labels.iter().map(|label| label.len()).sum::<usize>();
+        timer.payload.0.len() + labels + timer.key.as_ref().map_or(0, |key| key.len())
+    };
+    let sizes = |timers: Vec<&Timer>| (timers.len(), timers.into_iter().map(size).sum::<usize>());
+    let before = sizes(changes.timers.iter().filter_map(|change| change.before.as_ref()).collect());
+    let after = sizes(changes.timers.iter().filter_map(|change| change.after.as_ref()).collect());
+    after.0 > before.0 || after.1 > before.1 + WORDS
 }
 
 /// Whether the stored form of a timer has a token.

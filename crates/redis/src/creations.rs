@@ -124,7 +124,7 @@ impl Core {
 
     /// Runs the script. Returns for each creation whether its timer is stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
-        let (keys, arguments) = parts_of(&self.layout, group);
+        let (keys, arguments) = parts_of(&self.layout, &self.deployment.id, group);
         let mut answered = self.run(|scripts| &scripts.create, keys, arguments).await?;
         let (mut refused, mut stored) = (Values::of(answered.rest.next()?)?, vec![true; group.len()]);
         while !refused.is_empty() {
@@ -143,12 +143,15 @@ fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
 }
 
 /// The keys and the arguments of the script. The creations are in the order of their shards.
-fn parts_of(layout: &Layout, group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
+fn parts_of(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
+    arguments.push(id);
     for its in group.chunk_by(|one, other| one.creation.shard == other.creation.shard) {
         let its = || its.iter().map(|waiting| &waiting.creation);
         let Some(Creation { shard, .. }) = its().next() else { continue };
-        keys.extend(layout.keys(*shard, [Part::Records, Part::Recent, Part::Slices, Part::Counts]));
+        keys.extend(
+            layout.keys(*shard, [Part::Records, Part::Recent, Part::Slices, Part::Counts, Part::Meta]),
+        );
         for creation in its() {
             let set = layout.keys_of(creation.entry.as_deref().unwrap_or_default());
             let slice = Part::Slice(period_of(creation.due));

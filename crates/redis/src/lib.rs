@@ -14,6 +14,8 @@ mod examine;
 mod fetch;
 mod layout;
 mod lists;
+mod losses;
+mod mend;
 mod nodes;
 mod notes;
 mod outside;
@@ -37,5 +39,6 @@ mod words;
 
 pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};
+pub use mend::Mended;
 pub use notes::Note;
 pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

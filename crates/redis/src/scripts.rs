@@ -1,20 +1,32 @@
 //! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on
 //! a test clock.
+//!
+//! Those that do not make the data grow run although the server's memory is full: they deliver and end what is due,
+//! which is what frees memory. All others, which store something new, are refused then.
 
-use crate::script::Script;
+use crate::script::{Script, within_memory};
+
+macro_rules! text {
+    ($clock:literal, $file:literal) => {
+        concat!(include_str!(concat!("lua/", $clock, ".lua")), include_str!(concat!("lua/", $file, ".lua")))
+    };
+}
 
 macro_rules! scripts {
-    ($($name:ident),*) => {
+    (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
         /// All scripts on one kind of clock.
         pub(crate) struct Scripts {
             $(pub(crate) $name: Script,)*
+            $(pub(crate) $kept: Script,)*
         }
 
         /// The scripts that decide by the server's time.
         pub(crate) static BY_SERVER: Scripts = Scripts {
-            $($name: Script::new(
-                stringify!($name),
-                concat!(include_str!("lua/now.lua"), include_str!(concat!("lua/", stringify!($name), ".lua"))),
+            $($name: Script::new(stringify!($name), text!("now", $file)),)*
+            $($kept: Script::with_flags(
+                stringify!($kept),
+                text!("now", $kept_file),
+                concat!(within_memory!(), text!("now", $kept_file)),
             ),)*
         };
 
@@ -22,59 +34,70 @@ macro_rules! scripts {
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($name: Script::new(
                 concat!(stringify!($name), ", by the caller's time"),
-                concat!(include_str!("lua/now_test.lua"), include_str!(concat!("lua/", stringify!($name), ".lua"))),
+                text!("now_test", $file),
+            ),)*
+            $($kept: Script::with_flags(
+                concat!(stringify!($kept), ", by the caller's time"),
+                text!("now_test", $kept_file),
+                concat!(within_memory!(), text!("now_test", $kept_file)),
             ),)*
         };
 
         #[cfg(test)]
         impl Scripts {
             fn all(&self) -> Vec<&Script> {
-                vec![$(&self.$name),*]
+                vec![$(&self.$name,)* $(&self.$kept),*]
             }
         }
     };
 }
 
 scripts!(
-    announce,
-    aside,
-    beat,
-    bury,
-    claim,
-    commit,
-    counts,
-    create,
-    dump,
-    ends,
-    fetch,
-    find_id,
-    find_key,
-    found,
-    homes,
-    known,
-    members,
-    mend,
-    nodes,
-    note,
-    open,
-    over,
-    owners,
-    present,
-    present_nodes,
-    quit,
-    ready,
-    reasons,
-    records,
-    recover,
-    release,
-    renew,
-    replace_note,
-    reserve,
-    scores,
-    tally,
-    tidy,
-    void,
-    whole
+    grow {
+    commit = "commit",
+    counts = "counts",
+    create = "create",
+    dump = "dump",
+    find_id = "find_id",
+    find_key = "find_key",
+    found = "found",
+    homes = "homes",
+    known = "known",
+    marks = "marks",
+    members = "members",
+    nodes = "nodes",
+    note = "note",
+    open = "open",
+    over = "over",
+    owners = "owners",
+    present = "present",
+    present_nodes = "present_nodes",
+    ready = "ready",
+    reasons = "reasons",
+    records = "records",
+    recover = "recover",
+    replace_note = "replace_note",
+    reserve = "reserve",
+    scores = "scores",
+    tally = "tally",
+    void = "void",
+    whole = "whole",
+    } keep {
+    announce = "announce",
+    aside = "aside",
+    beat = "beat",
+    bury = "bury",
+    claim = "claim",
+    // The same script for changes that leave no more than there was.
+    commit_kept = "commit",
+    ends = "ends",
+    fetch = "fetch",
+    mend = "mend",
+    quit = "quit",
+    release = "release",
+    renew = "renew",
+    tidy = "tidy",
+    }
 );
 
 #[cfg(test)]

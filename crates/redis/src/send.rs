@@ -1,6 +1,7 @@
 //! How a commit reaches the server.
 
 use crate::commit::{Commit, Doubt};
+use crate::scripts::Scripts;
 use crate::shared::Core;
 use crate::stored::damaged;
 use crate::values::{Values, number};
@@ -23,8 +24,13 @@ pub(crate) enum Sent {
 impl Core {
     /// Makes the changes of a commit, if its checks hold.
     pub(crate) async fn send(&self, commit: Commit<'_>) -> Result<Sent, StoreError> {
+        let is_growing = commit.is_growing;
         let (keys, arguments, doubts) = commit.into_parts();
-        let mut answered = self.run(|scripts| &scripts.commit, keys, arguments).await?;
+        let script = |scripts: &'static Scripts| match is_growing {
+            true => &scripts.commit,
+            false => &scripts.commit_kept,
+        };
+        let mut answered = self.run(script, keys, arguments).await?;
         if number(&answered.rest.next()?)? == 1 {
             return Ok(Sent::Done);
         }

@@ -1,7 +1,7 @@
 //! What all operations of a store share: the connection, the layout, the time, and the timers that this process has
 //! claimed.
 
-use crate::connect::Link;
+use crate::connect::{Link, is_gone};
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
 use crate::promise;
@@ -17,6 +17,7 @@ use core::time::Duration;
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub(crate) deployment: Deployment,
     /// Set once the server has another deployment, or none, in the place of the one that was opened.
     lost: OnceLock<Box<str>>,
+    /// The last moment at which a part of a deployment was still there of which other parts were lost.
+    pub(crate) seen: Mutex<Option<Instant>>,
     pub(crate) layout: Layout,
     /// Whether a script may name the keys of one shard only, as in a cluster.
     pub(crate) is_split: bool,
@@ -99,6 +102,7 @@ impl Core {
             link,
             deployment,
             lost: OnceLock::new(),
+            seen: Mutex::default(),
             layout,
             is_split,
             time,
@@ -115,7 +119,14 @@ impl Core {
         })
     }
 
-    /// Runs a script. Fails for good once a claim has found that the deployment is lost: what this process stored then
+    /// Closes the store for good. Returns the error of the call that has found out why, and of all that follow.
+    pub(crate) fn close(&self, why: &str) -> StoreError {
+        let error = StoreError::new(StoreErrorKind::Closed, why);
+        let _was_set = self.lost.set(error.to_string().into());
+        error
+    }
+
+    /// Runs a script. Fails for good once a call has found that the deployment is lost: what this process stored then
     /// would be in the shards of a deployment that there is not.
     pub(crate) async fn run(
         &self,
@@ -126,7 +137,12 @@ impl Core {
         if let Some(lost) = self.lost.get() {
             return Err(StoreError::new(StoreErrorKind::Closed, lost.clone()));
         }
-        let result = run(&*self.link, &self.time, which, keys, arguments).await;
+        let mut result = run(&*self.link, &self.time, which, keys, arguments).await;
+        if result.as_ref().is_err_and(is_gone)
+            && let Some(gone) = self.gone().await
+        {
+            result = Err(gone);
+        }
         if let Err(error) = &result
             && error.kind() == StoreErrorKind::Closed
         {

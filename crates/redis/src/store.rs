@@ -3,6 +3,7 @@
 use crate::connect::{Connect, ConnectError, Link, Session};
 use crate::examine::{Plan, Report, dangers, examine};
 use crate::layout::{Layout, MOST_SHARDS, Part};
+use crate::losses::WAY;
 use crate::nodes::{self, Nodes, Settings, TTL};
 use crate::promise::{Witnesses, kept};
 use crate::shared::{Core, Deployment, run};
@@ -57,12 +58,12 @@ const OTHERS_AT_ONCE: usize = 64;
 /// How a store is opened.
 #[must_use = "a builder does nothing before it opens a store"]
 pub struct RedisBuilder {
-    name: Box<str>,
-    shards: Option<u16>,
+    pub(crate) name: Box<str>,
+    pub(crate) shards: Option<u16>,
     poll: Option<Duration>,
     node: Option<Box<str>>,
     ttl: Duration,
-    clock: Option<Arc<dyn tourbillon::Clock>>,
+    pub(crate) clock: Option<Arc<dyn tourbillon::Clock>>,
     is_unchecked: bool,
     /// Whether a script on one server names the keys of one shard only, as in a cluster.
     #[cfg(test)]
@@ -160,9 +161,13 @@ impl RedisBuilder {
         if let Ok((mut answered, _)) = known {
             let mut stored = || maybe_number(answered.rest.next().ok()?).ok()?;
             let (version, shards) = (stored(), stored());
-            let shards =
-                shards.and_then(|shards| u16::try_from(shards).ok()).or(self.shards).unwrap_or(SHARDS);
+            let shards = shards.and_then(|shards| u16::try_from(shards).ok());
+            plan.losses = self.losses(&session, shards, connect.is_cluster()).await;
+            if version.is_none() && self.shards_without_key(&session, &Time::server()).await > 0 {
+                plan.refusals.push(format!("the key of the deployment {} itself is lost; {WAY}", self.name));
+            }
             plan.layout = Some((version, VERSION));
+            let shards = shards.or(self.shards).unwrap_or(SHARDS);
             plan.tags = Layout::new(&self.name, shards.min(MOST_SHARDS)).tags().map(<[u8]>::to_vec).collect();
         }
         Ok(examine(&session, connect, &plan).await)
@@ -256,6 +261,17 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
+    /// Whether the key of the deployment is not there, although shards of it are. A new deployment would not be theirs.
+    async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
+        let is_known = async || {
+            let keys = vec![Layout::deployment(&self.name)];
+            let (mut answered, _) = run(link, time, |scripts| &scripts.known, keys, []).await?;
+            Ok::<_, StoreError>(maybe_number(answered.rest.next()?)?.is_some())
+        };
+        // Again after the shards: another process may have created the deployment meanwhile.
+        Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
+    }
+
     /// Opens the deployment on a connection. Waits for the server's answer.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
@@ -269,10 +285,17 @@ impl RedisBuilder {
         if !shards.is_power_of_two() || shards > MOST_SHARDS {
             return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
         }
-        let settings = Settings { name: self.node, ttl: self.ttl, poll: self.poll };
+        let settings = Settings { name: self.node.clone(), ttl: self.ttl, poll: self.poll };
         settings.admit()?;
-        let kind = if self.clock.is_some() { "test" } else { "server" };
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        if self.has_lost_key(&*link, &time).await? {
+            let message = format!(
+                "the key of the deployment {} itself is lost, and shards of it are there; {WAY}",
+                self.name
+            );
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let kind = if self.clock.is_some() { "test" } else { "server" };
         let keys = vec![Layout::deployment(&self.name)];
         let id = TimerId::fresh().to_string();
         let mut arguments =

@@ -169,6 +169,7 @@ impl Core {
                     returned.refuse(doubted);
                 }
             }
+            Doubt::Lost(shard) => return Err(self.lost_shard(shard, rest)),
             Doubt::Remembered(id) => {
                 let until = maybe_number(rest.next()?)?.unwrap_or_default();
                 known.remembered.insert(id, UtcMillis::from_millis(until));

@@ -67,7 +67,11 @@ fn shard_row(shard: &Shard, names: &HashMap<&str, &str>) -> [String; 8] {
         shard.number.to_string(),
         owner.map_or("none", |owner| names.get(owner).copied().unwrap_or("unknown")).to_owned(),
         owner.unwrap_or_default().to_owned(),
-        if shard.silent { "unknown".to_owned() } else { parse::short(shard.overdue_ms) },
+        match shard {
+            shard if shard.lost => "lost".to_owned(),
+            shard if shard.silent => "unknown".to_owned(),
+            shard => parse::short(shard.overdue_ms),
+        },
         or_none(shard.polled_ms_ago.map(|age| format!("{} ago", parse::short(age)))),
         shard.epoch.to_string(),
         shard.takeovers.to_string(),

@@ -25,7 +25,8 @@ pub enum StoreErrorKind {
     OlderSchema,
     /// The store cannot be written.
     ReadOnly,
-    /// The disk is full. The store takes changes again once there is room.
+    /// The disk is full, or the memory of the server that has the store. The store takes changes again once there is
+    /// room.
     Full,
     /// The store's structure is damaged.
     Corrupt,
@@ -84,7 +85,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::NewerSchema => "the store was written by a later version",
             StoreErrorKind::OlderSchema => "the store was written by an earlier version",
             StoreErrorKind::ReadOnly => "the store cannot be written",
-            StoreErrorKind::Full => "the disk is full",
+            StoreErrorKind::Full => "the store is full",
             StoreErrorKind::Corrupt => "the store is damaged",
             StoreErrorKind::Limit => "a limit is exceeded",
             StoreErrorKind::Closed => "the store is closed",

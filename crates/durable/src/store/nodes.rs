@@ -56,6 +56,9 @@ pub struct Shard {
     /// Whether the shard's server did not answer. All of the above is what this process knew before, then: the owner
     /// has not looked since [`polled`](Self::polled), and the first timer may be another one.
     pub is_silent: bool,
+    /// Whether the shard's server has lost it, as after a restart without its data: nobody delivers its timers, and it
+    /// takes no new ones, until somebody brings it back. The other shards go on.
+    pub is_lost: bool,
 }
 
 impl Nodes {

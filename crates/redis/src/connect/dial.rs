@@ -1,5 +1,6 @@
 //! Making connections.
 
+use super::roles::{Named, Roles, named};
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
 use super::slots::Address;
 use super::witness::{OnEnd, Witness};
@@ -19,12 +20,16 @@ pub(crate) struct Wire {
     pub(crate) calls: MultiplexedConnection,
     /// Vouches for their changes, if there is a policy for it.
     pub(crate) witness: Option<Arc<Witness>>,
+    /// The server, if a Sentinel has named it.
+    pub(crate) server: Option<Named>,
 }
 
 /// Makes connections with these settings.
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
+    /// What the Sentinels have said.
+    roles: Arc<Roles>,
 }
 
 impl Dial {
@@ -40,7 +45,7 @@ impl Dial {
                 drop(provider.install_default());
             }
         }
-        let dial = Self { connect };
+        let dial = Self { connect, roles: Arc::default() };
         match &dial.connect.servers {
             Servers::Single(info) => drop(dial.client(info.clone()).map_err(invalid)?),
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
@@ -53,6 +58,11 @@ impl Dial {
             }
         }
         Ok(dial)
+    }
+
+    /// What is known of the servers' roles.
+    pub(crate) fn roles(&self) -> &Arc<Roles> {
+        &self.roles
     }
 
     /// The servers' names, for messages.
@@ -88,7 +98,7 @@ impl Dial {
             };
             connect.servers = Servers::Single(first.clone().set_addr(address));
         }
-        Self { connect }
+        Self { connect, roles: Arc::default() }
     }
 
     /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one
@@ -105,14 +115,17 @@ impl Dial {
 
     /// With the passwords that are in their files now.
     fn renewed(&self) -> RedisResult<Self> {
-        Ok(Self { connect: self.connect.renewed()? })
+        Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
     }
 
     async fn make(&self, on_end: OnEnd) -> RedisResult<Wire> {
+        let mut server = None;
         let client = match &self.connect.servers {
             Servers::Single(info) => self.client(info.clone())?,
             Servers::Sentinel { sentinels, service, primary, is_tls } => {
-                self.sentinel(sentinels, service, primary, *is_tls)?.async_get_client().await?
+                let client = self.sentinel(sentinels, service, primary, *is_tls)?.async_get_client().await?;
+                server = named(client.get_connection_info().addr());
+                client
             }
             Servers::Cluster(_) => {
                 return Err((ErrorKind::InvalidClientConfig, "a cluster is not a single server").into());
@@ -136,7 +149,11 @@ impl Dial {
                 Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
             }
         };
-        Ok(Wire { calls, witness })
+        if !self.roles.permit(server.as_ref()) {
+            let message = "a Sentinel names a server that another one has just replaced";
+            return Err((ErrorKind::Io, message).into());
+        }
+        Ok(Wire { calls, witness, server })
     }
 
     /// A new connection that has subscribed to some channels. `on_push` is called with what the server sends by itself,
@@ -176,6 +193,34 @@ impl Dial {
             }
         };
         connection.subscribe(channels).await?;
+        Ok(connection)
+    }
+
+    /// A new connection that has subscribed to all events of a Sentinel of the settings.
+    pub(crate) async fn listen_to_sentinel(
+        &self,
+        place: usize,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let nothing = || (ErrorKind::InvalidClientConfig, "there is no such Sentinel").into();
+        let dial = self.renewed()?;
+        let Servers::Sentinel { sentinels, .. } = &dial.connect.servers else { return Err(nothing()) };
+        let (Some(first), Some(sentinel)) = (sentinels.first(), sentinels.get(place)) else {
+            return Err(nothing());
+        };
+        // The name and the password of the first one are those for all.
+        let sentinel = sentinel.clone().set_redis_settings(first.redis_settings().clone());
+        let push = move |push: PushInfo| -> Result<(), ()> {
+            on_push(push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect.connection_timeout))
+            .set_response_timeout(Some(self.connect.response_timeout))
+            .set_push_sender(push);
+        let client = dial.client(sentinel)?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        connection.psubscribe("*").await?;
         Ok(connection)
     }
 

@@ -74,6 +74,11 @@ impl LinkError {
         let message = match Meaning::of(error) {
             Meaning::Lost => format!("the reply to the script {script} was lost: {error}"),
             Meaning::Broken => format!("the script {script} ended in the middle: {error}"),
+            _ if error.code() == Some("OOM") => {
+                format!(
+                    "the server's memory is full (maxmemory), and the script {script} needs more: {error}"
+                )
+            }
             _ => format!("script {script}: {error}"),
         };
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
@@ -113,12 +118,18 @@ impl LinkError {
     }
 }
 
+/// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
+pub(crate) fn is_gone(error: &StoreError) -> bool {
+    let source = core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>());
+    source.and_then(LinkError::code) == Some("GONE")
+}
+
 impl From<LinkError> for StoreError {
     fn from(error: LinkError) -> Self {
         let kind = match error.code() {
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
-            // What the script `claim` answers.
+            // What scripts answer that meet another deployment of the same name.
             Some("OTHER") => StoreErrorKind::Closed,
             _ => StoreErrorKind::Io,
         };

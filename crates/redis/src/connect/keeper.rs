@@ -1,6 +1,7 @@
 //! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
 
 use super::dial::{Dial, Wire};
+use super::roles::Roles;
 use super::witness::OnEnd;
 use core::time::Duration;
 use redis::RedisError;
@@ -67,6 +68,14 @@ impl Keeper {
     pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
+    }
+
+    /// Takes the connection out of use if it is to another server than the Sentinels name.
+    pub(crate) async fn leave_others(&self, roles: &Roles) {
+        let state = self.state();
+        if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
+            self.doubt(state.attempt).await;
+        }
     }
 
     /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.

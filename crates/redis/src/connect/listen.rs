@@ -3,7 +3,9 @@
 use super::Ear;
 use super::dial::Dial;
 use super::heard::Heard;
+use core::pin::pin;
 use core::time::Duration;
+use futures_util::future::{Either, select};
 use redis::{PushInfo, PushKind, Value};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -33,6 +35,7 @@ impl Drop for Hearing {
 pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear>) {
     let mut pause = SHORTEST;
     for attempt in 0.. {
+        let mut changes = dial.roles().changes();
         let end = Arc::new(Notify::new());
         let on_push = {
             let (ear, end) = (Arc::clone(&ear), Arc::clone(&end));
@@ -46,7 +49,12 @@ pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear
             let _hearing = Hearing(Arc::clone(&ear));
             ear(Heard::Begin);
             // A connection whose other side is gone without a word answers no question.
-            while timeout(QUESTION, end.notified()).await.is_err() {
+            loop {
+                match timeout(QUESTION, select(pin!(end.notified()), pin!(changes.changed()))).await {
+                    // Messages are said to the new primary from now on.
+                    Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
+                    Ok(Either::Right((Err(_), _))) | Err(_) => {}
+                }
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
                 pause = SHORTEST;

@@ -2,8 +2,10 @@
 
 use super::cluster::Cluster;
 use super::dial::Dial;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Task};
+use super::roles::Roles;
 use super::route::Route;
+use super::sentinel::follow;
 use super::settings::Servers;
 use super::slots::{Address, Slots};
 use super::witness::Witness;
@@ -12,8 +14,12 @@ use std::sync::Arc;
 
 /// The ways to the servers.
 pub(crate) enum Routes {
-    /// To one server, or to the primary that Sentinel names.
-    Server(Keeper),
+    /// To one server, or to the primary that Sentinel names. The tasks listen to the Sentinels.
+    Server {
+        keeper: Keeper,
+        roles: Arc<Roles>,
+        _followers: Vec<Task>,
+    },
     Cluster(Cluster),
 }
 
@@ -30,7 +36,19 @@ impl Routes {
     /// Starts to connect, on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         match dial.servers() {
-            Servers::Single(_) | Servers::Sentinel { .. } => Self::Server(Keeper::start(dial)),
+            Servers::Single(_) => {
+                let roles = Arc::clone(dial.roles());
+                Self::Server { keeper: Keeper::start(dial), roles, _followers: Vec::new() }
+            }
+            Servers::Sentinel { sentinels, service, .. } => {
+                let (keeper, roles) = (Keeper::start(Arc::clone(&dial)), Arc::clone(dial.roles()));
+                let followers = (0..sentinels.len()).map(|place| {
+                    let (dial, roles, keeper) = (Arc::clone(&dial), Arc::clone(&roles), keeper.clone());
+                    Task::of(&tokio::spawn(follow(dial, place, service.clone(), roles, keeper)))
+                });
+                let _followers = followers.collect();
+                Self::Server { keeper, roles, _followers }
+            }
             Servers::Cluster(_) => Self::Cluster(Cluster::start(dial)),
         }
     }
@@ -39,7 +57,8 @@ impl Routes {
     /// has no connection in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
-            (Self::Server(keeper), _) => {
+            (Self::Server { keeper, roles, .. }, _) => {
+                roles.settled().await;
                 let mut keeper = keeper.clone();
                 let (attempt, connection) = keeper.connection().await?;
                 Some(Route { keeper, attempt, connection, address: None })
@@ -63,7 +82,7 @@ impl Routes {
     /// Which primary of a cluster has which slot, once that is known; `None` without a cluster.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         match self {
-            Self::Server(_) => None,
+            Self::Server { .. } => None,
             Self::Cluster(cluster) => cluster.slots().await,
         }
     }
@@ -71,7 +90,7 @@ impl Routes {
     /// The witnesses of all servers to which there are connections.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
-            Self::Server(keeper) => {
+            Self::Server { keeper, .. } => {
                 keeper.state().connection.into_iter().filter_map(|wire| wire.witness).collect()
             }
             Self::Cluster(cluster) => cluster.witnesses(),
@@ -81,7 +100,7 @@ impl Routes {
     /// Why there is no connection to a place, if that is known.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
-            (Self::Server(keeper), _) => keeper.state().trouble,
+            (Self::Server { keeper, .. }, _) => keeper.state().trouble,
             (Self::Cluster(cluster), Place::Key(key)) => cluster.trouble(*key),
             (Self::Cluster(cluster), Place::Address(_)) => cluster.trouble(None),
         }

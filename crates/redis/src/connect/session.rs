@@ -15,8 +15,9 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 use futures_util::future::try_join_all;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -39,6 +40,8 @@ struct Caller {
     /// The limit of one reply.
     limit: Duration,
     is_cluster: bool,
+    /// Whether the servers know flags of scripts, as far as they were asked.
+    knows_flags: AtomicBool,
 }
 
 /// How a script is named to the server.
@@ -80,6 +83,7 @@ impl Session {
             patience: connect.patience,
             limit: connect.response_timeout,
             is_cluster: connect.is_cluster(),
+            knows_flags: AtomicBool::new(true),
         };
         Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
     }
@@ -204,7 +208,8 @@ impl Caller {
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
-            let sent = timeout(self.limit, self.send(call, by, is_elsewhere, &mut route)).await;
+            let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
+            let sent = timeout(self.limit, self.send(call, (by, has_flags), is_elsewhere, &mut route)).await;
             let error = match sent {
                 Err(_) => {
                     // The peer may be gone without a word.
@@ -215,6 +220,12 @@ impl Caller {
                 Ok(Ok(value)) => return Ok((value, route.connection.witness)),
                 Ok(Err(error)) => error,
             };
+            if has_flags && is_about_flags(&error) {
+                // An old server, which runs the same script without flags.
+                self.knows_flags.store(false, Ordering::Relaxed);
+                by = By::Name;
+                continue;
+            }
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
@@ -303,23 +314,29 @@ impl Caller {
     }
 
     /// The script's answer.
-    async fn send(&self, call: &Call, by: By, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
+    async fn send(
+        &self,
+        call: &Call,
+        (by, has_flags): (By, bool),
+        is_elsewhere: bool,
+        route: &mut Route,
+    ) -> RedisResult<Value> {
         let mut commands = redis::pipe();
         if is_elsewhere {
             commands.cmd("ASKING");
         }
         let skipped = commands.len();
-        commands.add_command(call.command(by));
+        commands.add_command(call.command(by, has_flags));
         let replies = route.send(&commands, skipped).await?;
         replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
     }
 }
 
 impl Call {
-    fn command(&self, by: By) -> Cmd {
+    fn command(&self, by: By, has_flags: bool) -> Cmd {
         let (name, text) = match by {
-            By::Name => ("EVALSHA", self.script.sha1()),
-            By::Text => ("EVAL", self.script.source()),
+            By::Name => ("EVALSHA", self.script.sha1(has_flags)),
+            By::Text => ("EVAL", self.script.text(has_flags)),
         };
         let mut command = redis::cmd(name);
         command.arg(text).arg(self.keys.len());
@@ -328,4 +345,12 @@ impl Call {
         }
         command
     }
+}
+
+/// Whether a server has refused the first line of a script, which has its flags. Nothing has run then.
+fn is_about_flags(error: &RedisError) -> bool {
+    let is_meant = |detail: &str| {
+        ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))
+    };
+    error.code() == Some("ERR") && error.detail().is_some_and(is_meant)
 }

@@ -23,6 +23,10 @@ pub(crate) struct Plan {
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
+    /// What servers have lost of the deployment.
+    pub(crate) losses: Vec<String>,
+    /// What keeps the deployment from being opened.
+    pub(crate) refusals: Vec<String>,
 }
 
 /// Checks the servers, without a look at what is stored ([`RedisBuilder::check`](crate::RedisBuilder::check) looks):
@@ -57,6 +61,8 @@ pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -
     if let Some((found, own)) = plan.layout {
         judge_layout(found, own, &mut report);
     }
+    plan.losses.iter().for_each(|loss| report.add("", Grade::Warning, loss.as_str()));
+    plan.refusals.iter().for_each(|refusal| report.add("", Grade::Refusal, refusal.as_str()));
     report
 }
 

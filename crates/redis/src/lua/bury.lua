@@ -8,8 +8,10 @@
 -- Its last sign is as old then as that of a node that is silent, and its shards are expired, as if their time were over.
 -- Run twice, the script finds the node silent.
 
-if redis.call('HGET', KEYS[1], 'id') ~= ARGV[2] then
-  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+local id = redis.call('HGET', KEYS[1], 'id')
+if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end
+if id ~= ARGV[2] then
+  return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
 end
 local seen, silent = redis.call('ZSCORE', KEYS[2], ARGV[3]), now - tonumber(ARGV[6])
 if not seen or tonumber(seen) <= silent or redis.call('PUBSUB', 'NUMSUB', ARGV[4])[2] > 0 then return {now, 0} end

@@ -9,8 +9,8 @@
 --       of its two slices.
 -- Answers {now, is more due, records with their shards, slices, first dues, owned, first end, named, is cut}: records is a
 --       list of shard, record, shard, record; slices are the periods of the first two slices of each shard; first dues has
---       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, and 0
---       for each that another node owns, which is not looked at; first end is that of the first lease in the shards that
+--       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, 0 for
+--       each that another node owns, and 2 for each that its server has lost; the last two are not looked at; first end is that of the first lease in the shards that
 --       were taken by this call, and in all that the node owns if it is wanted, or nothing; named is a list of due moment,
 --       id, number of payload bytes; is cut says whether more are due than are named.
 --
@@ -25,8 +25,9 @@ local shards = #KEYS / 8
 local owners = {}
 for shard = 1, shards do
   owners[shard] = redis.call('HMGET', KEYS[8 * shard - 7], 'id', 'owner', 'until', 'ttl')
-  if owners[shard][1] ~= ARGV[7] then
-    return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+  local id = owners[shard][1]
+  if id and id ~= ARGV[7] then
+    return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
   end
 end
 
@@ -39,7 +40,9 @@ for shard = 1, shards do
   local ends = string.format('%.0f', now + ttl)
   local wants_end = ARGV[11] == '1'
   owned[shard] = 1
-  if owner == node then
+  if not owners[shard][1] then
+    owned[shard], wants_end = 2, false
+  elseif owner == node then
     if 3 * rest < 2 * ttl or rest > ttl then
       redis.call('HSET', KEYS[8 * shard - 7], 'until', ends, 'ttl', ttl)
     end

@@ -11,8 +11,10 @@
 -- the entries gone; the caller finds what was leased by its token.
 
 local token, lease, most, before = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
-if redis.call('HGET', KEYS[1], 'id') ~= ARGV[5] then
-  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+local id = redis.call('HGET', KEYS[1], 'id')
+if not id then return redis.error_reply('GONE the mark of a shard, or the key of the deployment, is lost') end
+if id ~= ARGV[5] then
+  return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
 end
 
 local ends = string.format('%.0f', now + lease)

@@ -2,8 +2,13 @@
 --
 -- KEYS: 1 the deployment.
 -- ARGV: 1 the time in a test deployment.
--- Answers {now, version, shards}; the last two are nil if there is no deployment.
+-- Answers {now, version, shards, id}; the last three are nil if there is no deployment.
 --
 -- Changes nothing.
 
-return {now, redis.call('HGET', KEYS[1], 'version'), redis.call('HGET', KEYS[1], 'shards')}
+return {
+  now,
+  redis.call('HGET', KEYS[1], 'version'),
+  redis.call('HGET', KEYS[1], 'shards'),
+  redis.call('HGET', KEYS[1], 'id'),
+}

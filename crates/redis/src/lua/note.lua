@@ -6,8 +6,10 @@
 --
 -- Changes nothing.
 
-if redis.call('HGET', KEYS[1], 'id') ~= ARGV[2] then
-  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+local id = redis.call('HGET', KEYS[1], 'id')
+if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end
+if id ~= ARGV[2] then
+  return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
 end
 return {
   now,

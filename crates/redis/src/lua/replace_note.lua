@@ -9,8 +9,10 @@
 -- again, nor one whose last changes a failover has lost. Versions are text, since a number of Lua has 53 bits.
 -- Run twice, the script finds at its second run the version of the first one, and changes nothing.
 
-if redis.call('HGET', KEYS[1], 'id') ~= ARGV[2] then
-  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+local id = redis.call('HGET', KEYS[1], 'id')
+if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end
+if id ~= ARGV[2] then
+  return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
 end
 if (redis.call('HGET', KEYS[2], 'version:' .. ARGV[3]) or '0') ~= ARGV[4] then return {now, 0} end
 if ARGV[5] == '1' then

@@ -3,6 +3,7 @@
 use super::peer::{Peer, Text};
 use super::{Nodes, Sight, State, rendezvous};
 use crate::commit::text;
+use crate::connect::is_gone;
 use crate::layout::{Part, Shard};
 use crate::shared::{Answered, Core};
 use crate::time::{millis, moment};
@@ -106,7 +107,15 @@ impl Core {
         }
         let sign = self.give_sign(!is_member).await;
         if !is_member {
-            sign?;
+            match sign {
+                // The nodes' registry is lost, and this node's shards are not.
+                Err(error) if is_gone(&error) => {
+                    let mut state = self.nodes.state();
+                    state.is_member = true;
+                    state.divide(self.nodes.incarnation, now);
+                }
+                sign => sign?,
+            }
             self.listen();
             self.nodes.bell.ring();
         } else if sign.is_ok() {
@@ -278,7 +287,8 @@ impl Core {
             }
         }
         state.told.clone_from(&shards);
-        let (now, is_silent) = (now.unwrap_or_else(|| self.time.now()), registered.is_none());
+        let is_silent = registered.as_ref().is_none_or(Vec::is_empty);
+        let now = now.unwrap_or_else(|| self.time.now());
         let of = |peer: Peer| Node {
             incarnation: peer.incarnation,
             seen: peer.seen,
@@ -289,6 +299,8 @@ impl Core {
             version: peer.text.version,
             since: peer.text.since,
         };
+        // A server that has lost the registry has no node, and this one is there.
+        let registered = registered.filter(|peers| !peers.is_empty() || !state.is_member);
         let peers = registered.unwrap_or_else(|| state.peers.clone());
         let mut nodes: Vec<Node> = peers.into_iter().map(of).collect();
         nodes.sort_by_key(|node| (node.since, node.incarnation));
@@ -322,7 +334,7 @@ enum Told {
 fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreError> {
     let owner = filled(values.next()?)?;
     let mut next = || maybe_number(values.next()?);
-    Ok(ShardOfNodes {
+    let mut shard = ShardOfNodes {
         number,
         owner: owner.and_then(|owner| core::str::from_utf8(&owner).ok()?.parse().ok()),
         polled: None,
@@ -331,7 +343,10 @@ fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreErr
         taken_over: next()?.map(UtcMillis::from_millis),
         first_due: next()?.map(UtcMillis::from_millis),
         is_silent: false,
-    })
+        is_lost: false,
+    };
+    shard.is_lost = filled(values.next()?)?.is_none();
+    Ok(shard)
 }
 
 /// A time as an argument of a script.

@@ -14,8 +14,9 @@
 //! | expired | `owner`, and `until` is past, or further ahead than `ttl`, which a clock that was set back leaves | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
 //!
 //! `epoch` counts the changes of owner. It is for people too: after a failover that lost writes it steps back, and two
-//! nodes may have owned a shard in the same epoch. `id` is the deployment's. A shard without it, or with another one,
-//! was lost by its server; the store is closed then, and mixes nothing.
+//! nodes may have owned a shard in the same epoch. `id` is the deployment's. A shard without it was lost by its server,
+//! and is left alone until it is mended ([`losses`](crate::losses)). With another one the deployment was created anew;
+//! the store is closed then, and mixes nothing.
 //!
 //! # A node
 //!
@@ -64,7 +65,9 @@
 //! - *A failover loses the last writes.* A shard may be owned by its owner before last. Both claim, the script lets
 //!   only the owner lease, and the other node takes the shard back once it is released or expired. Tokens differ, so no
 //!   end of one node is taken for that of the other.
-//! - *A server loses all of its data.* See `id` above.
+//! - *A server loses its data, or a part of them.* See `id` above.
+//! - *The key of the deployment is lost, and its shards are not.* Signs of life fail. A node goes on with the live nodes
+//!   that it knew, and takes itself for live.
 //! - *A claim is answered after the node has left.* The shards that it took are released again.
 //! - *The answer of the claim that took a shard is lost, a release fails, or its answer comes after a later claim's.*
 //!   The node does not take the shard for its own then, and its next look asks when the first lease there ends. A claim

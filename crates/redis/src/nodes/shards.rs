@@ -25,6 +25,8 @@ struct Known {
     is_owned: bool,
     /// The last look failed, or has no answer yet while others have theirs. A later look ends it by its answer.
     is_sick: bool,
+    /// Its server has lost it: the last answer found no mark. Nobody looks at its timers.
+    is_lost: bool,
     /// A look is wanted at once.
     is_hinted: bool,
     /// A look of the thread is at the server.
@@ -69,6 +71,7 @@ pub(crate) struct Look {
 pub(crate) struct Seen {
     pub(crate) shard: Shard,
     pub(crate) is_owned: bool,
+    pub(crate) is_lost: bool,
     pub(crate) first_due: Option<UtcMillis>,
 }
 
@@ -99,6 +102,12 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
 
+    /// Whether this node has shards, and their servers have lost all of them.
+    pub(crate) fn are_lost(&self) -> bool {
+        let mut wanted = self.each.iter().filter(|known| known.is_wanted).peekable();
+        wanted.peek().is_some() && wanted.all(|known| known.is_lost)
+    }
+
     pub(crate) fn wanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_wanted)
     }
@@ -124,10 +133,12 @@ impl Shards {
             if known.is_wanted != was_wanted {
                 let (is_wanted, is_owned) = (known.is_wanted, known.is_owned);
                 let (is_sick, is_asked, answered) = (known.is_sick, known.is_asked, known.answered);
+                let is_lost = known.is_lost;
                 *known = Known {
                     is_wanted,
                     is_owned,
                     is_sick,
+                    is_lost,
                     is_asked,
                     answered,
                     is_hinted: is_wanted,
@@ -168,7 +179,7 @@ impl Shards {
         is_split: bool,
         has_thread: bool,
     ) -> Vec<Shard> {
-        let is_out = |known: &Known| is_split && known.is_sick;
+        let is_out = |known: &Known| is_split && known.is_sick || known.is_lost;
         if !has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
             return self.wanted();
         }
@@ -230,13 +241,16 @@ impl Shards {
     /// Takes the answer to a look.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
-        for Seen { shard, is_owned, first_due } in seen {
+        for Seen { shard, is_owned, is_lost, first_due } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
             // A look that was sent before does not ask when the first lease ends. The next one does.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
-            (known.is_owned, known.first_due) = (*is_owned, *first_due);
+            (known.is_owned, known.is_lost, known.first_due) = (*is_owned, *is_lost, *first_due);
+            if *is_lost {
+                known.noted = None;
+            }
             (known.looked, known.polled) = (looked, Some(now));
             if look.wants_end {
                 known.told_end = looked;
@@ -312,7 +326,8 @@ mod tests {
     fn a_shard_is_sick_until_a_look_has_asked_when_its_leases_end() {
         let mut shards = Shards::new(1, true);
         let end = |shards: &mut Shards, look| {
-            shards.end_look(look, UtcMillis::ZERO, &[Seen { shard: 0, is_owned: true, first_due: None }]);
+            let seen = Seen { shard: 0, is_owned: true, is_lost: false, first_due: None };
+            shards.end_look(look, UtcMillis::ZERO, &[seen]);
             shards.begin_look(&[0])
         };
         let first = shards.begin_look(&[0]);

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod mend;
 mod restore;
 mod serve;
 mod terminal;
@@ -61,6 +62,7 @@ fn command() -> Command {
         .subcommand(Command::new("config").about("Prints each setting with its origin").arg(json.clone()))
         .subcommand(token::command(&json))
         .subcommand(check::command(&json))
+        .subcommand(mend::command(&json))
         .subcommand(restore::command(&json))
         .subcommand(demo::command())
         .subcommand(Command::new("openapi").about("Prints the OpenAPI document of the HTTP interface"))
@@ -107,6 +109,7 @@ fn run(matches: &ArgMatches) -> Outcome {
         }
         Some(("token", matches)) => token::run(&loaded.config, matches),
         Some(("check", matches)) => check::run(&loaded.config, matches),
+        Some(("mend", matches)) => mend::run(&loaded.config, matches),
         Some(("restore", matches)) => restore::run(&loaded.config, matches),
         Some(("demo", matches)) => demo::run(matches),
         _ => serve::run(&loaded.config),

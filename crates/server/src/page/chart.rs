@@ -236,10 +236,11 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
             class: "count",
         });
         for shard in own {
-            let heat = if shard.silent { HOTTEST } else { heat(shard.overdue_ms) };
+            let heat = if shard.silent || shard.lost { HOTTEST } else { heat(shard.overdue_ms) };
             // On time, a third of the row; the latest, all of it.
             let height = 6 + 2 * u64::from(heat);
             let lateness = match shard.overdue_ms {
+                _ if shard.lost => "its server has lost it".to_owned(),
                 _ if shard.silent => "its server does not answer".to_owned(),
                 0 => "nothing is due".to_owned(),
                 late => format!("the first timer is due for {}", span(late)),
@@ -433,6 +434,7 @@ mod tests {
             takeovers: 0,
             taken_over: None,
             silent: number == 3,
+            lost: false,
         };
         let mut nodes = Nodes { now, shared: true, nodes: Vec::new(), shards: Vec::new() };
         assert!(shards(&nodes, 9).is_none());

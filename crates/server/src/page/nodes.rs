@@ -57,6 +57,8 @@ struct NodesPage<'a> {
     free: usize,
     /// The number of shards whose server does not answer.
     silent: usize,
+    /// The shards that are lost.
+    lost: String,
     late: Vec<Late>,
 }
 
@@ -92,15 +94,27 @@ fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
     }
 }
 
+/// The numbers of the shards that are lost, the first ones if there are many.
+fn lost(shards: &[Shard]) -> String {
+    let lost: Vec<_> =
+        shards.iter().filter(|shard| shard.lost).map(|shard| shard.number.to_string()).collect();
+    match lost.len() {
+        count if count > MOST_LATE => {
+            format!("{} and {} others", lost[..MOST_LATE].join(", "), count - MOST_LATE)
+        }
+        _ => lost.join(", "),
+    }
+}
+
 fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
     let mut listed = nodes.nodes.clone();
     listed.sort_by_key(|node| !node.live);
     let more = listed.len().saturating_sub(MOST);
     listed.truncate(MOST);
     let names: HashMap<_, _> = nodes.nodes.iter().map(|node| (&*node.incarnation, &*node.name)).collect();
-    let is_late = |shard: &&Shard| shard.silent || shard.overdue_ms >= LATE;
+    let is_late = |shard: &&Shard| shard.silent || shard.lost || shard.overdue_ms >= LATE;
     let mut late: Vec<_> = nodes.shards.iter().filter(is_late).collect();
-    late.sort_by_key(|shard| core::cmp::Reverse((shard.silent, shard.overdue_ms)));
+    late.sort_by_key(|shard| core::cmp::Reverse((shard.lost, shard.silent, shard.overdue_ms)));
     late.truncate(MOST_LATE);
     let name_of = |shard: &Shard| {
         let owner = shard.owner.as_deref();
@@ -109,7 +123,11 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
     let late_row = |shard: &&Shard| Late {
         number: shard.number,
         node: name_of(shard),
-        overdue: if shard.silent { "not known".to_owned() } else { span(shard.overdue_ms) },
+        overdue: match shard {
+            shard if shard.lost => "lost".to_owned(),
+            shard if shard.silent => "not known".to_owned(),
+            shard => span(shard.overdue_ms),
+        },
         takeovers: number(shard.takeovers),
     };
     show(&NodesPage {
@@ -121,8 +139,13 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
         last: nodes.shards.last().map_or(0, |shard| shard.number),
         takeovers: number(nodes.shards.iter().map(|shard| shard.takeovers).sum()),
         taken: nodes.shards.iter().filter_map(|shard| shard.taken_over).max().map(|at| When::new(at, now)),
-        free: nodes.shards.iter().filter(|shard| shard.owner.is_none() && !shard.silent).count(),
+        free: nodes
+            .shards
+            .iter()
+            .filter(|shard| shard.owner.is_none() && !shard.silent && !shard.lost)
+            .count(),
         silent: nodes.shards.iter().filter(|shard| shard.silent).count(),
+        lost: lost(&nodes.shards),
         late: late.iter().map(late_row).collect(),
     })
 }

@@ -4,7 +4,7 @@ use super::open_error::OpenError;
 use crate::settings::RedisSettings;
 use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_redis::{RedisBuilder, RedisStore, Report};
+use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 
 /// The note of a restore that has begun and not ended.
 pub(super) const RESTORING: &str = "restoring";
@@ -27,6 +27,11 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
         true => Err(OpenError::Servers(report)),
         false => Ok(report),
     }
+}
+
+/// Brings lost shards of the deployment back.
+pub(crate) fn mend(redis: &RedisSettings) -> Result<Mended, StoreError> {
+    block_on(builder(redis).mend(&redis.connect))
 }
 
 /// Opens the deployment, and makes it if there is none.

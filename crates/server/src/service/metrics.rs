@@ -207,6 +207,9 @@ impl Page {
         let help =
             "Shards of the timers that no node delivers at the moment, or whose server does not answer.";
         self.single("shards_without_node", "gauge", help, &free);
+        let lost = shards().filter(|shard| shard.is_lost).count();
+        let help = "Shards of the timers that their servers have lost, and that wait for `tourbillond mend`.";
+        self.single("shards_lost", "gauge", help, &lost);
         let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
         let help = "How often a shard was taken from a node that had not given it back, by any node.";
         self.single("takeovers_total", "counter", help, &takeovers);

@@ -32,7 +32,7 @@ mod walk;
 pub(crate) use backup::Backup;
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
-pub(crate) use deployment::{checked, open_store};
+pub(crate) use deployment::{checked, mend, open_store};
 pub(crate) use events::{Events, event};
 pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};

@@ -63,6 +63,7 @@ pub(super) fn shown(nodes: &store::Nodes) -> Nodes {
         takeovers: shard.takeovers,
         taken_over: shard.taken_over.map(moment),
         silent: shard.is_silent,
+        lost: shard.is_lost,
     };
     Nodes {
         now: moment(nodes.now),

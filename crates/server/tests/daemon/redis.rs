@@ -128,6 +128,35 @@ async fn a_start_on_servers_that_are_not_fit_ends_as_with_a_wrong_setting() {
     assert_eq!(away.status.code(), Some(1), "{away:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command() {
+    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
+    let folder = folder();
+    configure(folder.path(), &server, "shards = 1\n");
+    let daemon = on_redis(folder.path(), "one");
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
+    let metas: Vec<String> = server.query(&["KEYS", "tb:{tourbillon:0.*}:meta"]);
+    assert_eq!(metas.len(), 1, "{metas:?}");
+    server.command(&["DEL", &metas[0]]);
+    let refused = http.send("PUT", &timer("another"), &far()).await;
+    assert_eq!(refused.status, 503, "{}", refused.json);
+    assert!(refused.json.to_string().contains("shard 0 is lost"), "{}", refused.json);
+    let check = run(folder.path(), &["check", "--config", "redis.toml"]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(text(&check.stdout).contains("shard 0 is lost"), "{check:?}");
+    let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
+    assert!(mended.status.success(), "{mended:?}");
+    assert!(text(&mended.stdout).contains("1 of 1 shards were lost, and are back"), "{mended:?}");
+    assert_eq!(http.send("PUT", &timer("another"), &far()).await.status, 201);
+    let mended = run(folder.path(), &["mend", "--json", "--config", "redis.toml"]);
+    let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
+    assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
+    stop(daemon);
+    let alone = run(folder.path(), &["mend", "--data", "file"]);
+    assert!(text(&alone.stderr).contains("is for those in Redis"), "{alone:?}");
+}
+
 /// A service with all kinds of timers, and the text of its backup.
 async fn fill(http: &Http) -> Vec<u8> {
     let limits = json!({ "max_timers": 100_000, "allowed_hosts": ["receiver.test"] });

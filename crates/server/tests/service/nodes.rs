@@ -50,6 +50,7 @@ impl Guard for Shared {
                     takeovers: 2,
                     taken_over: Some(at(60_000)),
                     is_silent: false,
+                    is_lost: false,
                 },
                 Shard { number: 1, ..Shard::default() },
                 // Its server is away, and nothing was due at its last answer.
@@ -62,6 +63,7 @@ impl Guard for Shared {
                     is_silent: true,
                     ..Shard::default()
                 },
+                Shard { number: 3, is_lost: true, ..Shard::default() },
             ],
         })
     }
@@ -100,13 +102,15 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
                 { "number": 1, "overdue_ms": 0, "epoch": 0, "takeovers": 0 },
                 { "number": 2, "owner": "00000000000000a1", "polled_ms_ago": 12_000, "overdue_ms": 0, "epoch": 1,
                   "takeovers": 1, "silent": true },
+                { "number": 3, "overdue_ms": 0, "epoch": 0, "takeovers": 0, "lost": true },
             ],
         })
     );
     let (_, numbers) = get(&service, "/metrics").await;
     for line in [
         "tourbillon_nodes 1",
-        "tourbillon_shards_without_node 2",
+        "tourbillon_shards_without_node 3",
+        "tourbillon_shards_lost 1",
         "tourbillon_takeovers_total 3",
         "tourbillon_poll_age_seconds 12",
     ] {
@@ -120,6 +124,9 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
         "3 takeovers so far",
         "1 shards have no node",
         "The server of 1 shards does not answer",
+        "Lost by the server: 3.",
+        "<code>tourbillond mend</code>",
+        ">lost<",
         ">not known of 1 shards<",
         ">not known<",
         "&#60;two&#62;",
@@ -142,7 +149,12 @@ async fn a_service_with_a_file_of_its_own_is_alone() {
         (&expected.0, &expected.1, &expected.2)
     );
     let (_, numbers) = get(&service, "/metrics").await;
-    for line in ["tourbillon_nodes 1", "tourbillon_shards_without_node 0", "tourbillon_takeovers_total 0"] {
+    for line in [
+        "tourbillon_nodes 1",
+        "tourbillon_shards_without_node 0",
+        "tourbillon_shards_lost 0",
+        "tourbillon_takeovers_total 0",
+    ] {
         assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");
     }
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();

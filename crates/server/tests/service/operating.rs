@@ -344,20 +344,26 @@ async fn an_alarm_fires_when_the_store_refuses_changes() {
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far).await.status, 201);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
 
+    fires(&folder, "TourbillonStoreRefuses", "tourbillon_store_refused_total{reason=\"full\"}", full);
+}
+
+/// Lets Prometheus' own tool evaluate an alarm, if it is installed: the series rises from 0 to a value.
+fn fires(folder: &tempfile::TempDir, alarm: &str, series: &str, value: f64) {
     let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
+    let count = format!("count(ALERTS{{alertname=\"{alarm}\",alertstate=\"firing\"}}) or vector(0)");
     let test = format!(
         "rule_files: [{:?}]\n\
          evaluation_interval: 15s\n\
          tests:\n\
          - interval: 15s\n  \
            input_series:\n  \
-           - series: tourbillon_store_refused_total{{reason=\"full\"}}\n    \
-             values: 0 0 0 0 {full} {full} {full} {full}\n  \
+           - series: {series}\n    \
+             values: 0 0 0 0 {value} {value} {value} {value}\n  \
            promql_expr_test:\n  \
-           - expr: count(ALERTS{{alertname=\"TourbillonStoreRefuses\",alertstate=\"firing\"}}) or vector(0)\n    \
+           - expr: {count}\n    \
              eval_time: 45s\n    \
              exp_samples: [{{ value: 0 }}]\n  \
-           - expr: count(ALERTS{{alertname=\"TourbillonStoreRefuses\",alertstate=\"firing\"}}) or vector(0)\n    \
+           - expr: {count}\n    \
              eval_time: 75s\n    \
              exp_samples: [{{ value: 1 }}]\n",
         operations("alerts.yml")
@@ -369,4 +375,9 @@ async fn an_alarm_fires_when_the_store_refuses_changes() {
         return;
     };
     assert!(tested.status.success(), "{tested:?}\n{test}");
+}
+
+#[test]
+fn an_alarm_fires_when_a_server_has_lost_shards() {
+    fires(&tempfile::tempdir().unwrap(), "TourbillonShardsLost", "tourbillon_shards_lost", 1.0);
 }

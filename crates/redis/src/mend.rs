@@ -1,0 +1,169 @@
+//! Bringing back what a server has lost of a deployment.
+
+use crate::connect::{Connect, Link, Session};
+use crate::layout::{Layout, MOST_SHARDS, Part, Shard};
+use crate::losses::{Marks, WAY, listed, marks_of};
+use crate::shared::run;
+use crate::store::{RedisBuilder, SHARDS, VERSION};
+use crate::time::Time;
+use crate::values::{bytes, maybe_number};
+use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// What [`RedisBuilder::mend`] has found and done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mended {
+    /// The number of shards of the deployment.
+    pub shards: u16,
+    /// The shards that were lost, and are the deployment's again.
+    pub marked: Vec<u16>,
+    /// Whether the key of the deployment itself was lost, and was made again. The notes and the list of the nodes were
+    /// beside it, and are lost as well.
+    pub has_made_key: bool,
+    /// The shards whose servers have not answered.
+    pub silent: Vec<u16>,
+}
+
+impl RedisBuilder {
+    /// Brings lost shards of the deployment back: those whose servers have lost them, as after a restart without their
+    /// data. The shards are empty, or have what their servers still have of them, and take timers again; the nodes find
+    /// them at their next look. Makes the key of the deployment itself anew, if it is lost. Loses nothing that is
+    /// there, and changes nothing if nothing is lost. The future needs no runtime around it.
+    ///
+    /// What was lost with a shard does not come back: restore a backup of the server before, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if there is no such deployment, or if the settings cannot work, with
+    /// [`StoreErrorKind::Corrupt`] if its shards have marks of several deployments, and if no server answers.
+    pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
+        let kind = if self.clock.is_some() { "test" } else { "server" };
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let key = Layout::deployment(&self.name);
+        let (mut known, _) = run(&session, &time, |scripts| &scripts.known, vec![key.clone()], []).await?;
+        let _version = known.rest.next()?;
+        let (count, id) = (maybe_number(known.rest.next()?)?, bytes(known.rest.next()?)?);
+        let count = count.and_then(|count| u16::try_from(count).ok());
+        let is_split = connect.is_cluster();
+        // Without the key, the number of shards for which the most marks are found.
+        let counts: Vec<u16> = match count.or(self.shards) {
+            Some(count) => vec![count],
+            None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
+        };
+        let mut best: Option<(usize, Layout, Marks)> = None;
+        for count in counts {
+            let layout = Layout::new(&self.name, count.clamp(1, MOST_SHARDS));
+            let marks = marks_of(&session, &time, &layout, groups(&layout, is_split)).await;
+            let found = marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count();
+            if best.as_ref().is_none_or(|(most, ..)| found > *most) {
+                best = Some((found, layout, marks));
+            }
+        }
+        let Some((_, layout, marks)) = best else {
+            return Err(StoreError::new(StoreErrorKind::Limit, "there are no shards"));
+        };
+        let mut ids: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for (_, mark) in &marks {
+            if let Ok(Some(mark)) = mark {
+                *ids.entry(mark.as_slice()).or_default() += 1;
+            }
+        }
+        let id = match (id.filter(|id| !id.is_empty()), ids.len()) {
+            (Some(id), _) => id,
+            (None, 1) => ids.keys().map(|id| id.to_vec()).next().unwrap_or_default(),
+            (None, 0) => {
+                let message = format!("no server that answers has a shard of the deployment {}", self.name);
+                return Err(StoreError::new(StoreErrorKind::Limit, message));
+            }
+            (None, _) => {
+                let message = "the key of the deployment is lost, and its shards have marks of several ones";
+                return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+            }
+        };
+        if ids.keys().any(|other| *other != id) {
+            let message = "some shards have the mark of another deployment of this name";
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let mut mended = Mended { shards: layout.shards().end, ..Mended::default() };
+        let silent = marks.iter().filter(|(_, mark)| mark.is_err());
+        mended.silent = silent.map(|(shard, _)| *shard).collect();
+        let lost: BTreeSet<Shard> =
+            marks.iter().filter(|(_, mark)| matches!(mark, Ok(None))).map(|(shard, _)| *shard).collect();
+        if count.is_none() {
+            // The shards first: another process that meets the key finds them marked.
+            let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
+                .map(String::into_bytes)
+                .to_vec();
+            words.push(id.clone());
+            words.push(Layout::channel(&self.name));
+            mark(&session, &time, &layout, is_split, &lost, &id).await?;
+            let _made = run(&session, &time, |scripts| &scripts.open, vec![key.clone()], words).await?;
+            let _ready = run(&session, &time, |scripts| &scripts.ready, vec![key], [id]).await?;
+            mended.has_made_key = true;
+        } else {
+            mark(&session, &time, &layout, is_split, &lost, &id).await?;
+        }
+        mended.marked = lost.into_iter().collect();
+        Ok(mended)
+    }
+
+    /// What is lost of the deployment, a line for each loss. `count` is its number of shards, if it is known.
+    pub(crate) async fn losses(&self, session: &Session, count: Option<u16>, is_split: bool) -> Vec<String> {
+        let count = count.or(self.shards).unwrap_or(SHARDS);
+        let (layout, time) = (Layout::new(&self.name, count.clamp(1, MOST_SHARDS)), Time::server());
+        let marks = marks_of(session, &time, &layout, groups(&layout, is_split)).await;
+        let those = |is_meant: &dyn Fn(&Option<Vec<u8>>) -> bool| -> Vec<Shard> {
+            let known = marks.iter().filter_map(|(shard, mark)| Some((*shard, mark.as_ref().ok()?)));
+            known.filter(|(_, mark)| is_meant(mark)).map(|(shard, _)| shard).collect()
+        };
+        let (lost, there) = (those(&|mark| mark.is_none()), those(&|mark| mark.is_some()));
+        let mut lines = Vec::new();
+        if !lost.is_empty() && !there.is_empty() {
+            lines.push(format!(
+                "{} of {count}: lost by the server; timers there are not delivered, and no new ones are taken; {WAY}",
+                listed(&lost)
+            ));
+        }
+        lines
+    }
+
+    /// The number of shards that have a mark, although the key of the deployment is not there.
+    pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
+        let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
+        let marks = marks_of(link, time, &layout, groups(&layout, link.is_cluster())).await;
+        marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count()
+    }
+}
+
+/// The shards that one script may name.
+fn groups(layout: &Layout, is_split: bool) -> Vec<Vec<Shard>> {
+    match is_split {
+        true => layout.shards().map(|shard| vec![shard]).collect(),
+        false => vec![layout.shards().collect()],
+    }
+}
+
+/// Marks shards as the deployment's.
+async fn mark(
+    session: &Session,
+    time: &Time,
+    layout: &Layout,
+    is_split: bool,
+    lost: &BTreeSet<Shard>,
+    id: &[u8],
+) -> Result<(), StoreError> {
+    for group in groups(layout, is_split) {
+        let keys: Vec<_> = group
+            .into_iter()
+            .filter(|shard| lost.contains(shard))
+            .map(|shard| layout.key(shard, Part::Meta))
+            .collect();
+        if !keys.is_empty() {
+            let _marked = run(session, time, |scripts| &scripts.found, keys, [id.to_vec()]).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! A server that has lost a part of a deployment, and does not get it back by itself.
+
+use crate::layout::{Layout, Part, Shard};
+use crate::{Connect, RedisStore};
+use pollster::block_on;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, Durable};
+use tourbillon_fault::{Cluster, Server, eventually};
+
+/// A node with a runtime, and how late each timer came.
+struct Node {
+    store: Arc<RedisStore>,
+    seen: Arc<Mutex<BTreeMap<u128, Vec<Duration>>>>,
+    durable: Durable,
+}
+
+fn start(connect: &Connect, shards: Shard) -> Node {
+    let store = Arc::new(block_on(RedisStore::builder("d").shards(shards).open(connect)).unwrap());
+    let seen = Arc::<Mutex<BTreeMap<u128, Vec<Duration>>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        let late = clock.now() - delivery.due;
+        noted.lock().unwrap().entry(delivery.id.as_u128()).or_default().push(late);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
+    Node { store, seen, durable }
+}
+
+impl Node {
+    fn place(&self, id: u128, after: Duration) -> Result<Outcome, StoreError> {
+        let timer = Timer::new(TimerId::from_u128(id), "kind", self.store.now() + after);
+        let op = Op::Place(Box::new(timer), IfPresent::Reject);
+        block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
+    }
+
+    /// Places timers that are due in a row from half a second on, and waits until all are delivered. Returns the 99th
+    /// percentile of their lateness.
+    fn late(&self, ids: &[u128]) -> Duration {
+        for (nth, id) in (0..).zip(ids) {
+            let _created =
+                self.place(*id, Duration::from_millis(500) + nth * Duration::from_millis(5)).unwrap();
+        }
+        eventually("they are delivered", || {
+            let seen = self.seen.lock().unwrap();
+            ids.iter().all(|id| seen.contains_key(id))
+        });
+        let seen = self.seen.lock().unwrap();
+        let mut late: Vec<_> = ids.iter().filter_map(|id| seen.get(id)).flatten().copied().collect();
+        assert_eq!(late.len(), ids.len(), "none comes twice");
+        late.sort_unstable();
+        late[late.len() * 99 / 100]
+    }
+
+    fn lost(&self) -> Vec<Shard> {
+        let nodes = block_on(self.store.nodes()).unwrap().unwrap();
+        nodes.shards.iter().filter(|shard| shard.is_lost).map(|shard| shard.number).collect()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        block_on(self.store.check()).unwrap().iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Ids of timers in shards that are meant.
+fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
+    let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
+    (from..).filter(is_there).take(count).collect()
+}
+
+#[test]
+fn a_shard_that_its_server_has_lost_closes_itself_only_and_is_brought_back() {
+    const LOST: Shard = 2;
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let (node, layout) = (start(&connect, 8), Layout::new("d", 8));
+    let before = node.late(&ids(&layout, 1, 200, |_| true));
+    // It is due while its shard is lost.
+    let waiting = ids(&layout, 10_000, 1, |shard| shard == LOST)[0];
+    let _created = node.place(waiting, Duration::from_secs(1)).unwrap();
+    let meta = String::from_utf8(layout.key(LOST, Part::Meta)).unwrap();
+    server.command(&["DEL", &meta]);
+    // A creation there is refused at once, by all of its ways; the others go on.
+    let near = ids(&layout, 20_000, 2, |shard| shard == LOST);
+    for (id, after) in near.iter().zip([Duration::ZERO, Duration::from_secs(3_600)]) {
+        let error = node.place(*id, after).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("shard 2 is lost"), "{error}");
+    }
+    let imported = Timer::new(TimerId::from_u128(near[0]), "kind", node.store.now());
+    let error = block_on(node.store.import(vec![imported])).unwrap_err();
+    assert!(error.to_string().contains("shard 2 is lost"), "{error}");
+    let during = node.late(&ids(&layout, 30_000, 200, |shard| shard != LOST));
+    drop(writeln!(
+        io::stderr(),
+        "p99 of lateness before a loss of a shard: {before:?}, beside it: {during:?}"
+    ));
+    assert!(during < before + Duration::from_millis(100), "{during:?}");
+    assert!(!node.seen.lock().unwrap().contains_key(&waiting), "nobody looks there");
+    assert_eq!(node.lost(), [LOST]);
+    let faults = node.faults();
+    assert!(faults.len() == 1 && faults[0].contains("shard 2 is lost"), "{faults:?}");
+    let report = block_on(RedisStore::builder("d").check(&connect)).unwrap();
+    assert!(report.to_string().contains("shard 2 of 8: lost") && !report.is_refused(), "{report}");
+    // Another node may be opened beside.
+    let other = block_on(RedisStore::builder("d").poll(None).open(&connect)).unwrap();
+    drop(other);
+    let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
+    assert_eq!((mended.marked, mended.has_made_key, mended.silent), (vec![LOST], false, vec![]));
+    eventually("what is due in the shard comes", || node.seen.lock().unwrap().contains_key(&waiting));
+    let _late = node.late(&near);
+    assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
+    let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
+    assert_eq!((mended.marked, mended.shards), (vec![], 8), "there is nothing to mend");
+    drop(node.durable.shutdown(Duration::from_secs(5)));
+}
+
+#[test]
+fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let (node, layout) = (start(&connect, 8), Layout::new("d", 8));
+    let _late = node.late(&ids(&layout, 1, 20, |_| true));
+    server.command(&["DEL", "tb:{d}:deployment"]);
+    // The nodes go on, and no new deployment takes the place.
+    let _late = node.late(&ids(&layout, 1_000, 20, |_| true));
+    let error = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("`tourbillond mend`"), "{error}");
+    let faults = node.faults();
+    assert!(
+        faults.len() == 1 && faults[0].contains("the key of the deployment itself is lost"),
+        "{faults:?}"
+    );
+    let error = block_on(node.store.note("n")).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+    // Nobody says how many shards there were.
+    let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
+    assert_eq!((mended.shards, mended.marked, mended.has_made_key), (8, vec![], true));
+    let _other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
+    assert_eq!((block_on(node.store.note("n")).unwrap(), node.faults()), (None, vec![]));
+    let _late = node.late(&ids(&layout, 2_000, 20, |_| true));
+    drop(node.durable.shutdown(Duration::from_secs(5)));
+    // Of a deployment that there is not, nothing is made.
+    let error = block_on(RedisStore::builder("other").mend(&connect)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
+}
+
+/// The primary that has the list of the nodes loses all of its data, and stays empty.
+#[test]
+fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
+    const SHARDS: Shard = 16;
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap();
+    let (node, layout) = (start(&connect, SHARDS), Layout::new("d", SHARDS));
+    let registry = String::from_utf8(Layout::signs("d")).unwrap();
+    let victim = cluster.owner(0, cluster.slot(&registry)).unwrap();
+    let is_on_victim = |shard: Shard| {
+        let meta = String::from_utf8(layout.key(shard, Part::Meta)).unwrap();
+        cluster.owner(0, cluster.slot(&meta)) == Some(victim)
+    };
+    let lost: Vec<Shard> = (0..SHARDS).filter(|shard| is_on_victim(*shard)).collect();
+    let before = node.late(&ids(&layout, 1, 200, |_| true));
+    cluster.nodes[victim].command(&["FLUSHALL"]);
+    let refused = ids(&layout, 20_000, 1, |shard| lost.contains(&shard))[0];
+    let error = node.place(refused, Duration::from_secs(3_600)).unwrap_err();
+    assert!(error.to_string().contains(" is lost: its server"), "{error}");
+    let during = node.late(&ids(&layout, 30_000, 200, |shard| !lost.contains(&shard)));
+    drop(writeln!(
+        io::stderr(),
+        "p99 of lateness before a primary was flushed: {before:?}, after it: {during:?}"
+    ));
+    assert!(during < before + Duration::from_millis(100), "{during:?}");
+    eventually("the lost shards are shown", || node.lost() == lost);
+    assert_eq!(node.faults().len(), lost.len() + 1, "each shard, and the key of the deployment");
+    let nodes = block_on(node.store.nodes()).unwrap().unwrap();
+    assert!(nodes.nodes.iter().any(|node| node.is_this && node.is_live), "{nodes:?}");
+    let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
+    assert_eq!((mended.shards, mended.marked, mended.has_made_key), (SHARDS, lost.clone(), true));
+    let _late = node.late(&ids(&layout, 40_000, 50, |shard| lost.contains(&shard)));
+    assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
+    drop(node.durable.shutdown(Duration::from_secs(5)));
+}

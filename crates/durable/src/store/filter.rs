@@ -34,7 +34,8 @@ pub struct Filter {
 
 impl Filter {
     /// The only namespace in which the list looks.
-    fn namespace(&self) -> Option<&str> {
+    #[must_use]
+    pub fn only_namespace(&self) -> Option<&str> {
         let is_in_one = self.label.is_some() || self.key_prefix.is_some();
         self.namespace.as_deref().or(is_in_one.then_some(""))
     }
@@ -47,7 +48,7 @@ impl Filter {
             let is_listed = timer.owns_key() || self.phase == Some(Phase::Dead);
             is_listed && timer.key.as_ref().is_some_and(|key| key.starts_with(prefix))
         };
-        self.namespace().is_none_or(|namespace| *namespace == *timer.namespace)
+        self.only_namespace().is_none_or(|namespace| *namespace == *timer.namespace)
             && self.label.as_deref().is_none_or(has_label)
             && self.key_prefix.as_deref().is_none_or(has_prefix)
             && self.phase.is_none_or(|phase| phase == timer.state.phase())
@@ -79,7 +80,9 @@ impl Cursor {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the
-    /// conditions.
+    /// conditions. A page of a namespace, whole or by one phase, without another condition, has timers unless there are
+    /// none left, whatever other namespaces have. It is full if the namespace has no more than 2,000 timers, and in a
+    /// file always if the phase is parked or dead.
     pub timers: Vec<Timer>,
     /// The place after them; `None` at the end of the list.
     pub next: Option<Cursor>,

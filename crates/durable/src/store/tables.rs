@@ -20,6 +20,11 @@ pub(crate) enum Table {
     Dead,
     /// Namespace, label, id.
     Labels,
+    /// Namespace, id, of timers that own no key and are not dead. With the keys they are all timers of a namespace but
+    /// the dead.
+    Keyless,
+    /// Namespace, phase, and the key in the table of the phase, of parked and dead timers.
+    Stopped,
     /// Id, of ended timers whose callers chose their ids: the moment until which the id is remembered.
     Recent,
     /// Moment until which an id is remembered, id.
@@ -35,7 +40,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Timers,
         Self::Keys,
         Self::Due,
@@ -43,6 +48,8 @@ impl Table {
         Self::Parked,
         Self::Dead,
         Self::Labels,
+        Self::Keyless,
+        Self::Stopped,
         Self::Recent,
         Self::Forget,
         Self::Counts,
@@ -60,6 +67,8 @@ impl Table {
             Self::Parked => "parked",
             Self::Dead => "dead",
             Self::Labels => "labels",
+            Self::Keyless => "keyless",
+            Self::Stopped => "stopped",
             Self::Recent => "recent",
             Self::Forget => "forget",
             Self::Counts => "counts",

@@ -99,6 +99,12 @@ impl Disk {
         })
     }
 
+    /// The database of the store, which is not open.
+    pub(crate) fn database(&self) -> redb::Database {
+        let file = File { disk: self.clone(), part: 0 };
+        redb::Database::builder().create_with_backend(file).unwrap()
+    }
+
     /// Lets the power go at this change, counted from now.
     pub(crate) fn cut_at(&self, change: u64) {
         self.state(|state| state.cut = Some(state.changes + change));

@@ -10,6 +10,7 @@ mod flips;
 mod horizon;
 mod killed;
 mod life;
+mod lists;
 mod machine;
 mod missing;
 mod pipeline;

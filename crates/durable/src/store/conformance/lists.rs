@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Case, HOUR, Make, at};
 use crate::state::{Failure, Phase};
-use crate::store::{Cursor, Filter, IfPresent, Op};
+use crate::store::{Cursor, Filter, IfPresent, Leased, Op, Outcome, Page};
 use crate::timer::{Timer, TimerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +10,7 @@ pub(super) const CASES: &[Case] = &[
     ("lists by every index", lists_by_every_index),
     ("a list while timers come and go", a_list_while_timers_come_and_go),
     ("a list in its order", a_list_in_its_order),
+    ("a small namespace beside a large one", a_small_namespace_beside_a_large_one),
     ("a cursor survives as bytes", a_cursor_survives_as_bytes),
     ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
@@ -128,6 +129,107 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(labelled).iter().map(|timer| timer.id).is_sorted());
     let keyed = Filter { key_prefix: Some("".into()), ..Filter::default() };
     assert!(listed(keyed).iter().map(|timer| timer.key.clone()).is_sorted());
+}
+
+/// Stores timers of a namespace that are due so late, two of three with a key, and with labels that do not count here.
+fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
+    let ops = (0..number).map(|n| {
+        let timer = Timer {
+            namespace: namespace.into(),
+            key: (n % 3 > 0).then(|| format!("k{}", bench.ids.get()).into()),
+            ..bench.timer(delay + n * 7_919 % 1_009)
+        };
+        Op::Place(Box::new(timer), IfPresent::Reject)
+    });
+    for outcome in bench.apply_all(ops.collect()) {
+        assert!(matches!(outcome, Outcome::Created(_)), "{outcome:?}");
+    }
+}
+
+/// Claims all that is due.
+fn claim_all(bench: &Bench) -> Vec<Leased> {
+    let mut all = Vec::new();
+    loop {
+        let leased = bench.due();
+        if leased.is_empty() {
+            return all;
+        }
+        all.extend(leased);
+    }
+}
+
+/// The timers of the others are before those of the small namespace in the order of each phase.
+fn a_small_namespace_beside_a_large_one(make: Make<'_>) {
+    const LARGE: [(Phase, u64); 4] =
+        [(Phase::Dead, 500), (Phase::Parked, 400), (Phase::Leased, 300), (Phase::Pending, 1_800)];
+    const SMALL: [(Phase, u64); 4] =
+        [(Phase::Dead, 7), (Phase::Parked, 8), (Phase::Leased, 9), (Phase::Pending, 80)];
+    let bench = Bench::new(make);
+    for ((phase, of_large), (_, of_small)) in LARGE.into_iter().zip(SMALL) {
+        let delay = if phase == Phase::Pending { HOUR } else { 0 };
+        crowd(&bench, "large", of_large, delay);
+        crowd(&bench, "small", of_small, delay + 2_000);
+        if phase == Phase::Pending {
+            break;
+        }
+        bench.set(3_009 + phase as u64);
+        let leased = claim_all(&bench);
+        assert_eq!(leased.len() as u64, of_large + of_small);
+        let ops = leased.iter().filter_map(|leased| match (phase, leased.timer.id, leased.token) {
+            (Phase::Dead, id, token) => {
+                Some(Op::Fail(id, token, Failure { is_final: true, ..Failure::default() }))
+            }
+            (Phase::Parked, id, token) => Some(Op::Park(id, token, "limit".into())),
+            _ => None,
+        });
+        let _ended = bench.apply_all(ops.collect());
+    }
+    let count = |of: [(Phase, u64); 4], wanted: Option<Phase>| -> u64 {
+        of.into_iter()
+            .filter(|(phase, _)| wanted.is_none_or(|wanted| wanted == *phase))
+            .map(|(_, count)| count)
+            .sum()
+    };
+    for phase in [None, Some(Phase::Pending), Some(Phase::Leased), Some(Phase::Parked), Some(Phase::Dead)] {
+        for (namespace, stored, limit) in
+            [("small", count(SMALL, phase), 5), ("large", count(LARGE, phase), 50)]
+        {
+            let filter = Filter { namespace: Some(namespace.into()), phase, ..Filter::default() };
+            let (mut listed, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = pollster::block_on(bench.store.list(filter.clone(), cursor, limit));
+                let page = page.expect("a read failed");
+                let (has, is_last) = (page.timers.len(), page.next.is_none());
+                assert!(is_last || has > 0, "{phase:?} of {namespace}: an empty page is not the last");
+                let is_full = has == limit as usize;
+                assert!(is_last || is_full || namespace == "large", "{phase:?}: a page of {has}");
+                listed.extend(page.timers);
+                cursor = page.next;
+                if is_last {
+                    break;
+                }
+            }
+            assert!(listed.iter().all(|timer| *timer.namespace == *namespace));
+            assert_eq!(listed.len() as u64, stored, "{phase:?} of {namespace}");
+            match phase {
+                None => assert!(listed.is_sorted_by_key(|timer| timer.id), "the order is that of the ids"),
+                Some(Phase::Pending) => {
+                    assert!(
+                        listed.is_sorted_by_key(|timer| (timer.due, timer.id)),
+                        "the order is by due moment"
+                    );
+                }
+                Some(_) => {}
+            }
+            let distinct: BTreeSet<TimerId> = listed.iter().map(|timer| timer.id).collect();
+            assert_eq!(distinct.len(), listed.len(), "{phase:?} of {namespace} has a timer twice");
+        }
+        let nowhere = Filter { namespace: Some("nowhere".into()), phase, ..Filter::default() };
+        assert_eq!(
+            pollster::block_on(bench.store.list(nowhere, None, 5)).expect("a read failed"),
+            Page::default()
+        );
+    }
 }
 
 fn a_list_while_timers_come_and_go(make: Make<'_>) {

@@ -10,12 +10,20 @@ use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
 use std::collections::BTreeMap;
 
+/// The tables by which timers are found.
+pub(super) const INDEXES: [Table; 8] = [
+    Table::Keys,
+    Table::Keyless,
+    Table::Due,
+    Table::Leases,
+    Table::Parked,
+    Table::Dead,
+    Table::Stopped,
+    Table::Labels,
+];
+
 /// Faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
-
-/// The tables by which timers are found.
-pub(super) const INDEXES: [Table; 6] =
-    [Table::Keys, Table::Due, Table::Leases, Table::Parked, Table::Dead, Table::Labels];
 
 fn fault(table: Table, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> Fault {
     Fault { table: table.name(), timer, fault: fault.into() }
@@ -40,13 +48,18 @@ struct Found {
 impl<T: Tables> Ledger<T> {
     /// The faults of the structure (L1 to L4), and the records that were set aside. Keeps no timer in memory.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
+        self.check_without(&[])
+    }
+
+    /// The same for a store of an earlier version, which has not these tables.
+    pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         self.check_order(&mut faults)?;
-        let found = self.check_records(&mut faults)?;
+        let found = self.check_records(lacking, &mut faults)?;
         if faults.len() >= MOST_FAULTS {
             return Ok(faults);
         }
-        for table in INDEXES {
+        for table in INDEXES.into_iter().filter(|table| !lacking.contains(table)) {
             let mut stored = 0;
             self.tables.scan(table, &[], &mut |_, _| {
                 stored += 1;
@@ -92,7 +105,7 @@ impl<T: Tables> Ledger<T> {
         Ok(())
     }
 
-    fn check_records(&self, faults: &mut Vec<Fault>) -> Result<Found, StoreError> {
+    fn check_records(&self, lacking: &[Table], faults: &mut Vec<Fault>) -> Result<Found, StoreError> {
         let mut found = Found::default();
         let mut failure = None;
         self.tables.scan(Table::Timers, &[], &mut |key, record| {
@@ -102,7 +115,7 @@ impl<T: Tables> Ledger<T> {
             };
             match record::decode(id, record) {
                 Ok(timer) => {
-                    if let Err(error) = self.check_entries(&timer, &mut found, faults) {
+                    if let Err(error) = self.check_entries(&timer, lacking, &mut found, faults) {
                         failure = Some(error);
                         return false;
                     }
@@ -120,11 +133,15 @@ impl<T: Tables> Ledger<T> {
     fn check_entries(
         &self,
         timer: &Timer,
+        lacking: &[Table],
         found: &mut Found,
         faults: &mut Vec<Fault>,
     ) -> Result<(), StoreError> {
         *found.by_namespace.entry((timer.namespace.clone(), timer.state.phase())).or_default() += 1;
         for (table, key, value) in entries(timer) {
+            if lacking.contains(&table) {
+                continue;
+            }
             *found.entries.entry(table).or_default() += 1;
             match self.tables.get(table, &key)? {
                 Some(stored) if table == Table::Timers || stored == value => {}

@@ -66,25 +66,50 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
     hour.to_be_bytes()
 }
 
-/// All entries of a timer (L1).
-pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
-    let id = id_bytes(timer.id);
-    let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];
+/// The table that has the timer by its phase, and the timer's key there.
+pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     let (table, before) = match &timer.state {
         State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
         State::Leased(lease) => (Table::Leases, moment_bytes(lease.until).to_vec()),
         State::Parked(reason) => (Table::Parked, [&part(reason)[..], &moment_bytes(timer.due)].concat()),
         State::Dead(death) => (Table::Dead, moment_bytes(death.at).to_vec()),
     };
-    entries.push((table, [&before[..], &id].concat(), Vec::new()));
+    (table, [&before[..], &id_bytes(timer.id)].concat())
+}
+
+/// The beginning of the entries of a namespace among the timers that are stopped, in one phase.
+pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
+    part_before(namespace, &[phase as u8])
+}
+
+/// The key of a timer among those of its namespace that have no key.
+pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
+    part_before(namespace, &id_bytes(id))
+}
+
+/// All entries of a timer (L1).
+pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
+    let id = id_bytes(timer.id);
+    let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];
+    let (table, key) = phase_entry(timer);
+    let phase = timer.state.phase();
+    if matches!(phase, Phase::Parked | Phase::Dead) {
+        let stopped = [&stopped_prefix(&timer.namespace, phase)[..], &key].concat();
+        entries.push((Table::Stopped, stopped, Vec::new()));
+    }
+    entries.push((table, key, Vec::new()));
     for (nth, label) in timer.labels.iter().enumerate() {
         if timer.labels[..nth].contains(label) {
             continue;
         }
         entries.push((Table::Labels, [&label_key(&timer.namespace, label)[..], &id].concat(), Vec::new()));
     }
-    if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key()) {
-        entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec()));
+    match timer.key.as_ref().filter(|_| timer.owns_key()) {
+        Some(key) => entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec())),
+        None if phase != Phase::Dead => {
+            entries.push((Table::Keyless, keyless_key(&timer.namespace, timer.id), Vec::new()));
+        }
+        None => {}
     }
     entries
 }

@@ -1,6 +1,8 @@
 //! What a reader finds: lists and counts.
 
-use super::entries::{id_at_end, key_key, label_key, moment_bytes, moment_of};
+use super::entries::{
+    id_at_end, id_bytes, key_key, label_key, moment_bytes, moment_of, part, phase_entry, stopped_prefix,
+};
 use super::timers::{Ledger, QUARANTINED};
 use crate::record;
 use crate::state::Phase;
@@ -10,9 +12,39 @@ use crate::store::tables::{Table, Tables};
 use crate::store::{Counts, Reasons};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
+use std::collections::BinaryHeap;
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
+/// The timers of a namespace that a list reads for each page, without a look at those of other namespaces.
+const FEW: usize = 2_000;
+/// Entries of all namespaces that a list of one namespace looks at while its page has no timer.
+const MORE_LOOKS: usize = 20_000;
+/// The timers of a namespace that a list reads for one page, if it found none among the entries of all namespaces.
+const MOST_GATHERED: usize = 1_000_000;
+
+/// The key of an entry, and its timer.
+type Listed = (Vec<u8>, Option<TimerId>);
+
+/// The table whose order a list has, and the beginning of the list's keys there.
+fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
+    let only = filter.only_namespace();
+    let namespace = only.unwrap_or("");
+    match filter {
+        Filter { label: Some(label), .. } => (Table::Labels, label_key(namespace, label)),
+        Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
+            (Table::Keys, key_key(namespace, prefix))
+        }
+        Filter { phase: Some(phase @ (Phase::Parked | Phase::Dead)), .. } if only.is_some() => {
+            (Table::Stopped, stopped_prefix(namespace, *phase))
+        }
+        Filter { phase: Some(Phase::Pending), .. } => (Table::Due, Vec::new()),
+        Filter { phase: Some(Phase::Leased), .. } => (Table::Leases, Vec::new()),
+        Filter { phase: Some(Phase::Parked), .. } => (Table::Parked, Vec::new()),
+        Filter { phase: Some(Phase::Dead), .. } => (Table::Dead, Vec::new()),
+        _ => (Table::Timers, Vec::new()),
+    }
+}
 
 impl<T: Tables> Ledger<T> {
     pub(crate) fn upcoming(
@@ -39,35 +71,73 @@ impl<T: Tables> Ledger<T> {
         cursor: Option<&Cursor>,
         limit: u32,
     ) -> Result<Page, StoreError> {
-        let namespace = filter.namespace.as_deref().unwrap_or("");
-        let (table, prefix) = match filter {
-            Filter { label: Some(label), .. } => (Table::Labels, label_key(namespace, label)),
-            Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
-                (Table::Keys, key_key(namespace, prefix))
-            }
-            Filter { phase: Some(Phase::Pending), .. } => (Table::Due, Vec::new()),
-            Filter { phase: Some(Phase::Leased), .. } => (Table::Leases, Vec::new()),
-            Filter { phase: Some(Phase::Parked), .. } => (Table::Parked, Vec::new()),
-            Filter { phase: Some(Phase::Dead), .. } => (Table::Dead, Vec::new()),
-            _ => (Table::Timers, Vec::new()),
-        };
-        let from = cursor.map_or_else(|| prefix.clone(), |Cursor(last)| [&last[..], &[0]].concat());
+        // No timer is stored in these.
+        if let Some(Phase::Done | Phase::Withdrawn) = filter.phase {
+            return Ok(Page::default());
+        }
+        let (table, prefix) = way_of(filter);
         let limit = (limit as usize).max(1);
-        let (mut looked_at, mut is_end) = (Vec::new(), true);
-        self.tables.scan(table, &from, &mut |key, value| {
-            if !key.starts_with(&prefix) {
+        let looks = limit.saturating_mul(LOOKS);
+        let after = cursor.map(|Cursor(last)| &last[..]);
+        // A table with the timers of all namespaces is no index of one namespace.
+        let is_mixed = matches!(table, Table::Due | Table::Leases | Table::Timers);
+        let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
+            return self.list_entries(filter, (table, &prefix), after, limit, looks).map(|(page, _)| page);
+        };
+        let stored = self.stored_for(namespace, filter.phase)?;
+        if stored == 0 {
+            return Ok(Page::default());
+        }
+        if stored <= looks.max(FEW) {
+            return self.list_namespace(namespace, filter, table, after, limit);
+        }
+        let by_phase =
+            Filter { namespace: filter.namespace.clone(), phase: filter.phase, ..Filter::default() };
+        let has_others = *filter != by_phase;
+        let (mut page, mut looked) = (Page::default(), 0);
+        loop {
+            let from = page.next.as_ref().map_or(after, |Cursor(last)| Some(&last[..]));
+            let (next, its) = self.list_entries(filter, (table, &prefix), from, limit, looks)?;
+            (page, looked) = (next, looked + its);
+            // A list by other conditions, too, may have none at all, however long the store looks.
+            if has_others || !page.timers.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            if looked >= stored.min(MORE_LOOKS) {
+                return match stored <= MOST_GATHERED {
+                    true => self.list_namespace(namespace, filter, table, after, limit),
+                    false => Ok(page),
+                };
+            }
+        }
+    }
+
+    /// A page in the order of a table, from a look at so many entries at most that begin so. Returns the number of
+    /// these, too.
+    fn list_entries(
+        &self,
+        filter: &Filter,
+        (table, prefix): (Table, &[u8]),
+        after: Option<&[u8]>,
+        limit: usize,
+        looks: usize,
+    ) -> Result<(Page, usize), StoreError> {
+        let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
+        let from = if *from < *prefix { prefix } else { &from };
+        let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
+        self.tables.scan(table, from, &mut |key, value| {
+            if !key.starts_with(prefix) {
                 return false;
             }
-            is_end = looked_at.len() < limit.saturating_mul(LOOKS);
+            is_end = found.len() < looks;
             if is_end {
                 let id = if table == Table::Keys { id_at_end(value) } else { id_at_end(key) };
-                looked_at.push((key.to_vec(), id));
+                found.push((key.to_vec(), id));
             }
             is_end
         })?;
-        let mut page = Page::default();
-        let mut last = None;
-        for (key, id) in looked_at {
+        let (mut page, mut last, looked) = (Page::default(), None, found.len());
+        for (key, id) in found {
             if page.timers.len() == limit {
                 is_end = false;
                 break;
@@ -81,6 +151,80 @@ impl<T: Tables> Ledger<T> {
             last = Some(key);
         }
         page.next = last.filter(|_| !is_end).map(|last| Cursor(last.into()));
+        Ok((page, looked))
+    }
+
+    /// The number of timers of a namespace among which a list by this phase finds its own, by the counts. 0 if none is
+    /// in this phase.
+    fn stored_for(&self, namespace: &str, phase: Option<Phase>) -> Result<usize, StoreError> {
+        let mut stored = 0_u64;
+        for of in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
+            let count = self.count_of(namespace, of)?;
+            if phase == Some(of) && count == 0 {
+                return Ok(0);
+            }
+            if phase.is_none() || of != Phase::Dead {
+                stored = stored.saturating_add(count);
+            }
+        }
+        Ok(usize::try_from(stored).unwrap_or(usize::MAX))
+    }
+
+    /// A page in the order of `table`, from a look at all timers of a namespace, but for the dead ones if only others
+    /// are asked for. Full, unless it is the last one.
+    fn list_namespace(
+        &self,
+        namespace: &str,
+        filter: &Filter,
+        table: Table,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let (mut first, mut failure) = (BinaryHeap::new(), None);
+        let mut look = |id: Option<TimerId>| {
+            let timer = match id.map_or(Ok(None), |id| self.peek(id)) {
+                Ok(timer) => timer,
+                Err(error) => {
+                    failure = Some(error);
+                    return false;
+                }
+            };
+            if let Some(timer) = timer.filter(|timer| filter.admits(timer)) {
+                let place = match phase_entry(&timer) {
+                    (phase, key) if phase == table => key,
+                    _ => id_bytes(timer.id).to_vec(),
+                };
+                if after.is_none_or(|after| *place > *after) {
+                    first.push((place, timer.id));
+                }
+                if first.len() > limit + 1 {
+                    first.pop();
+                }
+            }
+            true
+        };
+        let prefix = part(namespace);
+        self.tables.scan(Table::Keys, &prefix, &mut |key, value| {
+            key.starts_with(&prefix) && look(id_at_end(value))
+        })?;
+        let mut others = vec![(Table::Keyless, prefix.clone())];
+        if filter.phase.is_none() {
+            others.push((Table::Stopped, stopped_prefix(namespace, Phase::Dead)));
+        }
+        for (table, prefix) in others {
+            self.tables
+                .scan(table, &prefix, &mut |key, _| key.starts_with(&prefix) && look(id_at_end(key)))?;
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let (mut page, mut first) = (Page::default(), first.into_sorted_vec());
+        let has_more = first.len() > limit;
+        first.truncate(limit);
+        page.next = first.last().filter(|_| has_more).map(|(place, _)| Cursor(place[..].into()));
+        for (_, id) in first {
+            page.timers.extend(self.peek(id)?);
+        }
         Ok(page)
     }
 

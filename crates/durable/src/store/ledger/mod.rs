@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for
-//!     each label, and one for its key if it owns the key.
+//!     each label, one for its key if it owns the key, one among the timers without a key if it owns none and is not
+//!     dead, and one among the stopped timers of its namespace if it is parked or dead.
 //! L2. A timer owns its key unless it is dead or withdrawn. Of one key there is one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
 //! L4. The hours are the numbers of entries by due moment in each hour of UTC.

@@ -15,8 +15,10 @@ use crate::timer::{Timer, TimerId};
 
 /// The tables of a walk, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
-    let [keys, due, leases, parked, dead, labels] = INDEXES;
-    [Table::Timers, keys, due, leases, parked, dead, labels]
+    let mut walked = [Table::Timers; 1 + INDEXES.len()];
+    let (_, indexes) = walked.split_at_mut(1);
+    indexes.copy_from_slice(&INDEXES);
+    walked
 };
 
 /// The place from which a walk goes on.

@@ -1,6 +1,6 @@
 //! Stored timers: their entries and counts go together.
 
-use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, moment_of};
+use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of};
 use crate::record;
 use crate::state::{Lease, Phase, State};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -10,6 +10,9 @@ use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;
 use std::collections::BTreeMap;
+
+/// The timers whose entries are stored at once where those of all timers are.
+const AT_ONCE: usize = 10_000;
 
 /// The name of the number of records that were set aside.
 pub(super) const QUARANTINED: &[u8] = b"quarantined";
@@ -99,6 +102,32 @@ impl<T: Tables> Ledger<T> {
         self.counted = before.counted;
         self.hours = before.hours;
         self.quarantined = before.quarantined;
+    }
+
+    /// The number of timers of a namespace in a phase, in a transaction that only reads.
+    pub(super) fn count_of(&self, namespace: &str, phase: Phase) -> Result<u64, StoreError> {
+        self.count_at(&count_key(namespace, phase))
+    }
+
+    /// Stores the entries by namespace of some timers, for a store whose earlier version had none. Returns the id after
+    /// which it goes on; `None` behind the last timer.
+    pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
+        let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
+        let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
+        self.tables.scan(Table::Timers, &from, &mut |key, record| {
+            if let Some(timer) = id_at_end(key).and_then(|id| record::decode(id, record).ok()) {
+                let of_namespace = |(table, ..): &Entry| matches!(table, Table::Keyless | Table::Stopped);
+                entered.extend(entries(&timer).into_iter().filter(of_namespace));
+            }
+            read += 1;
+            last.clear();
+            last.extend_from_slice(key);
+            read < AT_ONCE
+        })?;
+        for entry in &entered {
+            self.put(entry)?;
+        }
+        Ok((read == AT_ONCE).then_some(last))
     }
 
     fn count_at(&self, key: &[u8]) -> Result<u64, StoreError> {
@@ -230,6 +259,10 @@ impl<T: Tables> Ledger<T> {
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
         self.tables.put(Table::Quarantine, &id_bytes(id), record)?;
         self.tables.remove(Table::Timers, &id_bytes(id))?;
+        // No operation comes by this entry, so none would remove it later.
+        if let Some(namespace) = record::namespace(record) {
+            self.tables.remove(Table::Keyless, &keyless_key(namespace, id))?;
+        }
         self.quarantined += 1;
         let count = self.number(QUARANTINED)? + 1;
         self.tables.put(Table::Meta, QUARANTINED, &count.to_be_bytes())

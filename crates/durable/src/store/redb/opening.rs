@@ -6,13 +6,17 @@ use super::journal;
 use super::tables::{Reading, Writing};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
+use crate::store::ledger::Ledger;
 use crate::store::tables::{Table, Tables};
+use crate::utc::UtcMillis;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 4;
+pub(super) const SCHEMA: u64 = 5;
+/// The version without the entries by namespace. They are made at the opening.
+pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The number by which a journal knows its database.
 const STORE_NAME: &[u8] = b"store";
@@ -138,7 +142,7 @@ impl Opener {
         match opened {
             Ok(Ok(database)) => {
                 let tables = Reading::new(database.begin_read().map_err(converted)?);
-                has_schema(&tables).map(drop)
+                schema_of(&tables).map(drop)
             }
             Ok(Err(redb::DatabaseError::RepairAborted)) | Err(_) => Ok(()),
             Ok(Err(error)) => Err(converted(error)),
@@ -146,13 +150,13 @@ impl Opener {
     }
 }
 
-/// Refuses a database of another schema. Returns whether the database has one. The version stands without a checksum,
-/// since each other one is refused.
-fn has_schema(tables: &Reading) -> Result<bool, StoreError> {
-    let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(false) };
+/// The version of a database's schema; `None` if it has none. Refuses a version from which there is no way to this one.
+/// The version stands without a checksum, since nearly all others are refused.
+pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
+    let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
-    if schema == SCHEMA {
-        return Ok(true);
+    if (WITHOUT_NAMESPACES..=SCHEMA).contains(&schema) {
+        return Ok(Some(schema));
     }
     let (kind, message) = if schema > SCHEMA {
         let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
@@ -168,6 +172,24 @@ fn has_schema(tables: &Reading) -> Result<bool, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
+/// Stores the entries by namespace in a database of the version without them, in one transaction. Reads all timers.
+fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
+    let mut transaction = database.begin_write().map_err(converted)?;
+    transaction.set_quick_repair(true);
+    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
+    let mut last = None;
+    loop {
+        last = ledger.enter_namespaces(last.as_deref())?;
+        ledger.tables().keep();
+        if last.is_none() {
+            break;
+        }
+    }
+    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
+    drop(ledger);
+    transaction.commit().map_err(converted)
+}
+
 /// The numbers of a database.
 struct Numbers {
     store: u64,
@@ -179,11 +201,15 @@ struct Numbers {
 /// The store's number and that of its last batch. A new database gets its tables.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
-    let has_schema = has_schema(&tables)?;
+    let schema = schema_of(&tables)?;
     let store = number_of(&tables, STORE_NAME)?;
     let sequence = number_of(&tables, SEQUENCE_NAME)?;
-    if let (true, Some(store), Some(sequence)) = (has_schema, store, sequence) {
+    if let (Some(schema), Some(store), Some(sequence)) = (schema, store, sequence) {
         let is_closed = number_of(&tables, CLOSED_NAME)? == Some(sequence);
+        if schema == WITHOUT_NAMESPACES {
+            drop(tables);
+            enter_namespaces(database)?;
+        }
         return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
     if tables.has_tables()? {

@@ -41,7 +41,9 @@ fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError>
         Table::Due | Table::Leases | Table::Dead | Table::Forget => {
             transaction.open(of::<MomentAndId, ()>(table))
         }
-        Table::Parked | Table::Labels => transaction.open(of::<Bytes, ()>(table)),
+        Table::Parked | Table::Labels | Table::Keyless | Table::Stopped => {
+            transaction.open(of::<Bytes, ()>(table))
+        }
         Table::Recent => transaction.open(of::<Id, &'static [u8; 6]>(table)),
         Table::Counts => transaction.open(of::<Bytes, &'static [u8; 8]>(table)),
         Table::Hours => transaction.open(of::<&'static [u8; 4], &'static [u8; 8]>(table)),

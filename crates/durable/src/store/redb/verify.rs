@@ -6,10 +6,12 @@
 
 use super::backend::{Places, Shared};
 use super::error::{converted, damaged_pages};
+use super::opening::{WITHOUT_NAMESPACES, schema_of};
 use super::tables::Reading;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::fault::Fault;
 use crate::store::ledger::Ledger;
+use crate::store::tables::Table;
 use crate::utc::UtcMillis;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
@@ -157,7 +159,11 @@ fn open(overlay: Overlay, checks: bool) -> Result<Database, StoreError> {
 fn check(database: Database) -> Result<Vec<Fault>, StoreError> {
     let check = move || {
         let tables = Reading::new(database.begin_read().map_err(converted)?);
-        Ledger::new(tables, UtcMillis::ZERO).check()
+        let lacking: &[Table] = match schema_of(&tables)? {
+            Some(WITHOUT_NAMESPACES) => &[Table::Keyless, Table::Stopped],
+            _ => &[],
+        };
+        Ledger::new(tables, UtcMillis::ZERO).check_without(lacking)
     };
     catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))
 }

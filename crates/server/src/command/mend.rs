@@ -1,4 +1,4 @@
-//! `tourbillond mend`: brings shards back that their Redis servers have lost.
+//! `tourbillond mend`: brings shards back that their Redis servers have lost, and forgets the damaged records of a file.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
@@ -6,19 +6,22 @@ use crate::service;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::json;
 use std::process::ExitCode;
+use tourbillon_durable::store::RedbStore;
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("mend")
         .about(
-            "Brings shards back that their Redis servers have lost, as after a restart without their data. Restore a \
-             backup of the server before, if there is one: what was lost does not come back by this",
+            "On Redis: brings shards back that their servers have lost, as after a restart without their data. Restore a \
+             backup of the server before, if there is one: what was lost does not come back by this. With a file, while \
+             the service does not run: removes the damaged records that were set aside. `tourbillond check` names them \
+             before; make these timers again",
         )
         .arg(json)
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let Some(redis) = config.redis()? else {
-        return Err("the timers are in a file: `tourbillond mend` is for those in Redis".into());
+        return forget_damaged(config, matches);
     };
     let place = format!("the deployment {}", redis.deployment);
     let mended = service::mend(&redis).map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
@@ -40,4 +43,20 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         }
     }
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Removes the damaged records that a store in a file has set aside.
+fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
+    let path = config.data.join("timers.redb");
+    if !path.exists() {
+        return Err(format!("{}: there is no store", path.display()).into());
+    }
+    let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let forgotten = RedbStore::builder().cache(config.cache.0).forget_damaged(&path).map_err(of)?;
+    if matches.get_flag("json") {
+        print(format_args!("{:#}\n", json!({ "forgotten": forgotten })))?;
+    } else {
+        print(format_args!("{}: {forgotten} damaged records were removed\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

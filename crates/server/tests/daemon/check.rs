@@ -5,7 +5,7 @@ use crate::process::{Daemon, folder, run, text, token};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn check(folder: &Path) -> (bool, Vec<String>) {
     let check = run(folder, &["check", "--json", "--data", "data"]);
@@ -73,6 +73,32 @@ async fn a_check_names_a_damaged_timer_a_page_and_the_files_beside_the_store() {
         assert!(!serve.status.success() && text(&serve.stderr).contains(name), "{serve:?}");
         std::fs::write(&path, &whole).unwrap();
     }
+    // The service sets the damaged record aside. Once it was named, a command forgets it.
+    std::fs::write(&store, &damaged).unwrap();
+    let mut daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address).with_token(&admin);
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let (_, metrics) = http.bytes("GET", "/metrics").await.unwrap();
+        if text(&metrics)
+            .lines()
+            .any(|line| line.starts_with("tourbillon_quarantined") && line.ends_with(" 1"))
+        {
+            break;
+        }
+        assert!(Instant::now() < until, "{}", text(&metrics));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(Duration::from_secs(20)).success(), "{}", daemon.log());
+    let (is_sound, faults) = check(folder.path());
+    assert!(!is_sound && faults.iter().any(named), "{faults:?}");
+    let mended = run(folder.path(), &["mend", "--data", "data"]);
+    assert!(text(&mended.stdout).contains("1 damaged records were removed"), "{mended:?}");
+    assert_eq!(check(folder.path()), (true, vec![]));
+    let mended = run(folder.path(), &["mend", "--json", "--data", "data"]);
+    assert_eq!(serde_json::from_str::<Value>(&text(&mended.stdout)).unwrap(), json!({ "forgotten": 0 }));
+
     std::fs::write(data.join("operations.json"), "{").unwrap();
     let (is_sound, faults) = check(folder.path());
     assert!(!is_sound && faults[0].contains("operations.json"), "{faults:?}");

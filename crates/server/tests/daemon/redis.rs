@@ -153,8 +153,6 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
     assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
     stop(daemon);
-    let alone = run(folder.path(), &["mend", "--data", "file"]);
-    assert!(text(&alone.stderr).contains("is for those in Redis"), "{alone:?}");
 }
 
 /// A service with all kinds of timers, and the text of its backup.

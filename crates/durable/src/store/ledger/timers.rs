@@ -268,6 +268,20 @@ impl<T: Tables> Ledger<T> {
         self.tables.put(Table::Meta, QUARANTINED, &count.to_be_bytes())
     }
 
+    /// Removes the records that were set aside. Returns their number.
+    pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
+        let mut keys = Vec::new();
+        self.tables.scan(Table::Quarantine, &[], &mut |key, _| {
+            keys.push(key.to_vec());
+            true
+        })?;
+        for key in &keys {
+            self.tables.remove(Table::Quarantine, key)?;
+        }
+        self.tables.put(Table::Meta, QUARANTINED, &0_u64.to_be_bytes())?;
+        Ok(keys.len() as u64)
+    }
+
     /// Removes the entry by a phase of a timer whose record was set aside.
     pub(super) fn remove_orphan(&mut self, table: Table, key: &[u8], phase: Phase) -> Result<(), StoreError> {
         self.take(table, key)?;

@@ -255,6 +255,20 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
+    /// Removes the damaged records that the store at this path has set aside, once their timers were made again or are
+    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store and
+    /// closes it before. Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
+        let places = Places::files(path.as_ref().to_owned(), self.without_locks);
+        let opener = Opener { places: places.clone(), cache: self.cache };
+        self.scrub(0).start(places)?.close()?;
+        opening::forget_set_aside(&opener.open()?)
+    }
+
     /// Opens the store at this path, or makes it.
     ///
     /// All leases end: their holders are gone. Takes time in proportion to the number of leases and of operations that

@@ -190,6 +190,21 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
+/// Removes the records that were set aside, in a database that was closed. Returns their number.
+pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
+    if !opened.is_closed {
+        return Err(StoreError::new(
+            StoreErrorKind::Locked,
+            "another process has opened the store meanwhile",
+        ));
+    }
+    let mut transaction = opened.database.begin_write().map_err(converted)?;
+    transaction.set_quick_repair(true);
+    let forgotten = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO).forget_set_aside()?;
+    transaction.commit().map_err(converted)?;
+    Ok(forgotten)
+}
+
 /// The numbers of a database.
 struct Numbers {
     store: u64,

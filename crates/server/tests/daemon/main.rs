@@ -19,6 +19,7 @@ mod process;
 mod receiver;
 mod redis;
 mod slow;
+mod stays;
 mod stop;
 mod tls;
 mod tokens;

@@ -1,0 +1,277 @@
+//! Faults of Redis that stay, seen over HTTP by two services: callbacks arrive while the fault lasts, requests are
+//! answered, and what is refused says why. Each test prints its figures.
+//!
+//! `TOURBILLON_STAYS=60` is the number of seconds for which each fault stays.
+
+use crate::clients::{Http, callback, far, timer};
+use crate::process::{Daemon, SOON, folder, program, run, text};
+use crate::receiver::Receiver;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tourbillon_fault::{Server, Watched, eventually};
+
+/// The pause between two creations.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The time after which each timer is due.
+const DELAY: Duration = Duration::from_millis(500);
+/// The bound for the median delivery on a machine that is busy. The figures are printed.
+const BUSY: Duration = Duration::from_secs(2);
+
+fn stay() -> Duration {
+    let seconds = std::env::var("TOURBILLON_STAYS").map_or(4, |seconds| seconds.parse().expect("a number"));
+    Duration::from_secs(seconds)
+}
+
+/// Two services on the same servers, and a receiver.
+struct Stage {
+    folder: TempDir,
+    services: [Daemon; 2],
+    receiver: Receiver,
+    next: usize,
+}
+
+/// A creation and its answer.
+struct Made {
+    sent: SystemTime,
+    status: u16,
+    json: Value,
+}
+
+/// What a span of creations came to.
+#[derive(Default)]
+struct Span {
+    created: usize,
+    /// The refusals by status, each with one of its texts.
+    refused: BTreeMap<u16, (usize, String)>,
+    /// The lateness of the callbacks, in order.
+    late: Vec<Duration>,
+}
+
+impl Span {
+    fn percentile(&self, percent: usize) -> Duration {
+        self.late.get(self.late.len() * percent / 100).copied().unwrap_or_default()
+    }
+
+    #[expect(clippy::print_stdout, reason = "figures")]
+    fn show(&self, what: &str) {
+        let (half, most) = (self.percentile(50), self.percentile(99));
+        let refused: Vec<_> =
+            self.refused.iter().map(|(status, (count, _))| format!("{count} x {status}")).collect();
+        println!(
+            "{what}: {} created, refused: {refused:?}; callbacks late by {half:.0?} (p50), {most:.0?} (p99)",
+            self.created
+        );
+    }
+}
+
+impl Stage {
+    /// `redis` is the section of the settings.
+    async fn start(redis: &str) -> Self {
+        let folder = folder();
+        fs::write(folder.path().join("redis.toml"), format!("[redis]\n{redis}")).unwrap();
+        let services = ["one", "two"].map(|data| start(folder.path(), data));
+        let receiver = Receiver::start(Duration::ZERO).await;
+        Self { folder, services, receiver, next: 0 }
+    }
+
+    fn http(&self, nth: usize) -> Http {
+        Http::new(self.services[nth % 2].address)
+    }
+
+    /// Creates timers at both services for a time. Returns once each that was acknowledged has arrived, once.
+    async fn create_for(&mut self, time: Duration) -> Span {
+        let begun = Instant::now();
+        let mut requests: Vec<JoinHandle<Option<Made>>> = Vec::new();
+        let clients = [self.http(0), self.http(1)];
+        while begun.elapsed() < time {
+            let (http, nth) = (clients[self.next % 2].clone(), self.next);
+            let url = self.receiver.url("/");
+            self.next += 1;
+            requests.push(tokio::spawn(async move {
+                let delay = u64::try_from(DELAY.as_millis()).unwrap();
+                let sent = SystemTime::now();
+                let answer = http
+                    .try_send("PUT", &timer(&format!("stays-{nth}")), &[], &callback(&url, delay))
+                    .await?;
+                Some(Made { sent, status: answer.status.as_u16(), json: answer.json })
+            }));
+            tokio::time::sleep(PAUSE).await;
+        }
+        let mut span = Span::default();
+        let mut due = BTreeMap::new();
+        for request in requests {
+            let made = request.await.unwrap().expect("each request has an answer");
+            if made.status == 201 {
+                span.created += 1;
+                due.insert(made.json["id"].as_str().unwrap().to_owned(), made.sent + DELAY);
+            } else {
+                let (count, why) = span.refused.entry(made.status).or_default();
+                *count += 1;
+                *why = made.json.to_string();
+            }
+        }
+        let arrived = || {
+            let mut arrived = BTreeMap::<String, Vec<SystemTime>>::new();
+            self.receiver.log().into_iter().for_each(|one| arrived.entry(one.id).or_default().push(one.at));
+            arrived
+        };
+        let begun = Instant::now();
+        let arrivals = loop {
+            let arrivals = arrived();
+            let missing = due.keys().filter(|id| !arrivals.contains_key(*id)).count();
+            if missing == 0 {
+                break arrivals;
+            }
+            assert!(
+                begun.elapsed() < 2 * SOON,
+                "{missing} of {} acknowledged timers did not arrive",
+                due.len()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        for (id, due) in due {
+            let late = arrivals[&id][0].duration_since(due);
+            span.late.push(late.expect("no callback is early by the client's clock"));
+            assert_eq!(arrivals[&id].len(), 1, "timer {id} arrived again");
+        }
+        span.late.sort_unstable();
+        span
+    }
+
+    fn check(&self) -> String {
+        let check = run(self.folder.path(), &["check", "--config", "redis.toml"]);
+        text(&check.stdout) + &text(&check.stderr)
+    }
+}
+
+fn start(folder: &Path, data: &str) -> Daemon {
+    let arguments = [
+        "--callbacks-allow-http",
+        "--callbacks-allow-private",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--config",
+        "redis.toml",
+    ];
+    Daemon::spawn(program(folder, &arguments))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_stays_lost_stops_no_other_and_is_named() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut stage = Stage::start(&format!("servers = [\"{}\"]\nshards = 16\n", server.url())).await;
+    let before = stage.create_for(stay() / 2).await;
+    before.show("all shards");
+    let metas: Vec<String> = server.query(&["KEYS", "tb:{tourbillon:5.*}:meta"]);
+    assert_eq!(metas.len(), 1, "{metas:?}");
+    server.command(&["DEL", &metas[0]]);
+    let after = stage.create_for(stay()).await;
+    after.show("one of 16 shards is lost");
+    assert_eq!(before.refused.len(), 0);
+    // Every sixteenth key or so is of the shard.
+    assert!(after.created > before.created, "{} and {}", before.created, after.created);
+    for (status, (_, why)) in &after.refused {
+        assert!(*status == 503 && why.contains("shard 5 is lost"), "{status}: {why}");
+    }
+    assert!(after.percentile(50) < BUSY);
+    assert!(stage.check().contains("shard 5 is lost"), "{}", stage.check());
+    let shards = stage.http(0).get("/v1/nodes").await.json["shards"].clone();
+    let lost: Vec<_> = shards.as_array().unwrap().iter().filter(|shard| shard["lost"] == true).collect();
+    assert!(lost.len() == 1 && lost[0]["number"] == 5, "{shards}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_memory_that_stays_full_stops_no_delivery_and_no_cancellation() {
+    let Some(server) = Server::start(&[]) else { return };
+    let mut stage = Stage::start(&format!("servers = [\"{}\"]\nshards = 8\n", server.url())).await;
+    let before = stage.create_for(stay() / 2).await;
+    before.show("memory free");
+    let http = stage.http(0);
+    let url = stage.receiver.url("/waited");
+    for nth in 0..100 {
+        let made = http.send("PUT", &timer(&format!("waits-{nth}")), &callback(&url, 1_000)).await;
+        assert_eq!(made.status, 201, "{}", made.json);
+        assert_eq!(http.send("PUT", &timer(&format!("far-{nth}")), &far()).await.status, 201);
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    let full = stage.create_for(stay()).await;
+    full.show("memory full");
+    assert_eq!(full.created, 0);
+    for (status, (_, why)) in &full.refused {
+        assert!(*status == 507 && !why.contains("disk is full"), "{status}: {why}");
+    }
+    let waited = stage.receiver.log().iter().filter(|one| one.path == "/waited").count();
+    assert_eq!(waited, 100, "what is due is delivered, once");
+    for nth in 0..100 {
+        let cancelled = http.send("DELETE", &timer(&format!("far-{nth}")), &Value::Null).await;
+        assert!(cancelled.status.is_success(), "{} {}", cancelled.status, cancelled.json);
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(http.send("PUT", &timer("again"), &far()).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_stays_dead_delays_no_callback() {
+    let Some(primary) = Server::start(&[]) else { return };
+    let Some(mut replica) = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()]) else {
+        return;
+    };
+    eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
+    let redis = format!("servers = [\"{}\"]\nshards = 8\nsync = \"wait:1:500ms\"\n", primary.url());
+    let mut stage = Stage::start(&redis).await;
+    let before = stage.create_for(stay() / 2).await;
+    before.show("with its replica");
+    let (http, url) = (stage.http(0), stage.receiver.url("/waited"));
+    let begun = SystemTime::now();
+    for nth in 0..100_u64 {
+        let made = http.send("PUT", &timer(&format!("waits-{nth}")), &callback(&url, 1_500 + 10 * nth)).await;
+        assert_eq!(made.status, 201, "{}", made.json);
+    }
+    replica.kill();
+    let dead = stage.create_for(stay()).await;
+    dead.show("the replica is dead");
+    // What was promised to nobody is as safe as it was: a creation is unknown, and says so.
+    for (status, (_, why)) in &dead.refused {
+        assert!(*status == 503 && why.contains("unknown"), "{status}: {why}");
+    }
+    let waited: Vec<_> = stage.receiver.log().into_iter().filter(|one| one.path == "/waited").collect();
+    assert_eq!(waited.len(), 100, "what is due is delivered, once");
+    let last = waited.iter().map(|one| one.at.duration_since(begun).unwrap()).max().unwrap();
+    assert!(last < Duration::from_millis(2_500) + 2 * BUSY, "{last:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_orderly_failover_loses_no_acknowledged_timer() {
+    let Some(watched) = Watched::start(&[]) else { return };
+    let sentinel = watched.sentinel.url();
+    let redis = format!(
+        "servers = [\"{sentinel}\"]\nsentinel = \"{}\"\nshards = 8\nsync = \"wait:1:500ms\"\n",
+        Watched::NAME
+    );
+    let mut stage = Stage::start(&redis).await;
+    let before = stage.create_for(stay() / 2).await;
+    before.show("before the failover");
+    let failover = std::thread::spawn(move || {
+        std::thread::sleep(stay() / 4);
+        eventually("the Sentinel changes the roles", || {
+            watched.sentinel.try_query::<String>(&["SENTINEL", "FAILOVER", Watched::NAME]).is_ok()
+        });
+        eventually("the old primary follows", || watched.first.info("role").as_deref() == Some("slave"));
+        watched
+    });
+    let during = stage.create_for(2 * stay()).await;
+    during.show("with a failover");
+    let watched = failover.join().unwrap();
+    assert_eq!(watched.second.info("role").as_deref(), Some("master"));
+    assert!(during.created > before.created, "{} and {}", before.created, during.created);
+    let answer =
+        stage.http(1).send("PUT", &timer("after"), &json!({ "delay_ms": 1, "pull": { "queue": "q" } })).await;
+    assert_eq!(answer.status, 201, "{}", answer.json);
+}

@@ -8,9 +8,10 @@ use crate::values::{Values, bytes, number};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, Reasons, StoreError};
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, Reasons, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
@@ -328,21 +329,47 @@ impl Core {
         Ok(reasons)
     }
 
+    /// The numbers of timers. Of a server that does not answer, those that it has answered last: a primary that is away
+    /// stops no creation in other shards that asks whether there is room.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no server answers, or if one does not that has never answered this process.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
-        let answers = self.each_group(async |shards| {
-            let keys = self.parts(&shards, [Part::Counts, Part::Aside]);
-            self.run(|scripts| &scripts.counts, keys, []).await
-        });
-        let mut counts = Counts::default();
-        for mut answered in answers.await? {
-            let mut values = Values::of(answered.rest.next()?)?;
-            counts.quarantined += number(&answered.rest.next()?)?;
-            while !values.is_empty() {
-                let field = bytes(values.next()?)?.unwrap_or_default();
-                let count = number(&values.next()?)?;
-                if let Some(of) = counted_of(&field) {
-                    *counts.by_namespace.entry(of).or_default() += count;
-                }
+        let groups = self.groups(self.layout.shards());
+        let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));
+        let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let mut known = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        for (shards, counts) in gathered.answers {
+            known.insert(shards, counts);
+        }
+        for (shards, error) in gathered.failed {
+            if !known.contains_key(&shards) {
+                let late = || StoreError::new(StoreErrorKind::Io, "a server does not answer for its timers");
+                return Err(error.unwrap_or_else(late));
+            }
+        }
+        let mut all = Counts::default();
+        for counts in known.values() {
+            all.quarantined += counts.quarantined;
+            for (of, count) in &counts.by_namespace {
+                *all.by_namespace.entry(of.clone()).or_default() += count;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The numbers of timers in some shards of one server.
+    async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
+        let keys = self.parts(&shards, [Part::Counts, Part::Aside]);
+        let mut answered = self.run(|scripts| &scripts.counts, keys, []).await?;
+        let (mut counts, mut values) = (Counts::default(), Values::of(answered.rest.next()?)?);
+        counts.quarantined = number(&answered.rest.next()?)?;
+        while !values.is_empty() {
+            let field = bytes(values.next()?)?.unwrap_or_default();
+            let count = number(&values.next()?)?;
+            if let Some(of) = counted_of(&field) {
+                *counts.by_namespace.entry(of).or_default() += count;
             }
         }
         Ok(counts)

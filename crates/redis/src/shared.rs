@@ -14,14 +14,13 @@ use crate::time::{Time, moment};
 use crate::values::{Values, number};
 use crate::words::{Arguments, Words};
 use core::time::Duration;
-use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
-use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// Claimed timers that are kept for their ends. A process with more of them asks the server for the others.
@@ -58,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) claimed: Mutex<Option<(Timestamp, Duration)>>,
     /// The first two slices of each shard, as the last claim's answer had them.
     pub(crate) slices: Mutex<Vec<Vec<u8>>>,
+    /// The numbers of timers that each group has answered last.
+    pub(crate) counted: Mutex<BTreeMap<Vec<Shard>, Counts>>,
     first_due: Mutex<FirstDue>,
     held: Mutex<HashMap<TimerId, Found>>,
     /// Timers that are being stored again.
@@ -111,6 +112,7 @@ impl Core {
             doubts: Mutex::default(),
             claimed: Mutex::default(),
             slices: Mutex::new(slices),
+            counted: Mutex::default(),
             first_due: Mutex::default(),
             held: Mutex::default(),
             returning: Returning::default(),
@@ -182,14 +184,6 @@ impl Core {
             groups.entry(if self.is_split { shard } else { 0 }).or_default().push(place);
         }
         groups.into_values().collect()
-    }
-
-    /// Does something with each group of all shards, with all groups at the same time.
-    pub(crate) async fn each_group<T, F>(&self, run: impl Fn(Vec<Shard>) -> F) -> Result<Vec<T>, StoreError>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        try_join_all(self.groups(self.layout.shards()).into_iter().map(run)).await
     }
 
     pub(crate) fn add_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {

@@ -19,6 +19,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The pauses between attempts of a call that has not run.
@@ -98,10 +99,11 @@ impl Session {
             return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
-        // A task ends early only with its runtime.
-        Box::pin(async {
+        // A task ends early only with its runtime. Whoever blocks on this within a task of another runtime, as on the
+        // answers of many shards, never gives back to that runtime: its budget must not count.
+        Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
-        })
+        }))
     }
 
     /// The replies of any primary to commands that are no scripts. Errors of the server are values.
@@ -166,7 +168,7 @@ impl Link for Session {
             Some(runtime) => {
                 // A sleep is made within the runtime.
                 let task = runtime.spawn(async move { sleep(time).await });
-                Box::pin(async { drop(task.await) })
+                Box::pin(unconstrained(async { drop(task.await) }))
             }
             None => Box::pin(async {}),
         }

@@ -144,3 +144,73 @@ fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(stats.ends_lost, 0, "{stats:?}");
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
+
+/// A primary dies, and no replica takes over. Creations in the shards of the others go on, and so do deliveries; the
+/// numbers of timers are those of the servers that answer, and the last ones of the other.
+#[test]
+fn a_primary_that_stays_away_stops_its_own_shards_only() {
+    let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_secs(2));
+    let store = Arc::new(block_on(RedisStore::builder("d").shards(SHARDS).open(&connect)).unwrap());
+    let layout = Layout::new("d", SHARDS);
+    let is_on_first = |id: u128| {
+        let meta = layout.key(layout.shard_of_id(TimerId::from_u128(id)), Part::Meta);
+        cluster.owner(1, cluster.slot(&String::from_utf8(meta).unwrap())) == Some(0)
+    };
+    let (dead, living): (Vec<u128>, Vec<u128>) = (1..=600).partition(|id| is_on_first(*id));
+    let seen = Arc::<Mutex<BTreeMap<u128, Duration>>>::default();
+    let (noted, clock) = (Arc::clone(&seen), Arc::clone(&store));
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        noted.lock().unwrap().insert(delivery.id.as_u128(), clock.now() - delivery.due);
+        async move {}
+    };
+    let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
+    let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
+    let place = |id: u128, after: Duration| {
+        let timer = Timer::new(TimerId::from_u128(id), "kind", store.now() + after);
+        let op = Op::Place(Box::new(timer), IfPresent::Reject);
+        block_on(store.apply(vec![op], Durability::PowerLoss))
+    };
+    let far = Duration::from_secs(3_600);
+    dead[..5].iter().for_each(|id| drop(place(*id, far).unwrap()));
+    let total =
+        |store: &RedisStore| block_on(store.counts()).map(|counts| counts.by_namespace.values().sum::<u64>());
+    assert_eq!(total(&store).unwrap(), 5);
+    let late = |ids: &[u128]| {
+        for (nth, id) in (0..).zip(ids) {
+            let begin = Instant::now();
+            let _created = place(*id, Duration::from_millis(700) + nth * Duration::from_millis(5)).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(1), "a creation of another shard waits");
+        }
+        eventually("they are delivered", || {
+            let seen = seen.lock().unwrap();
+            ids.iter().all(|id| seen.contains_key(id))
+        });
+        let seen = seen.lock().unwrap();
+        let mut late: Vec<_> = ids.iter().filter_map(|id| seen.get(id)).copied().collect();
+        late.sort_unstable();
+        (late[late.len() / 2], late[late.len() * 99 / 100])
+    };
+    let before = late(&living[..100]);
+    // Nobody votes for the replica.
+    cluster.nodes[3].kill();
+    cluster.nodes[0].kill();
+    let first = late(&living[100..200]);
+    eventually("the dead primary is seen", || {
+        block_on(store.nodes())
+            .ok()
+            .flatten()
+            .is_some_and(|nodes| nodes.shards.iter().any(|shard| shard.is_silent))
+    });
+    let during = late(&living[200..300]);
+    drop(writeln!(
+        io::stderr(),
+        "p50 and p99 of lateness before a primary died: {before:?}, at its death: {first:?}, while it stays away: {during:?}"
+    ));
+    assert!(during.1 < before.1 + Duration::from_millis(100), "{during:?}");
+    let begin = Instant::now();
+    eventually("the ends are stored", || total(&store).is_ok_and(|total| total == 5));
+    assert!(total(&store).is_ok() && begin.elapsed() < Duration::from_secs(60));
+    assert!(place(dead[10], far).is_err());
+    drop(durable.shutdown(Duration::ZERO));
+}

@@ -1,7 +1,8 @@
 //! Servers that a store refuses.
 
 use super::plain;
-use crate::RedisStore;
+use crate::{Connect, RedisStore};
+use pollster::block_on;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -56,7 +57,7 @@ fn is_refused(port: u16, words: &str) {
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
     assert!(error.to_string().contains(words), "{error}");
     let store = plain::open(builder().unchecked(), port).unwrap();
-    pollster::block_on(store.counts()).unwrap();
+    block_on(store.counts()).unwrap();
 }
 
 #[test]
@@ -75,4 +76,17 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
     let newer = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap_err();
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
+}
+
+/// A runtime gives each of its tasks a budget of answers, which is renewed when the task gives back to it. One that
+/// blocks on a future of the store gives back only at the end.
+#[test]
+fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = block_on(RedisStore::builder("d").shards(256).split().open(&connect)).unwrap();
+        assert_eq!(block_on(store.counts()).unwrap().quarantined, 0);
+    });
 }

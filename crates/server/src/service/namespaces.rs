@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
+use tokio::time::timeout;
 use tourbillon_api::{Moment, NamespaceLimits, Problem};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::Counts;
@@ -99,6 +100,9 @@ pub(super) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
 /// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long
 /// for the other nodes.
 pub(super) const VIEW: Duration = Duration::from_secs(5);
+/// The time for which a creation waits for the namespaces, and after which another one tries if that was in vain.
+const PATIENCE: Duration = Duration::from_millis(300);
+const AGAIN: Duration = Duration::from_secs(1);
 /// Attempts of a change while other nodes change namespaces too.
 const TURNS: usize = 64;
 
@@ -109,6 +113,8 @@ pub(crate) struct Namespaces {
     /// Held by the one change that is written.
     writing: Mutex<()>,
     known: RwLock<Known>,
+    /// The last attempt of a creation to read them that failed.
+    failed: Mutex<Option<Instant>>,
 }
 
 /// The namespaces as they were read.
@@ -137,7 +143,7 @@ impl Namespaces {
         let at = Instant::now();
         let (version, map) = block_on(shelf.read())?;
         let known = RwLock::new(Known { map: completed(map), version, at });
-        Ok(Self { shelf, writing: Mutex::new(()), known })
+        Ok(Self { shelf, writing: Mutex::new(()), known, failed: Mutex::default() })
     }
 
     fn known(&self) -> Known {
@@ -184,12 +190,20 @@ impl Namespaces {
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the namespaces again if they were last read long ago.
-    pub(crate) async fn freshen(&self) -> io::Result<()> {
-        if self.is_shared() && self.known().at.elapsed() > VIEW {
-            self.renew().await?;
+    /// Reads the namespaces again if they were last read long ago. While the server that has them does not answer, those
+    /// count that are known: the servers of the timers may answer. A timer in a namespace that another node has removed
+    /// meanwhile is parked.
+    pub(crate) async fn freshen(&self) {
+        if !self.is_shared() || self.known().at.elapsed() <= VIEW {
+            return;
         }
-        Ok(())
+        let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed().is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        if !matches!(timeout(PATIENCE, self.renew()).await, Ok(Ok(_))) {
+            *failed() = Some(Instant::now());
+        }
     }
 
     /// Takes what was read, unless something later was read meanwhile.

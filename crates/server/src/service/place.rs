@@ -55,10 +55,7 @@ impl Service {
 
     /// A namespace as it is known here, but not from long ago: something is to be stored in it.
     pub(super) async fn namespace_to_fill(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
-        if let Err(error) = self.namespaces().freshen().await {
-            let detail = format!("the namespaces cannot be read: {error}");
-            return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
-        }
+        self.namespaces().freshen().await;
         self.namespace(name)
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tourbillon_api::{HostView, Readiness, ServiceStats};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, StoreError};
+use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, UtcMillis};
 
@@ -79,14 +79,24 @@ impl Service {
             }
             _ => {}
         }
-        if let Some(error) = self.refusal() {
-            reasons.push(format!("changes are refused: {error}"));
-        }
-        let read = self.timers().get(TimerId::from_u128(0));
-        match tokio::time::timeout(SLOW, read).await {
-            Ok(Ok(_)) => {}
+        let mut is_part_away = false;
+        match tokio::time::timeout(SLOW, self.parts_away()).await {
+            Ok(Ok((0, _))) => {}
+            Ok(Ok((away, all))) if 2 * away >= all => {
+                reasons.push(format!(
+                    "{away} of {all} shards of the timers are away, or their servers have lost them"
+                ));
+            }
+            Ok(Ok(_)) => is_part_away = true,
             Ok(Err(error)) => reasons.push(format!("the store cannot be read: {error}")),
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
+        }
+        if let Some(error) = self.refusal() {
+            // What a part refuses that is away, the others do not.
+            let is_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
+            if !(is_part_away && is_of_part) {
+                reasons.push(format!("changes are refused: {error}"));
+            }
         }
         Readiness { ok: reasons.is_empty(), reasons }
     }
@@ -95,6 +105,16 @@ impl Service {
     /// succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.0.refusals.lasting(self.timers().timer_store().refuses_new()).map(|refusal| refusal.error)
+    }
+
+    /// Reads a little. Returns how many parts of the store cannot be used, and how many there are. If half of them can be
+    /// used, this service does most of its work, and every other node is in the same state.
+    async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
+        let Some(nodes) = self.timers().timer_store().nodes().await? else {
+            return self.timers().get(TimerId::from_u128(0)).await.map(|_| (0, 1));
+        };
+        let away = nodes.shards.iter().filter(|shard| shard.is_silent || shard.is_lost);
+        Ok((away.count(), nodes.shards.len()))
     }
 
     /// The numbers of stored timers, schedules apart.

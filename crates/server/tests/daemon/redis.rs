@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore as _};
 use tourbillon_durable::timer::{Timer, TimerId};
-use tourbillon_fault::Server;
+use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::{Connect, RedisStore};
 
 /// Writes the file of settings.
@@ -153,6 +153,60 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
     assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
     stop(daemon);
+}
+
+/// Creates timers one after the other. Returns how many the service has taken, and the longest time of one of these.
+async fn place(http: &Http, kind: &str, count: usize) -> (usize, Duration) {
+    let (mut made, mut slowest) = (0, Duration::ZERO);
+    for number in 0..count {
+        let begun = Instant::now();
+        let answer = http.send("PUT", &timer(&format!("{kind}{number}")), &far()).await;
+        match answer.status.as_u16() {
+            201 => (made, slowest) = (made + 1, slowest.max(begun.elapsed())),
+            503 => {}
+            _ => panic!("{}", answer.json),
+        }
+    }
+    (made, slowest)
+}
+
+/// One of three primaries dies, and no replica takes over. The service goes on in the shards of the others.
+async fn goes_on_without_a_primary(cluster: &mut Cluster, folder: &Path, victim: usize) {
+    const COUNT: usize = 30;
+    let text = format!("[redis]\nservers = {:?}\ncluster = true\npatience = \"1s\"\n", cluster.urls());
+    fs::write(folder.join("redis.toml"), text).unwrap();
+    let daemon = on_redis(folder, "one");
+    let http = Http::new(daemon.address);
+    assert_eq!(place(&http, "before", COUNT).await.0, COUNT);
+    cluster.nodes[victim + 3].kill();
+    cluster.nodes[victim].kill();
+    let _some = place(&http, "at-once", COUNT / 3).await;
+    let (made, slowest) = place(&http, "after", COUNT).await;
+    eprintln!("{made} of {COUNT} are taken while a third of the shards is away, the slowest in {slowest:?}");
+    assert!(made >= COUNT / 3, "{made}");
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    for number in 0..6 {
+        let ready = http.get("/readyz").await;
+        assert_eq!(ready.status, 200, "{}", ready.json);
+        let _maybe = place(&http, &format!("ready{number}"), 1).await;
+    }
+    stop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_stays_away_stops_no_creations_in_other_shards_and_leaves_a_node_ready() {
+    let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };
+    let registry = cluster.owner(0, cluster.slot("tb:{tourbillon}:nodes")).unwrap();
+    let folder = folder();
+    goes_on_without_a_primary(&mut cluster, folder.path(), (registry + 1) % 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_primary_with_the_list_of_nodes_that_stays_away_stops_no_creations_in_other_shards() {
+    let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };
+    let registry = cluster.owner(0, cluster.slot("tb:{tourbillon}:nodes")).unwrap();
+    let folder = folder();
+    goes_on_without_a_primary(&mut cluster, folder.path(), registry).await;
 }
 
 /// A service with all kinds of timers, and the text of its backup.

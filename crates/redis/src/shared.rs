@@ -136,10 +136,21 @@ impl Core {
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> Result<Answered, StoreError> {
+        self.run_on(None, which, keys, arguments).await
+    }
+
+    /// The same, if the connection is the one that this attempt has made. Otherwise the script is not sent.
+    pub(crate) async fn run_on(
+        &self,
+        attempt: Option<u64>,
+        which: impl Fn(&'static Scripts) -> &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: impl Arguments,
+    ) -> Result<Answered, StoreError> {
         if let Some(lost) = self.lost.get() {
             return Err(StoreError::new(StoreErrorKind::Closed, lost.clone()));
         }
-        let mut result = run(&*self.link, &self.time, which, keys, arguments).await;
+        let mut result = run_on(&*self.link, &self.time, attempt, which, keys, arguments).await;
         if result.as_ref().is_err_and(is_gone)
             && let Some(gone) = self.gone().await
         {
@@ -309,6 +320,18 @@ pub(crate) async fn run(
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
+    run_on(link, time, None, which, keys, arguments).await
+}
+
+/// The same, on the connection of one attempt.
+async fn run_on(
+    link: &dyn Link,
+    time: &Time,
+    attempt: Option<u64>,
+    which: impl Fn(&'static Scripts) -> &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: impl Arguments,
+) -> Result<(Answered, bool), StoreError> {
     let script = match time {
         Time::Server(_) => which(&BY_SERVER),
         Time::Test(_) => which(&BY_CALLER),
@@ -317,7 +340,11 @@ pub(crate) async fn run(
     words.push(&time.argument());
     arguments.add_to(&mut words);
     let sent = moment();
-    let (answer, witness) = link.run_before_witness(script, keys, words).await?;
+    let call = match attempt {
+        Some(attempt) => link.run_on(attempt, script, keys, words),
+        None => link.run_before_witness(script, keys, words),
+    };
+    let (answer, witness) = call.await?;
     promise::note(witness);
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(number(&rest.next()?)?);

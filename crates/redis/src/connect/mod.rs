@@ -66,6 +66,24 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(async move { Ok((answer.await?, None)) })
     }
 
+    /// The same, if the connection is the one that this [attempt](Self::attempt) has made. Otherwise the script is not
+    /// sent.
+    fn run_on<'a>(
+        &'a self,
+        _attempt: u64,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
+        self.run_before_witness(script, keys, arguments)
+    }
+
+    /// The number of the attempt to connect whose connection is in use, or that is under way. Always the same in a
+    /// cluster.
+    fn attempt(&self) -> u64 {
+        0
+    }
+
     /// The witnesses of all servers to which there are connections.
     fn witnesses(&self) -> Vec<Arc<Witness>> {
         Vec::new()

@@ -1,6 +1,7 @@
 //! The servers and the deployment of a service on Redis.
 
 use super::open_error::OpenError;
+use crate::log::log;
 use crate::settings::RedisSettings;
 use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -36,5 +37,8 @@ pub(crate) fn mend(redis: &RedisSettings) -> Result<Mended, StoreError> {
 
 /// Opens the deployment, and makes it if there is none.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
-    block_on(builder(redis).open(&redis.connect))
+    let tell = |time| {
+        log(format_args!("the data in Redis have gone back by {time:?}: what was stored then is lost"))
+    };
+    block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
 }

@@ -354,7 +354,7 @@ impl Core {
         let Wish { token, lease, timers, bytes: most, taken, names } = wish;
         let mut arguments =
             vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
-        arguments.extend([self.deployment.id.clone(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
+        arguments.extend([self.deployment.id(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
         arguments.push(text(names.into()));
         arguments.push(text(u64::from(look.wants_end)));
         arguments.append(&mut slices);

@@ -2,7 +2,7 @@
 
 use crate::connect::{Connect, ConnectError, Link, Session};
 use crate::examine::{Plan, Report, dangers, examine};
-use crate::layout::{Layout, MOST_SHARDS, Part};
+use crate::layout::{Layout, MOST_SHARDS, Part, VERSION};
 use crate::losses::WAY;
 use crate::nodes::{self, MAY_LOSE, Nodes, OnSetBack, Settings, TTL};
 use crate::promise::{Witnesses, kept};
@@ -24,9 +24,6 @@ use tourbillon_durable::store::{
     Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
-
-/// The version of the layout. Another one is refused, an earlier one too.
-pub(crate) const VERSION: u64 = 3;
 
 /// The layouts that programs have written, each with the version of its records. Programs of two versions share a
 /// deployment if both know its layout, so a row never changes: other records are a new layout.
@@ -359,8 +356,7 @@ impl RedisBuilder {
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
         let id = bytes(rest.next()?)?.unwrap_or_default();
-        let deployment =
-            Deployment { key: Layout::deployment(&self.name), notes: Layout::notes(&self.name), id };
+        let deployment = Deployment::new(Layout::deployment(&self.name), Layout::notes(&self.name), id);
         let is_ready = filled(rest.next()?)?.is_some();
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
         let is_split = link.is_cluster();
@@ -409,7 +405,7 @@ fn end_of(op: &Op) -> Option<(TimerId, Token)> {
 impl Core {
     /// Marks all shards as the deployment's, and notes that this is done.
     async fn mark_shards(&self) -> Result<(), StoreError> {
-        let id = &self.deployment.id;
+        let id = self.deployment.id();
         let marks = self.groups_of(self.layout.shards()).into_iter().map(|group| {
             let keys = self.parts(&group, [Part::Meta]);
             self.run(|scripts| &scripts.found, keys, [id.clone()])

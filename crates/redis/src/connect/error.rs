@@ -126,10 +126,19 @@ impl LinkError {
     }
 }
 
+/// The first word of the error that a script answered.
+fn code_of(error: &StoreError) -> Option<&str> {
+    core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
+}
+
 /// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
-    let source = core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>());
-    source.and_then(LinkError::code) == Some("GONE")
+    code_of(error) == Some("GONE")
+}
+
+/// Whether a script answered that the data have gone back.
+pub(crate) fn is_back(error: &StoreError) -> bool {
+    code_of(error) == Some("BACK")
 }
 
 impl From<LinkError> for StoreError {

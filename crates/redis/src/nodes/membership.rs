@@ -71,6 +71,20 @@ impl Nodes {
     }
 }
 
+impl Nodes {
+    /// Forgets what is known of a deployment that there is no more. The next claim enters the one in its place.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.state();
+        state.is_member = false;
+        let _owned = state.shards.clear();
+        state.live.clear();
+        state.peers.clear();
+        state.sights.clear();
+        state.told.clear();
+        (state.sign, state.sign_by, state.latest) = (None, 0, UtcMillis::ZERO);
+    }
+}
+
 /// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew
 /// has it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
 const AWAY: Duration = Duration::from_millis(300);
@@ -152,7 +166,7 @@ impl Core {
         let known = nodes.state().latest;
         let sign_by = self.link.attempt();
         let arguments = [
-            self.deployment.id.clone(),
+            self.deployment.id(),
             nodes.node.clone(),
             text,
             nodes.keys.channel.clone(),
@@ -250,7 +264,7 @@ impl Core {
         let keys = [shared.to_vec(), self.parts(&shards, [Part::Meta])].concat();
         let (name, channel) = (node.to_string().into_bytes(), nodes.channel_of(node));
         let hints = nodes.keys.channel.clone();
-        let arguments = [self.deployment.id.clone(), name, channel, hints, time_text(ttl)];
+        let arguments = [self.deployment.id(), name, channel, hints, time_text(ttl)];
         self.run(|scripts| &scripts.bury, keys, arguments).await?;
         nodes.state().sights.remove(&node);
         Ok(())

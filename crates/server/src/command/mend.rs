@@ -3,7 +3,7 @@
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::service;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -13,6 +13,12 @@ pub(super) fn command(json: &Arg) -> Command {
             "Brings shards back that their Redis servers have lost, as after a restart without their data. Restore a \
              backup of the server before, if there is one: what was lost does not come back by this",
         )
+        .arg(
+            Arg::new("anew")
+                .long("anew")
+                .action(ArgAction::SetTrue)
+                .help("Makes a deployment again, empty, of which nothing is left; nodes that run go on with it"),
+        )
         .arg(json)
 }
 
@@ -21,7 +27,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         return Err("the timers are in a file: `tourbillond mend` is for those in Redis".into());
     };
     let place = format!("the deployment {}", redis.deployment);
-    let mended = service::mend(&redis).map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
+    let mended = service::mend(&redis, matches.get_flag("anew"))
+        .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
     if matches.get_flag("json") {
         let shown = json!({
             "shards": mended.shards, "marked": mended.marked, "key": mended.has_made_key, "silent": mended.silent,

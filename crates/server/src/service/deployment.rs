@@ -30,9 +30,12 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Brings lost shards of the deployment back.
-pub(crate) fn mend(redis: &RedisSettings) -> Result<Mended, StoreError> {
-    block_on(builder(redis).mend(&redis.connect))
+/// Brings lost shards of the deployment back, or makes one anew of which nothing is left.
+pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
+    match is_anew {
+        true => block_on(builder(redis).make_anew(&redis.connect)),
+        false => block_on(builder(redis).mend(&redis.connect)),
+    }
 }
 
 /// Opens the deployment, and makes it if there is none.

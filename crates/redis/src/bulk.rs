@@ -154,7 +154,7 @@ impl Core {
             false => {
                 let known = Known::default();
                 let mut commit = Commit::new(&self.layout, &known, &changes, None, Scope::All);
-                commit.expect_marks(&known, &changes, &self.deployment.id);
+                commit.expect_marks(&known, &changes, &self.deployment.id());
                 if let Sent::Refused { doubt, mut found, .. } = self.send(commit).await? {
                     return Err(self.taken(&doubt, &mut found));
                 }
@@ -247,7 +247,7 @@ impl Core {
             for turn in 0.. {
                 let scope = Scope::Shard(*shard, reserved);
                 let mut commit = Commit::new(&self.layout, &known, changes, None, scope);
-                commit.expect_marks(&known, changes, &self.deployment.id);
+                commit.expect_marks(&known, changes, &self.deployment.id());
                 let (doubt, mut found) = match self.send(commit).await? {
                     Sent::Done => break,
                     Sent::Refused { doubt, found, .. } => (doubt, found),

@@ -124,7 +124,7 @@ impl Core {
 
     /// Runs the script. Returns for each creation whether its timer is stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
-        let (keys, arguments) = parts_of(&self.layout, &self.deployment.id, group);
+        let (keys, arguments) = parts_of(&self.layout, &self.deployment.id(), group);
         let mut answered = self.run(|scripts| &scripts.create, keys, arguments).await?;
         let (mut refused, mut stored) = (Values::of(answered.rest.next()?)?, vec![true; group.len()]);
         while !refused.is_empty() {

@@ -170,7 +170,7 @@ impl Core {
             words.push(&token_bytes(token));
             words.push_number(millis(by.lease));
             words.push_number(limit.bytes);
-            words.push(&self.deployment.id);
+            words.push(&self.deployment.id());
             words.push_number(beginning.len() as u64);
             for shard in &group {
                 let its = by_shard.get(shard).map_or(&[][..], |its| its);

@@ -8,6 +8,9 @@
 
 use tourbillon_durable::timer::{Timer, TimerId};
 
+/// The version of the layout. Another one is refused, an earlier one too.
+pub(crate) const VERSION: u64 = 3;
+
 /// A shard's number.
 pub(crate) type Shard = u16;
 

@@ -7,18 +7,18 @@
 //! |---|---|---|
 //! | a shard has no mark | it is lost | the shard is closed: nobody looks at its timers, and it takes no new ones. The others go on. |
 //! | the key of the deployment is gone, and shards have their marks | the registry is lost | the nodes go on with what they know of each other; nobody can open the deployment, and notes are errors |
-//! | the key and all marks are gone | the deployment is lost | the store is closed for good |
-//! | a mark, or the key, has another id | the deployment was created anew | the store is closed for good |
+//! | the key and all marks are gone | the deployment is lost | the store is closed until the deployment is there again, or is made anew by people |
+//! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new one only if people say so |
 //!
 //! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew. What was
 //! in a lost shard is gone, or is there as far as the server has it: the mark says nothing about that. Nobody mends by
 //! itself: whether a backup is to be restored before, people decide.
 
 use crate::connect::Link;
-use crate::layout::{Layout, Part, Shard};
+use crate::layout::{Layout, Part, Shard, VERSION};
 use crate::shared::{Core, run};
 use crate::time::Time;
-use crate::values::{Values, filled, maybe_number};
+use crate::values::{Values, bytes, filled, maybe_number};
 use core::time::Duration;
 use futures_util::future::join_all;
 use std::sync::PoisonError;
@@ -100,7 +100,7 @@ impl Core {
             let groups = self.groups_of(self.layout.shards());
             let marks = marks_of(&*self.link, &self.time, &self.layout, groups).await;
             let is_own = |mark: &Result<Option<Vec<u8>>, _>| match mark {
-                Ok(mark) => mark.as_ref() == Some(&self.deployment.id),
+                Ok(mark) => mark.as_ref() == Some(&self.deployment.id()),
                 Err(_) => true,
             };
             is_there = marks.iter().any(|(_, mark)| is_own(mark));
@@ -109,7 +109,28 @@ impl Core {
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             return None;
         }
-        Some(self.close("the deployment is gone: its server has lost it"))
+        Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
+    }
+
+    /// The id of the deployment, if it is there again, or was made anew for the stores that have it open.
+    pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
+        let keys = vec![self.deployment.key.clone()];
+        let (mut answered, _) =
+            run(&*self.link, &self.time, |scripts| &scripts.known, keys, []).await.ok()?;
+        let mut next = || answered.rest.next().ok();
+        let (version, shards) = (maybe_number(next()?).ok()??, maybe_number(next()?).ok()??);
+        let (id, is_anew) = (bytes(next()?).ok()??, maybe_number(next()?).ok()?.is_some());
+        if version != VERSION
+            || shards != u64::from(self.layout.shards().end)
+            || !is_anew && id != self.deployment.id()
+        {
+            return None;
+        }
+        let groups = self.groups_of(self.layout.shards());
+        let marks = marks_of(&*self.link, &self.time, &self.layout, groups).await;
+        let is_other = |mark: &Option<Vec<u8>>| mark.as_ref().is_some_and(|mark| *mark != id);
+        let is_mixed = marks.iter().any(|(_, mark)| mark.as_ref().is_ok_and(is_other));
+        (!is_mixed).then_some(id)
     }
 
     /// The faults of a check: shards that are lost, and the key of the deployment.
@@ -124,7 +145,7 @@ impl Core {
         let groups = self.groups_of(self.layout.shards());
         for (shard, mark) in marks_of(&*self.link, &self.time, &self.layout, groups).await {
             match mark? {
-                Some(mark) if mark == self.deployment.id => {}
+                Some(mark) if mark == self.deployment.id() => {}
                 Some(_) => {
                     let fault = format!("shard {shard} is another deployment's");
                     faults.push(Fault::new("shards", None, fault));

@@ -1,14 +1,15 @@
 //! Bringing back what a server has lost of a deployment.
 
 use crate::connect::{Connect, Link, Session};
-use crate::layout::{Layout, MOST_SHARDS, Part, Shard};
+use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION};
 use crate::losses::{Marks, WAY, listed, marks_of};
 use crate::shared::run;
-use crate::store::{RedisBuilder, SHARDS, VERSION};
+use crate::store::{RedisBuilder, SHARDS};
 use crate::time::Time;
 use crate::values::{bytes, maybe_number};
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
 
 /// What [`RedisBuilder::mend`] has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +41,9 @@ impl RedisBuilder {
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
-        let kind = if self.clock.is_some() { "test" } else { "server" };
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
         let key = Layout::deployment(&self.name);
-        let (mut known, _) = run(&session, &time, |scripts| &scripts.known, vec![key.clone()], []).await?;
+        let (mut known, _) = run(&session, &time, |scripts| &scripts.known, vec![key], []).await?;
         let _version = known.rest.next()?;
         let (count, id) = (maybe_number(known.rest.next()?)?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
@@ -75,7 +75,11 @@ impl RedisBuilder {
             (Some(id), _) => id,
             (None, 1) => ids.keys().map(|id| id.to_vec()).next().unwrap_or_default(),
             (None, 0) => {
-                let message = format!("no server that answers has a shard of the deployment {}", self.name);
+                let message = format!(
+                    "no server that answers has a shard of the deployment {}: if all of it is lost, `tourbillond mend \
+                     --anew`, or `RedisBuilder::make_anew`, makes it again, empty",
+                    self.name
+                );
                 return Err(StoreError::new(StoreErrorKind::Limit, message));
             }
             (None, _) => {
@@ -92,22 +96,78 @@ impl RedisBuilder {
         mended.silent = silent.map(|(shard, _)| *shard).collect();
         let lost: BTreeSet<Shard> =
             marks.iter().filter(|(_, mark)| matches!(mark, Ok(None))).map(|(shard, _)| *shard).collect();
+        mark(&session, &time, &layout, is_split, &lost, &id).await?;
         if count.is_none() {
-            // The shards first: another process that meets the key finds them marked.
-            let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
-                .map(String::into_bytes)
-                .to_vec();
-            words.push(id.clone());
-            words.push(Layout::channel(&self.name));
-            mark(&session, &time, &layout, is_split, &lost, &id).await?;
-            let _made = run(&session, &time, |scripts| &scripts.open, vec![key.clone()], words).await?;
-            let _ready = run(&session, &time, |scripts| &scripts.ready, vec![key], [id]).await?;
+            self.make_key(&session, &time, &layout, &id, false).await?;
             mended.has_made_key = true;
-        } else {
-            mark(&session, &time, &layout, is_split, &lost, &id).await?;
         }
         mended.marked = lost.into_iter().collect();
         Ok(mended)
+    }
+
+    /// Makes the deployment again, empty, after its servers have lost all of it: with as many shards as are set, or 64.
+    /// Stores that have the lost one open go on with the new one within some seconds, if it has as many shards. So they
+    /// do with a deployment that is there already, as one that another process has made by opening it: nothing is
+    /// made, then. What was stored is lost: restore the server's own backup instead, if there is one. The future needs
+    /// no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if only a part of a deployment of this name is there, which
+    /// [`mend`](Self::mend) brings back, or if the settings cannot work, and if a server does not answer, which may
+    /// have a part.
+    pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
+        let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let key = Layout::deployment(&self.name);
+        let (mut known, _) = run(&session, &time, |scripts| &scripts.known, vec![key.clone()], []).await?;
+        let _version = known.rest.next()?;
+        let (count, known) = (maybe_number(known.rest.next()?)?, bytes(known.rest.next()?)?);
+        let shards = count.and_then(|count| u16::try_from(count).ok()).or(self.shards).unwrap_or(SHARDS);
+        if !shards.is_power_of_two() || shards > MOST_SHARDS {
+            return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
+        }
+        let (layout, is_split) = (Layout::new(&self.name, shards), connect.is_cluster());
+        let mut is_whole = true;
+        for (_, mark) in marks_of(&session, &time, &layout, groups(&layout, is_split)).await {
+            is_whole &= mark? == known;
+        }
+        if !is_whole {
+            return Err(limit(format!("a part of the deployment {} is there: {WAY}", self.name)));
+        }
+        let mut made = Mended { shards, ..Mended::default() };
+        if let Some(id) = known {
+            let _noted =
+                run(&session, &time, |scripts| &scripts.ready, vec![key], [id, b"1".to_vec()]).await?;
+            return Ok(made);
+        }
+        let (id, all) = (TimerId::fresh().to_string().into_bytes(), layout.shards().collect());
+        mark(&session, &time, &layout, is_split, &all, &id).await?;
+        self.make_key(&session, &time, &layout, &id, true).await?;
+        (made.marked, made.has_made_key) = (all.into_iter().collect(), true);
+        Ok(made)
+    }
+
+    /// Makes the key of the deployment. Its shards have their marks: another process that meets the key finds them.
+    async fn make_key(
+        &self,
+        session: &Session,
+        time: &Time,
+        layout: &Layout,
+        id: &[u8],
+        is_anew: bool,
+    ) -> Result<(), StoreError> {
+        let kind = if self.clock.is_some() { "test" } else { "server" };
+        let key = Layout::deployment(&self.name);
+        let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
+            .map(String::into_bytes)
+            .to_vec();
+        words.extend([id.to_vec(), Layout::channel(&self.name)]);
+        words.extend(is_anew.then(|| b"1".to_vec()));
+        let _made = run(session, time, |scripts| &scripts.open, vec![key.clone()], words).await?;
+        run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
 
     /// What is lost of the deployment, a line for each loss. `count` is its number of shards, if it is known.

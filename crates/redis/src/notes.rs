@@ -64,7 +64,7 @@ fn fresh_version() -> u64 {
 
 impl Core {
     async fn read_note(&self, name: &str) -> Result<Option<Note>, StoreError> {
-        let arguments = [self.deployment.id.clone(), name.as_bytes().to_vec()];
+        let arguments = [self.deployment.id(), name.as_bytes().to_vec()];
         let keys = vec![self.deployment.key.clone(), self.deployment.notes.clone()];
         let mut answered = self.run(|scripts| &scripts.note, keys, arguments).await?;
         let version = answered.rest.next()?;
@@ -82,7 +82,7 @@ impl Core {
             return Err(StoreError::new(StoreErrorKind::Limit, message));
         }
         let arguments = [
-            self.deployment.id.clone(),
+            self.deployment.id(),
             name.as_bytes().to_vec(),
             text(version),
             text(u64::from(value.is_some())),

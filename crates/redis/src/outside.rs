@@ -133,7 +133,7 @@ impl Core {
     ) -> Result<Sent, StoreError> {
         if !self.is_split {
             let mut commit = Commit::new(&self.layout, known, changes, over, Scope::All);
-            commit.expect_marks(known, changes, &self.deployment.id);
+            commit.expect_marks(known, changes, &self.deployment.id());
             self.hint(&mut commit, known, changes);
             return self.send(commit).await;
         }
@@ -148,7 +148,7 @@ impl Core {
         }
         let scope = Scope::Shard(home, reserved);
         let mut commit = Commit::new(&self.layout, known, changes, over, scope);
-        commit.expect_marks(known, changes, &self.deployment.id);
+        commit.expect_marks(known, changes, &self.deployment.id());
         self.hint(&mut commit, known, changes);
         let sent = self.send(commit).await?;
         if let Sent::Done = sent {

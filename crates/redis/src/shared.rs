@@ -1,7 +1,7 @@
 //! What all operations of a store share: the connection, the layout, the time, and the timers that this process has
 //! claimed.
 
-use crate::connect::{Link, is_gone};
+use crate::connect::{Link, is_back, is_gone};
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
 use crate::promise;
@@ -15,7 +15,7 @@ use crate::values::{Values, number};
 use crate::words::{Arguments, Words};
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
@@ -32,16 +32,37 @@ pub(crate) struct Deployment {
     /// The hash of its notes.
     pub(crate) notes: Vec<u8>,
     /// Chosen when the deployment was created.
-    pub(crate) id: Vec<u8>,
+    id: RwLock<Vec<u8>>,
 }
+
+impl Deployment {
+    pub(crate) fn new(key: Vec<u8>, notes: Vec<u8>, id: Vec<u8>) -> Self {
+        Self { key, notes, id: RwLock::new(id) }
+    }
+
+    /// What tells the deployment from others of its name.
+    pub(crate) fn id(&self) -> Vec<u8> {
+        self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Why a store is closed.
+struct Lost {
+    why: Box<str>,
+    /// The last look whether the deployment was made again; `None` if there are no looks.
+    looked: Option<Instant>,
+}
+
+/// The time between two of these looks.
+const LOOKS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Core {
     /// This value, for what outlives a call.
     pub(crate) this: Weak<Self>,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) deployment: Deployment,
-    /// Set once the server has another deployment, or none, in the place of the one that was opened.
-    lost: OnceLock<Box<str>>,
+    /// Set while the server has another deployment, or none, in the place of the one that was opened.
+    lost: Mutex<Option<Lost>>,
     /// The last moment at which a part of a deployment was still there of which other parts were lost.
     pub(crate) seen: Mutex<Option<Instant>>,
     pub(crate) layout: Layout,
@@ -102,7 +123,7 @@ impl Core {
             this: Weak::clone(this),
             link,
             deployment,
-            lost: OnceLock::new(),
+            lost: Mutex::default(),
             seen: Mutex::default(),
             layout,
             is_split,
@@ -121,25 +142,83 @@ impl Core {
         })
     }
 
-    /// Closes the store for good. Returns the error of the call that has found out why, and of all that follow.
+    fn lost(&self) -> MutexGuard<'_, Option<Lost>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the store. Returns the error of the call that has found out why, and of all that follow until the
+    /// deployment is made again.
     pub(crate) fn close(&self, why: &str) -> StoreError {
         let error = StoreError::new(StoreErrorKind::Closed, why);
-        let _was_set = self.lost.set(error.to_string().into());
+        self.note_lost(&error);
         error
     }
 
-    /// Runs a script. Fails for good once a call has found that the deployment is lost: what this process stored then
-    /// would be in the shards of a deployment that there is not.
+    fn note_lost(&self, error: &StoreError) {
+        // Data that have gone back are refused for good.
+        let looked = Some(Instant::now()).filter(|_| !is_back(error));
+        self.lost().get_or_insert_with(|| Lost { why: error.to_string().into(), looked });
+    }
+
+    /// The error of a store that is closed. Looks from time to time whether people have made the deployment again.
+    async fn closed(&self) -> Option<StoreError> {
+        let (why, is_due) = {
+            let mut lost = self.lost();
+            let lost = lost.as_mut()?;
+            let is_due = lost.looked.is_some_and(|at| at.elapsed() >= LOOKS);
+            if is_due {
+                lost.looked = Some(Instant::now());
+            }
+            (lost.why.clone(), is_due)
+        };
+        let error = StoreError::new(StoreErrorKind::Closed, why);
+        if !is_due {
+            return Some(error);
+        }
+        let Some(id) = self.made_again().await else { return Some(error) };
+        let is_new = self.deployment.id() != id;
+        if is_new {
+            *self.deployment.id.write().unwrap_or_else(PoisonError::into_inner) = id;
+            self.begin_anew();
+        }
+        *self.lost() = None;
+        self.wake();
+        None
+    }
+
+    /// Forgets what is known of a deployment that there is no more.
+    fn begin_anew(&self) {
+        self.nodes.begin_anew();
+        self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.first_due().known = None;
+        self.lock().clear();
+    }
+
+    /// Runs a script. Fails once a call has found that the deployment is lost, until it is made again: what this process
+    /// stored then would be in the shards of a deployment that there is not.
     pub(crate) async fn run(
         &self,
         which: impl Fn(&'static Scripts) -> &'static Script,
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
     ) -> Result<Answered, StoreError> {
-        if let Some(lost) = self.lost.get() {
-            return Err(StoreError::new(StoreErrorKind::Closed, lost.clone()));
+        self.run_on(None, which, keys, arguments).await
+    }
+
+    /// The same, if the connection is the one that this attempt has made. Otherwise the script is not sent.
+    pub(crate) async fn run_on(
+        &self,
+        attempt: Option<u64>,
+        which: impl Fn(&'static Scripts) -> &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: impl Arguments,
+    ) -> Result<Answered, StoreError> {
+        if let Some(error) = self.closed().await {
+            return Err(error);
         }
-        let mut result = run(&*self.link, &self.time, which, keys, arguments).await;
+        let mut result = run_on(&*self.link, &self.time, attempt, which, keys, arguments).await;
         if result.as_ref().is_err_and(is_gone)
             && let Some(gone) = self.gone().await
         {
@@ -148,7 +227,7 @@ impl Core {
         if let Err(error) = &result
             && error.kind() == StoreErrorKind::Closed
         {
-            let _was_set = self.lost.set(error.to_string().into());
+            self.note_lost(error);
         }
         let (answered, is_step) = result?;
         if is_step {
@@ -309,6 +388,18 @@ pub(crate) async fn run(
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
+    run_on(link, time, None, which, keys, arguments).await
+}
+
+/// The same, on the connection of one attempt.
+async fn run_on(
+    link: &dyn Link,
+    time: &Time,
+    attempt: Option<u64>,
+    which: impl Fn(&'static Scripts) -> &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: impl Arguments,
+) -> Result<(Answered, bool), StoreError> {
     let script = match time {
         Time::Server(_) => which(&BY_SERVER),
         Time::Test(_) => which(&BY_CALLER),
@@ -317,7 +408,11 @@ pub(crate) async fn run(
     words.push(&time.argument());
     arguments.add_to(&mut words);
     let sent = moment();
-    let (answer, witness) = link.run_before_witness(script, keys, words).await?;
+    let call = match attempt {
+        Some(attempt) => link.run_on(attempt, script, keys, words),
+        None => link.run_before_witness(script, keys, words),
+    };
+    let (answer, witness) = call.await?;
     promise::note(witness);
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(number(&rest.next()?)?);

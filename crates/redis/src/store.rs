@@ -2,9 +2,9 @@
 
 use crate::connect::{Connect, ConnectError, Link, Session};
 use crate::examine::{Plan, Report, dangers, examine};
-use crate::layout::{Layout, MOST_SHARDS, Part};
+use crate::layout::{Layout, MOST_SHARDS, Part, VERSION};
 use crate::losses::WAY;
-use crate::nodes::{self, Nodes, Settings, TTL};
+use crate::nodes::{self, MAY_LOSE, Nodes, OnSetBack, Settings, TTL};
 use crate::promise::{Witnesses, kept};
 use crate::shared::{Core, Deployment, run};
 use crate::time::Time;
@@ -24,9 +24,6 @@ use tourbillon_durable::store::{
     Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
-
-/// The version of the layout. Another one is refused, an earlier one too.
-pub(crate) const VERSION: u64 = 3;
 
 /// The layouts that programs have written, each with the version of its records. Programs of two versions share a
 /// deployment if both know its layout, so a row never changes: other records are a new layout.
@@ -63,6 +60,8 @@ pub struct RedisBuilder {
     poll: Option<Duration>,
     node: Option<Box<str>>,
     ttl: Duration,
+    may_lose: Duration,
+    on_set_back: Option<OnSetBack>,
     pub(crate) clock: Option<Arc<dyn tourbillon::Clock>>,
     is_unchecked: bool,
     /// Whether a script on one server names the keys of one shard only, as in a cluster.
@@ -115,6 +114,8 @@ impl RedisStore {
             poll: Some(POLL),
             node: None,
             ttl: TTL,
+            may_lose: MAY_LOSE,
+            on_set_back: None,
             clock: None,
             is_unchecked: false,
             #[cfg(test)]
@@ -202,6 +203,24 @@ impl RedisBuilder {
         self
     }
 
+    /// The time by which the server's data may go back while the store is open, 10 seconds unless set, as in a failover
+    /// to a replica without the last writes. If they go back further, as after a restart from an older
+    /// snapshot, the store is closed for good: timers that were created would be missing, and cancelled ones would be
+    /// delivered. What is seen of it is the age of the nodes' last sign of life, one each quarter of [`ttl`](Self::ttl),
+    /// so the loss may be greater or less than it seems by as much as that, and that much more is permitted. A store
+    /// that is opened afterwards takes the data as they are.
+    pub fn may_lose(mut self, time: Duration) -> Self {
+        self.may_lose = time;
+        self
+    }
+
+    /// Calls a function with the time by which the data have gone back, each time that they have and the store goes on.
+    /// [`nodes`](TimerStore::nodes) has the number of these.
+    pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.on_set_back = Some(Arc::new(tell));
+        self
+    }
+
     /// A clock of the caller's, which counts from the start of 1970, in place of the server's time. A deployment is
     /// created on one kind of clock and opened only on the same kind.
     #[cfg(feature = "test-clock")]
@@ -285,7 +304,13 @@ impl RedisBuilder {
         if !shards.is_power_of_two() || shards > MOST_SHARDS {
             return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
         }
-        let settings = Settings { name: self.node.clone(), ttl: self.ttl, poll: self.poll };
+        let settings = Settings {
+            name: self.node.clone(),
+            ttl: self.ttl,
+            poll: self.poll,
+            may_lose: self.may_lose,
+            on_set_back: self.on_set_back.clone(),
+        };
         settings.admit()?;
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
         if self.has_lost_key(&*link, &time).await? {
@@ -331,8 +356,7 @@ impl RedisBuilder {
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
         let id = bytes(rest.next()?)?.unwrap_or_default();
-        let deployment =
-            Deployment { key: Layout::deployment(&self.name), notes: Layout::notes(&self.name), id };
+        let deployment = Deployment::new(Layout::deployment(&self.name), Layout::notes(&self.name), id);
         let is_ready = filled(rest.next()?)?.is_some();
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
         let is_split = link.is_cluster();
@@ -381,7 +405,7 @@ fn end_of(op: &Op) -> Option<(TimerId, Token)> {
 impl Core {
     /// Marks all shards as the deployment's, and notes that this is done.
     async fn mark_shards(&self) -> Result<(), StoreError> {
-        let id = &self.deployment.id;
+        let id = self.deployment.id();
         let marks = self.groups_of(self.layout.shards()).into_iter().map(|group| {
             let keys = self.parts(&group, [Part::Meta]);
             self.run(|scripts| &scripts.found, keys, [id.clone()])

@@ -253,7 +253,7 @@ mod tests {
         }
         let fixed = include_str!("stored_v3.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
-        assert_eq!(crate::store::VERSION, 3, "the file has the layout's version in its name");
+        assert_eq!(crate::layout::VERSION, 3, "the file has the layout's version in its name");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct RedisSettings {
     pub node: String,
     /// The time for which this node takes shards for itself, as `RedisBuilder::ttl` has it. 10 s by default.
     pub ttl: Duration,
+    /// The time by which the servers' data may go back, as `RedisBuilder::may_lose` has it. 10 s by default.
+    pub may_lose: Duration,
 }
 
 impl RedisSettings {
@@ -76,6 +78,7 @@ impl RedisSettings {
             shards: None,
             node: "node".to_owned(),
             ttl: Duration::from_secs(10),
+            may_lose: Duration::from_secs(10),
         }
     }
 }

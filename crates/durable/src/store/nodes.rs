@@ -14,6 +14,9 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
     /// The shards, by their numbers.
     pub shards: Vec<Shard>,
+    /// How often the store's data have gone back while this process had it open, as after a failover that lost the last
+    /// writes.
+    pub set_backs: u64,
 }
 
 /// One start of a process that shares a store.

@@ -74,6 +74,14 @@ impl LinkError {
         let message = match Meaning::of(error) {
             Meaning::Lost => format!("the reply to the script {script} was lost: {error}"),
             Meaning::Broken => format!("the script {script} ended in the middle: {error}"),
+            _ if error.code() == Some("BACK") => {
+                let back = error.detail().and_then(|back| back.trim().parse().ok()).unwrap_or_default();
+                let back = Duration::from_millis(back);
+                format!(
+                    "the server's data have gone back by {back:?}, further than is permitted: restore newer data, or \
+                     start the nodes again to go on with these"
+                )
+            }
             _ if error.code() == Some("OOM") => {
                 format!(
                     "the server's memory is full (maxmemory), and the script {script} needs more: {error}"
@@ -118,10 +126,19 @@ impl LinkError {
     }
 }
 
+/// The first word of the error that a script answered.
+fn code_of(error: &StoreError) -> Option<&str> {
+    core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
+}
+
 /// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
-    let source = core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>());
-    source.and_then(LinkError::code) == Some("GONE")
+    code_of(error) == Some("GONE")
+}
+
+/// Whether a script answered that the data have gone back.
+pub(crate) fn is_back(error: &StoreError) -> bool {
+    code_of(error) == Some("BACK")
 }
 
 impl From<LinkError> for StoreError {
@@ -130,7 +147,7 @@ impl From<LinkError> for StoreError {
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
             // What scripts answer that meet another deployment of the same name.
-            Some("OTHER") => StoreErrorKind::Closed,
+            Some("OTHER" | "BACK") => StoreErrorKind::Closed,
             _ => StoreErrorKind::Io,
         };
         Self::caused_by(kind, error)

@@ -25,7 +25,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-pub(crate) use error::{LinkError, is_gone};
+pub(crate) use error::{LinkError, is_back, is_gone};
 pub(crate) use heard::Heard;
 pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
@@ -64,6 +64,24 @@ pub(crate) trait Link: Send + Sync {
     ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
         let answer = self.run(script, keys, arguments);
         Box::pin(async move { Ok((answer.await?, None)) })
+    }
+
+    /// The same, if the connection is the one that this [attempt](Self::attempt) has made. Otherwise the script is not
+    /// sent.
+    fn run_on<'a>(
+        &'a self,
+        _attempt: u64,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (redis::Value, Option<Arc<Witness>>)> {
+        self.run_before_witness(script, keys, arguments)
+    }
+
+    /// The number of the attempt to connect whose connection is in use, or that is under way. Always the same in a
+    /// cluster.
+    fn attempt(&self) -> u64 {
+        0
     }
 
     /// The witnesses of all servers to which there are connections.

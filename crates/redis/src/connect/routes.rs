@@ -87,6 +87,14 @@ impl Routes {
         }
     }
 
+    /// The number of the attempt whose connection is in use, or that is under way; 0 in a cluster.
+    pub(crate) fn attempt(&self) -> u64 {
+        match self {
+            Self::Server { keeper, .. } => keeper.state().attempt,
+            Self::Cluster(_) => 0,
+        }
+    }
+
     /// The witnesses of all servers to which there are connections.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {

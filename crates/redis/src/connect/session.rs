@@ -57,6 +57,8 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
+    /// The attempt that must have made the connection, if any.
+    attempt: Option<u64>,
 }
 
 impl Session {
@@ -156,7 +158,24 @@ impl Link for Session {
         keys: Vec<Vec<u8>>,
         arguments: Words,
     ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
-        self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+        let call = Call { script, keys, arguments, attempt: None };
+        self.spawn(|caller| async move { caller.run(&call).await })
+    }
+
+    fn run_on<'a>(
+        &'a self,
+        attempt: u64,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
+        let attempt = Some(attempt).filter(|_| !self.caller.is_cluster);
+        let call = Call { script, keys, arguments, attempt };
+        self.spawn(|caller| async move { caller.run(&call).await })
+    }
+
+    fn attempt(&self) -> u64 {
+        self.caller.routes.attempt()
     }
 
     fn witnesses(&self) -> Vec<Arc<Witness>> {
@@ -210,6 +229,13 @@ impl Caller {
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
+            if call.attempt.is_some_and(|attempt| attempt != route.attempt) {
+                return Err(LinkError::gave_up(
+                    call.script.name(),
+                    self.patience,
+                    "the connection was made again",
+                ));
+            }
             let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
             let sent = timeout(self.limit, self.send(call, (by, has_flags), is_elsewhere, &mut route)).await;
             let error = match sent {

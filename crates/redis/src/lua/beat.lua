@@ -1,8 +1,13 @@
 -- A sign of life of a node. Answers all nodes, and forgets those that have been silent for an hour.
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs, 3 what the nodes say of themselves.
--- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 what it says of itself, 5 the channel of hints.
--- Answers {now, nodes, texts}: nodes is a list of node and moment, and texts is a list of node and text.
+-- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 what it says of itself, 5 the channel of hints,
+--       6 the moment of the latest sign of any node that this node knows of, or 0, 7 the time by which the data may be older.
+-- Answers {now, nodes, texts, latest}: nodes is a list of node and moment, and texts is a list of node and text; latest is
+--       the moment of the latest sign of any node before this one, or 0.
+--
+-- The latest sign never goes back by itself, whatever the clock does. If it is older than a node knows, so are the data.
+-- A deployment without one, as one whose key was made again, says nothing about that.
 --
 -- Run twice, the script gives a second sign of the same life.
 
@@ -11,6 +16,13 @@ if not id then return redis.error_reply('GONE the key of the deployment itself i
 if id ~= ARGV[2] then
   return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
 end
+local known = tonumber(ARGV[6])
+local latest = tonumber(redis.call('HGET', KEYS[1], 'latest')) or known
+local back = known - latest
+if back > tonumber(ARGV[7]) then
+  return redis.error_reply('BACK ' .. string.format('%.0f', back))
+end
+if now > latest then redis.call('HSET', KEYS[1], 'latest', string.format('%.0f', now)) end
 local silent = redis.call('ZRANGE', KEYS[2], '-inf', now - 3600000, 'BYSCORE', 'LIMIT', 0, 100)
 if #silent > 0 then
   redis.call('ZREM', KEYS[2], unpack(silent))
@@ -20,4 +32,4 @@ if redis.call('ZADD', KEYS[2], string.format('%.0f', now), ARGV[3]) == 1 then
   redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
   redis.call('PUBLISH', ARGV[5], 'nodes')
 end
-return {now, redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('HGETALL', KEYS[3])}
+return {now, redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('HGETALL', KEYS[3]), string.format('%.0f', latest)}

@@ -2,7 +2,7 @@
 
 use super::peer::{Peer, Text};
 use super::{Nodes, Sight, State, rendezvous};
-use crate::commit::text;
+use crate::commit::text as text_of;
 use crate::connect::is_gone;
 use crate::layout::{Part, Shard};
 use crate::shared::{Answered, Core};
@@ -27,6 +27,11 @@ impl State {
             self.shards.want(|shard| rendezvous::owner(&live, shard) == Some(this));
             self.live = live;
         }
+    }
+
+    /// The attempt to connect that has had the last sign of life.
+    pub(crate) fn sign_by(&self) -> u64 {
+        self.sign_by
     }
 
     /// Whether a sign of life is due.
@@ -66,6 +71,20 @@ impl Nodes {
     }
 }
 
+impl Nodes {
+    /// Forgets what is known of a deployment that there is no more. The next claim enters the one in its place.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.state();
+        state.is_member = false;
+        let _owned = state.shards.clear();
+        state.live.clear();
+        state.peers.clear();
+        state.sights.clear();
+        state.told.clear();
+        (state.sign, state.sign_by, state.latest) = (None, 0, UtcMillis::ZERO);
+    }
+}
+
 /// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew
 /// has it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
 const AWAY: Duration = Duration::from_millis(300);
@@ -97,12 +116,14 @@ impl Core {
     /// Makes this store a node, if it is none. Without a thread, the claims give the signs of life as well.
     pub(crate) async fn enter(&self) -> Result<(), StoreError> {
         let now = self.time.now();
-        let (is_member, is_due) = {
+        let (is_member, is_due, is_new) = {
             let mut state = self.nodes.state();
             state.divide(self.nodes.incarnation, now);
-            (state.is_member, state.is_sign_due(now, self.nodes.ttl))
+            let is_new = state.sign_by != self.link.attempt();
+            (state.is_member, state.is_sign_due(now, self.nodes.ttl), is_new)
         };
-        if is_member && (self.nodes.has_thread() || !is_due) {
+        // On a new connection the data may be older ones: the sign says so before a timer is claimed.
+        if is_member && !is_new && (self.nodes.has_thread() || !is_due) {
             return Ok(());
         }
         let sign = self.give_sign(!is_member).await;
@@ -118,7 +139,12 @@ impl Core {
             }
             self.listen();
             self.nodes.bell.ring();
-        } else if sign.is_ok() {
+        } else if let Err(error) = sign {
+            // The data may not be those of before.
+            if is_new && !is_gone(&error) {
+                return Err(error);
+            }
+        } else {
             let unwanted = self.nodes.state().shards.unwanted();
             self.release_shards(unwanted).await;
         }
@@ -137,12 +163,38 @@ impl Core {
         };
         let keys = vec![self.deployment.key.clone(), nodes.keys.signs.clone(), nodes.keys.texts.clone()];
         let text = nodes.text(since).write();
-        let arguments = [self.deployment.id.clone(), nodes.node.clone(), text, nodes.keys.channel.clone()];
+        let known = nodes.state().latest;
+        let sign_by = self.link.attempt();
+        let arguments = [
+            self.deployment.id(),
+            nodes.node.clone(),
+            text,
+            nodes.keys.channel.clone(),
+            text_of(known.as_millis()),
+            // The last sign may be lost with the last moment, and the one before is older by the time between them.
+            time_text(nodes.may_lose.saturating_add(nodes.ttl / 4)),
+        ];
         let answered = self.run(|scripts| &scripts.beat, keys, arguments).await;
-        let mut answered = answered.inspect_err(|_| nodes.state().is_stirred |= was_stirred)?;
+        let mut answered = answered.inspect_err(|error| {
+            let mut state = nodes.state();
+            state.is_stirred |= was_stirred;
+            if is_gone(error) {
+                // Of a registry that is lost, nobody can say how old it was.
+                state.sign_by = sign_by;
+            }
+        })?;
         let peers = peers(&mut answered)?;
+        let latest = UtcMillis::from_millis(number(&answered.rest.next()?)?);
+        let set_back = Some(known - latest).filter(|_| latest < known);
         let (has_left, has_changed) = {
             let mut state = nodes.state();
+            state.sign_by = sign_by;
+            state.latest = state.latest.max(latest).max(answered.now);
+            if set_back.is_some() {
+                // The others' signs of after that moment are lost, too.
+                state.latest = latest.max(answered.now);
+                state.set_backs += 1;
+            }
             state.is_member |= enters;
             (state.peers, state.sign) = (peers, Some(answered.now));
             let live = state.live.clone();
@@ -152,6 +204,9 @@ impl Core {
         if has_changed {
             // Shards come, and with them timers that were parked by others.
             self.tell_parked(None);
+        }
+        if let (Some(time), Some(tell)) = (set_back, &nodes.on_set_back) {
+            tell(time);
         }
         if has_left {
             // The store left while the sign was on its way.
@@ -209,7 +264,7 @@ impl Core {
         let keys = [shared.to_vec(), self.parts(&shards, [Part::Meta])].concat();
         let (name, channel) = (node.to_string().into_bytes(), nodes.channel_of(node));
         let hints = nodes.keys.channel.clone();
-        let arguments = [self.deployment.id.clone(), name, channel, hints, time_text(ttl)];
+        let arguments = [self.deployment.id(), name, channel, hints, time_text(ttl)];
         self.run(|scripts| &scripts.bury, keys, arguments).await?;
         nodes.state().sights.remove(&node);
         Ok(())
@@ -304,7 +359,8 @@ impl Core {
         let peers = registered.unwrap_or_else(|| state.peers.clone());
         let mut nodes: Vec<Node> = peers.into_iter().map(of).collect();
         nodes.sort_by_key(|node| (node.since, node.incarnation));
-        Ok(tourbillon_durable::store::Nodes { now, nodes, shards })
+        let set_backs = state.set_backs;
+        Ok(tourbillon_durable::store::Nodes { now, nodes, shards, set_backs })
     }
 
     /// Asks for the shards of a group, or for the nodes.
@@ -351,5 +407,5 @@ fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreErr
 
 /// A time as an argument of a script.
 pub(crate) fn time_text(time: Duration) -> Vec<u8> {
-    text(millis(time))
+    text_of(millis(time))
 }

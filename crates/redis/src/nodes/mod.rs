@@ -74,6 +74,17 @@
 //!   that takes a shard answers the same by itself. The runtime reaps at that moment: a dead node may have leased
 //!   there.
 //!
+//! # Data that go back
+//!
+//! A server that was started from an older snapshot, and a replica that took over without the last writes, have data of
+//! before. The key of the deployment has the moment of the latest sign of life of any node, which never goes back by
+//! itself; a sign carries the latest one that its node knows of. By more than `may_lose`, the sign fails and changes
+//! nothing, and the store is closed for good: timers that were created would be missing, and cancelled ones would be
+//! delivered. A quarter of `ttl` is added to that, since the last sign may be lost with the last moment. By less, the
+//! node goes on and counts it. A node whose connection was made again gives its sign before it claims. A node that is
+//! started again knows nothing of before, and takes the data as they are. In a cluster only the server of the nodes'
+//! registry is seen to go back.
+//!
 //! # The thread
 //!
 //! A store with a poll has a thread ([`poll`]). It gives the signs of life, releases, and looks at each shard of the
@@ -127,6 +138,9 @@ use tourbillon_durable::timer::TimerId;
 /// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
+/// The time by which a server's data may go back, unless it is set.
+pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
+
 /// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster
 /// costs less than a command a second.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
@@ -146,6 +160,9 @@ pub(crate) struct Nodes {
     pub(crate) keys: Keys,
     name: Box<str>,
     deployment: Box<str>,
+    /// The time by which the data may go back.
+    pub(crate) may_lose: Duration,
+    on_set_back: Option<OnSetBack>,
     /// The pause between two looks without hints; `None` without a thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
@@ -174,6 +191,12 @@ pub(crate) struct State {
     live: Vec<u64>,
     /// The last sign of life that was answered.
     sign: Option<UtcMillis>,
+    /// The attempt to connect that has had it.
+    sign_by: u64,
+    /// The moment of the latest sign of any node, as far as it is known here.
+    latest: UtcMillis,
+    /// How often the data have gone back.
+    set_backs: u64,
     /// The others have changed: a sign is due.
     is_stirred: bool,
     pub(crate) shards: Shards,
@@ -192,11 +215,16 @@ pub(crate) enum Sight {
     Away(Timestamp),
 }
 
+/// Called with the time by which a server's data have gone back.
+pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
+
 /// How a node is made.
 pub(crate) struct Settings {
     pub(crate) name: Option<Box<str>>,
     pub(crate) ttl: Duration,
     pub(crate) poll: Option<Duration>,
+    pub(crate) may_lose: Duration,
+    pub(crate) on_set_back: Option<OnSetBack>,
 }
 
 impl Settings {
@@ -220,7 +248,7 @@ impl Settings {
 
 impl Nodes {
     pub(crate) fn new(deployment: &str, settings: Settings, shards: usize) -> Self {
-        let Settings { name, ttl, poll } = settings;
+        let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
         let bytes = TimerId::fresh().as_u128().to_be_bytes();
         let incarnation = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         let state = State {
@@ -230,6 +258,9 @@ impl Nodes {
             sights: HashMap::new(),
             live: Vec::new(),
             sign: None,
+            sign_by: 0,
+            latest: UtcMillis::ZERO,
+            set_backs: 0,
             is_stirred: false,
             shards: Shards::new(shards, poll.is_some()),
             told: Vec::new(),
@@ -246,6 +277,8 @@ impl Nodes {
                 channel: Layout::channel(deployment),
             },
             name: name.unwrap_or_else(|| format!("process {}", std::process::id()).into()),
+            may_lose,
+            on_set_back,
             poll,
             bell: Arc::default(),
             hears: AtomicBool::new(false),

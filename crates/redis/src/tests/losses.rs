@@ -6,6 +6,7 @@ use pollster::block_on;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -185,5 +186,47 @@ fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (SHARDS, lost.clone(), true));
     let _late = node.late(&ids(&layout, 40_000, 50, |shard| lost.contains(&shard)));
     assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
+    drop(node.durable.shutdown(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let connect = Connect::single(&server.url()).unwrap();
+    let (node, layout) = (start(&connect, 8), Layout::new("d", 8));
+    let _late = node.late(&ids(&layout, 1, 20, |_| true));
+    server.command(&["FLUSHALL"]);
+    let far = Duration::from_secs(3_600);
+    let error = || node.place(5_000, far).err();
+    eventually("the loss is named", || {
+        error().is_some_and(|error| {
+            error.kind() == StoreErrorKind::Closed && error.to_string().contains("`tourbillond mend --anew`")
+        })
+    });
+    // Nothing is left that could be mended, and nobody makes anything by himself.
+    assert!(block_on(RedisStore::builder("d").mend(&connect)).unwrap_err().to_string().contains("--anew"));
+    let made = block_on(RedisStore::builder("d").shards(8).make_anew(&connect)).unwrap();
+    assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 8, true));
+    eventually("the store goes on", || node.place(6_000, far).is_ok());
+    let late = node.late(&ids(&layout, 7_000, 50, |_| true));
+    drop(writeln!(io::stderr(), "p99 of lateness after a deployment was made again: {late:?}"));
+    assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
+    let total = block_on(node.store.counts()).unwrap().by_namespace.values().sum::<u64>();
+    assert_eq!(total, 1, "what was stored before is lost");
+    // Another process is quicker, and makes it by opening it. Nothing is mixed before people permit it.
+    server.command(&["FLUSHALL"]);
+    eventually("the loss is named", || error().is_some_and(|error| error.kind() == StoreErrorKind::Closed));
+    let other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(error().map(|error| error.kind()), Some(StoreErrorKind::Closed));
+    let made = block_on(RedisStore::builder("d").make_anew(&connect)).unwrap();
+    assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 0, false));
+    eventually("the store goes on", || node.place(8_000, far).is_ok());
+    assert_eq!(block_on(other.counts()).unwrap().by_namespace.values().sum::<u64>(), 1);
+    // A part that is there is not made anew.
+    let meta = String::from_utf8(layout.key(3, Part::Meta)).unwrap();
+    server.command(&["DEL", &meta]);
+    let error = block_on(RedisStore::builder("d").make_anew(&connect)).unwrap_err();
+    assert!(error.to_string().contains("a part of the deployment d is there"), "{error}");
     drop(node.durable.shutdown(Duration::from_secs(5)));
 }

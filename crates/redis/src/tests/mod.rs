@@ -19,6 +19,7 @@ mod opening;
 mod pairs;
 mod plain;
 mod returns;
+mod set_back;
 mod sweeps;
 mod waits;
 

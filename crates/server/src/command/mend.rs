@@ -3,7 +3,7 @@
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::service;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 use std::process::ExitCode;
 use tourbillon_durable::store::RedbStore;
@@ -16,6 +16,12 @@ pub(super) fn command(json: &Arg) -> Command {
              the service does not run: removes the damaged records that were set aside. `tourbillond check` names them \
              before; make these timers again",
         )
+        .arg(
+            Arg::new("anew")
+                .long("anew")
+                .action(ArgAction::SetTrue)
+                .help("Makes a deployment again, empty, of which nothing is left; nodes that run go on with it"),
+        )
         .arg(json)
 }
 
@@ -24,7 +30,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         return forget_damaged(config, matches);
     };
     let place = format!("the deployment {}", redis.deployment);
-    let mended = service::mend(&redis).map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
+    let mended = service::mend(&redis, matches.get_flag("anew"))
+        .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
     if matches.get_flag("json") {
         let shown = json!({
             "shards": mended.shards, "marked": mended.marked, "key": mended.has_made_key, "silent": mended.silent,

@@ -157,6 +157,7 @@ impl Config {
         let mut settings = RedisSettings::new(connect, self.redis_deployment.as_str());
         settings.shards = u16::try_from(self.redis_shards).ok().filter(|shards| *shards > 0);
         settings.ttl = self.redis_ttl;
+        settings.may_lose = self.redis_may_lose;
         settings.node = self.redis_node.clone().unwrap_or_else(host_name);
         Ok(Some(settings))
     }

@@ -1,6 +1,7 @@
 //! The servers and the deployment of a service on Redis.
 
 use super::open_error::OpenError;
+use crate::log::log;
 use crate::settings::RedisSettings;
 use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -29,12 +30,18 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Brings lost shards of the deployment back.
-pub(crate) fn mend(redis: &RedisSettings) -> Result<Mended, StoreError> {
-    block_on(builder(redis).mend(&redis.connect))
+/// Brings lost shards of the deployment back, or makes one anew of which nothing is left.
+pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
+    match is_anew {
+        true => block_on(builder(redis).make_anew(&redis.connect)),
+        false => block_on(builder(redis).mend(&redis.connect)),
+    }
 }
 
 /// Opens the deployment, and makes it if there is none.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
-    block_on(builder(redis).open(&redis.connect))
+    let tell = |time| {
+        log(format_args!("the data in Redis have gone back by {time:?}: what was stored then is lost"))
+    };
+    block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
 }

@@ -210,6 +210,9 @@ impl Page {
         let lost = shards().filter(|shard| shard.is_lost).count();
         let help = "Shards of the timers that their servers have lost, and that wait for `tourbillond mend`.";
         self.single("shards_lost", "gauge", help, &lost);
+        let set_backs = nodes.map_or(0, |nodes| nodes.set_backs);
+        let help = "How often the data in Redis went back, as after a failover that lost the last writes.";
+        self.single("set_backs_total", "counter", help, &set_backs);
         let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
         let help = "How often a shard was taken from a node that had not given it back, by any node.";
         self.single("takeovers_total", "counter", help, &takeovers);

@@ -106,6 +106,7 @@ mod tests {
                 shard(3, Some(8), Some(1_000)),
                 shard(4, None, Some(1_000)),
             ],
+            set_backs: 0,
         };
         assert_eq!(poll_age(&nodes), Duration::from_secs(3));
         let of = |nodes: &store::Nodes| shown(nodes).nodes.iter().map(|node| node.shards).collect::<Vec<_>>();

@@ -152,6 +152,27 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let mended = run(folder.path(), &["mend", "--json", "--config", "redis.toml"]);
     let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
     assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
+
+    // All of it is lost, and the service that runs goes on once the deployment is made again.
+    server.command(&["FLUSHALL"]);
+    let condition = async |status: u16| {
+        let begun = Instant::now();
+        while http.get("/healthz").await.status != status {
+            assert!(
+                begun.elapsed() < 3 * SOON,
+                "/healthz is not {status}: {}",
+                http.get("/healthz").await.json
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    condition(503).await;
+    let mended = run(folder.path(), &["mend", "--config", "redis.toml"]);
+    assert!(text(&mended.stderr).contains("--anew"), "{mended:?}");
+    let made = run(folder.path(), &["mend", "--anew", "--config", "redis.toml"]);
+    assert!(made.status.success(), "{made:?}");
+    condition(200).await;
+    assert_eq!(http.send("PUT", &timer("new"), &far()).await.status, 201);
     stop(daemon);
 }
 

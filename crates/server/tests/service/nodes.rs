@@ -65,6 +65,7 @@ impl Guard for Shared {
                 },
                 Shard { number: 3, is_lost: true, ..Shard::default() },
             ],
+            set_backs: 2,
         })
     }
 }
@@ -111,6 +112,7 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
         "tourbillon_nodes 1",
         "tourbillon_shards_without_node 3",
         "tourbillon_shards_lost 1",
+        "tourbillon_set_backs_total 2",
         "tourbillon_takeovers_total 3",
         "tourbillon_poll_age_seconds 12",
     ] {
@@ -153,6 +155,7 @@ async fn a_service_with_a_file_of_its_own_is_alone() {
         "tourbillon_nodes 1",
         "tourbillon_shards_without_node 0",
         "tourbillon_shards_lost 0",
+        "tourbillon_set_backs_total 0",
         "tourbillon_takeovers_total 0",
     ] {
         assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");

@@ -378,6 +378,8 @@ fn fires(folder: &tempfile::TempDir, alarm: &str, series: &str, value: f64) {
 }
 
 #[test]
-fn an_alarm_fires_when_a_server_has_lost_shards() {
-    fires(&tempfile::tempdir().unwrap(), "TourbillonShardsLost", "tourbillon_shards_lost", 1.0);
+fn alarms_fire_when_a_server_has_lost_shards_and_when_its_data_went_back() {
+    let folder = tempfile::tempdir().unwrap();
+    fires(&folder, "TourbillonShardsLost", "tourbillon_shards_lost", 1.0);
+    fires(&folder, "TourbillonDataWentBack", "tourbillon_set_backs_total", 1.0);
 }

@@ -71,6 +71,7 @@ scripts!(
     replace_note,
     reserve,
     scores,
+    sums,
     tally,
     tidy,
     void,

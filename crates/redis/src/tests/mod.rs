@@ -10,6 +10,7 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod lists;
 mod nodes;
 mod notes;
 mod opening;

@@ -5,7 +5,7 @@ use crate::layout::{HOMES, Layout, Part, Shard, period_of};
 use crate::lists::pairs;
 use crate::reservation::Note;
 use crate::shared::Core;
-use crate::stored::{Entry, Found, entries, id_at_end, id_bytes, id_of, without_id};
+use crate::stored::{Entry, Found, entries, id_at_end, id_bytes, id_of, is_keyless, place_entry, without_id};
 use crate::values::{Values, bytes, number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
@@ -26,6 +26,8 @@ struct Whole {
     leases: Scored,
     keys: Vec<(u16, Scored)>,
     labels: Scored,
+    stopped: Scored,
+    places: Scored,
     parked: Scored,
     dead: Scored,
     counts: HashMap<Vec<u8>, Vec<u8>>,
@@ -77,6 +79,8 @@ impl Core {
                 Part::Dead,
                 Part::Counts,
                 Part::Slices,
+                Part::Stopped,
+                Part::Places,
             ];
             let slices = periods.iter().map(|period| Part::Slice(*period));
             let homes = (0..HOMES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Homes);
@@ -91,6 +95,7 @@ impl Core {
             let (parked, dead) = (scored(&mut rest)?, scored(&mut rest)?);
             let counts = pairs(&mut rest)?;
             let directory = scored(&mut rest)?;
+            let (stopped, places) = (scored(&mut rest)?, scored(&mut rest)?);
             let open =
                 directory.iter().filter_map(|(period, _)| core::str::from_utf8(period).ok()?.parse().ok());
             let open: Vec<u64> = open.collect();
@@ -114,6 +119,8 @@ impl Core {
                 leases,
                 keys,
                 labels,
+                stopped,
+                places,
                 parked,
                 dead,
                 counts,
@@ -162,7 +169,7 @@ fn faults_of(layout: &Layout, shard: Shard, whole: &Whole, faults: &mut Vec<Faul
         *counts.entry(count_field(timer)).or_default() += 1;
     }
     let mut found = BTreeSet::new();
-    let mut add = |table: &'static str, members: &Scored, entry: &dyn Fn(&[u8], u64) -> Entry| {
+    let mut add = |table: &'static str, members: &[(Vec<u8>, u64)], entry: &dyn Fn(&[u8], u64) -> Entry| {
         for (member, score) in members {
             let bytes = entry(member, *score);
             found.insert((table, member.clone(), bytes));
@@ -170,13 +177,28 @@ fn faults_of(layout: &Layout, shard: Shard, whole: &Whole, faults: &mut Vec<Faul
     };
     add("records", &whole.records, &|member, _| Entry::Record(member.to_vec()));
     add("leases", &whole.leases, &|_, until| Entry::Lease(until));
+    let places: BTreeSet<&[u8]> = whole.places.iter().map(|(place, _)| &place[..]).collect();
     for (set, keys) in &whole.keys {
-        add("keys", keys, &|member, _| Entry::Key(member.to_vec()));
-        let is_elsewhere = |member: &&Vec<u8>| layout.keys_of(without_id(member)) != Part::Keys(*set);
-        for member in keys.iter().map(|(member, _)| member).filter(is_elsewhere) {
-            faults.push(Fault::new("keys", id_at_end(member), "the entry is not in the set of its key"));
+        for (member, score) in keys {
+            let id = id_at_end(member);
+            let (name, own) = match is_keyless(member) {
+                true => ("keyless", id.map(|id| layout.keyless_set(id))),
+                false => ("keys", Some(layout.key_set(without_id(member)))),
+            };
+            let entry = match is_keyless(member) {
+                true => Entry::Keyless(member.clone()),
+                false => Entry::Key(member.clone()),
+            };
+            add(name, &[(member.clone(), *score)], &|_, _| entry.clone());
+            if own != Some(*set) {
+                faults.push(Fault::new(name, id, "the entry is not in its set of keys"));
+            }
+            if !places.contains(&place_entry(member, *set)[..]) {
+                faults.push(Fault::new("places", id, "the place of the entry's namespace is missing"));
+            }
         }
     }
+    add("stopped", &whole.stopped, &|member, _| Entry::Stopped(member.to_vec()));
     add("labels", &whole.labels, &|member, _| Entry::Label(member.to_vec()));
     add("parked", &whole.parked, &|member, _| Entry::Parked(member.to_vec()));
     add("dead", &whole.dead, &|_, at| Entry::Dead(at));
@@ -217,6 +239,8 @@ fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     match &entry {
         Entry::Record(member) => ("records", member.clone(), entry),
         Entry::Key(member) => ("keys", member.clone(), entry),
+        Entry::Keyless(member) => ("keyless", member.clone(), entry),
+        Entry::Stopped(member) => ("stopped", member.clone(), entry),
         Entry::Label(member) => ("labels", member.clone(), entry),
         Entry::Parked(member) => ("parked", member.clone(), entry),
         Entry::Token(_) => ("tokens", id, entry),
@@ -228,7 +252,7 @@ fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
 
 fn timer_of(table: &str, member: &[u8]) -> Option<TimerId> {
     match table {
-        "keys" | "labels" | "parked" => id_at_end(member),
+        "keys" | "keyless" | "labels" | "parked" | "stopped" => id_at_end(member),
         _ => id_of(member),
     }
 }

@@ -470,7 +470,10 @@ impl Core {
         // In a cluster the note stays, and leads nowhere.
         let noted = if self.is_split { shard } else { self.layout.shard_of_id(id) };
         keys.push(self.layout.key(noted, Layout::homes_of(id)));
-        self.run(|scripts| &scripts.aside, keys, [member, token]).await.map(drop)
+        let set = self.layout.keyless_set(id);
+        keys.extend(self.layout.keys(shard, [Part::Keys(set), Part::Places]));
+        let arguments = [member, token, set.to_be_bytes().to_vec()];
+        self.run(|scripts| &scripts.aside, keys, arguments).await.map(drop)
     }
 
     /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.

@@ -4,7 +4,9 @@ use crate::layout::{Layout, Part, Shard, period_of};
 use crate::nodes::Nodes;
 use crate::reservation::{Note, Reservations};
 use crate::returned::{Doubted, Returned};
-use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of, without_id};
+use crate::stored::{
+    Entry, Found, entries, id_bytes, key_entry, mark_of, phase_byte, place_entry, without_id,
+};
 use crate::time::millis;
 use crate::words::Words;
 use core::time::Duration;
@@ -303,14 +305,20 @@ impl<'a> Commit<'a> {
         }
     }
 
-    fn remove(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
-        let id = &id_bytes(id)[..];
+    fn remove(&mut self, shard: Shard, timer: TimerId, entry: &Entry) {
+        let id = &id_bytes(timer)[..];
         let (part, member) = match entry {
             Entry::Record(member) => (Part::Records, &member[..]),
             Entry::Lease(_) => (Part::Leases, id),
             Entry::Parked(member) => (Part::Parked, &member[..]),
             Entry::Dead(_) => (Part::Dead, id),
-            Entry::Key(member) => (self.layout.keys_of(without_id(member)), &member[..]),
+            Entry::Stopped(member) => (Part::Stopped, &member[..]),
+            Entry::Key(member) => {
+                return self.remove_from_keys(shard, self.layout.key_set(without_id(member)), member);
+            }
+            Entry::Keyless(member) => {
+                return self.remove_from_keys(shard, self.layout.keyless_set(timer), member);
+            }
             Entry::Label(member) => (Part::Labels, &member[..]),
             Entry::Token(_) => {
                 let tokens = self.place(shard, Part::Tokens);
@@ -330,14 +338,26 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    fn add(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
-        let id = &id_bytes(id)[..];
+    /// Removes an entry from a set of keys, with the place of its namespace if it was the last one there.
+    fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
+        let keys = self.place(shard, Part::Keys(set));
+        let places = self.place(shard, Part::Places);
+        let words = self.change_at(b"k", keys);
+        words.push_number(places);
+        words.push(&place_entry(member, set));
+        words.push(member);
+    }
+
+    fn add(&mut self, shard: Shard, timer: TimerId, entry: &Entry) {
+        let id = &id_bytes(timer)[..];
         let (part, score, member) = match entry {
             Entry::Record(member) => (Part::Records, 0, &member[..]),
             Entry::Lease(until) => (Part::Leases, *until, id),
             Entry::Parked(member) => (Part::Parked, 0, &member[..]),
             Entry::Dead(at) => (Part::Dead, *at, id),
+            Entry::Stopped(member) => (Part::Stopped, 0, &member[..]),
             Entry::Key(member) => (self.layout.keys_of(without_id(member)), 0, &member[..]),
+            Entry::Keyless(member) => (Part::Keys(self.layout.keyless_set(timer)), 0, &member[..]),
             Entry::Label(member) => (Part::Labels, 0, &member[..]),
             Entry::Token(mark) => {
                 let tokens = self.place(shard, Part::Tokens);
@@ -356,6 +376,12 @@ impl<'a> Commit<'a> {
                 return words.push(id);
             }
         };
+        if let Part::Keys(set) = part {
+            let places = self.place(shard, Part::Places);
+            let words = self.change_at(b"z", places);
+            words.push_number(0);
+            words.push(&place_entry(member, set));
+        }
         let place = self.place(shard, part);
         let words = self.change_at(b"z", place);
         words.push_number(score);
@@ -399,16 +425,6 @@ pub(crate) fn is_leased(timer: &Timer) -> bool {
 /// The field of the counts that counts a timer: its namespace, and a byte for its phase.
 pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
     [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
-}
-
-fn phase_byte(phase: Phase) -> u8 {
-    match phase {
-        Phase::Pending => 0,
-        Phase::Leased => 1,
-        Phase::Parked => 2,
-        Phase::Dead => 3,
-        Phase::Done | Phase::Withdrawn => u8::MAX,
-    }
 }
 
 /// The namespace and the phase of a field of the counts.

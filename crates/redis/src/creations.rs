@@ -11,7 +11,7 @@ use crate::nodes::LONGEST_POLL;
 use crate::promise::Witnesses;
 use crate::queue::{Creation, Made, Waiting};
 use crate::shared::Core;
-use crate::stored::{damaged, key_entry, member_of};
+use crate::stored::{damaged, key_entry, keyless_entry, member_of, place_entry};
 use crate::transact::Start;
 use crate::values::{Values, number};
 use crate::words::Words;
@@ -81,6 +81,7 @@ impl Core {
             due: timer.due.as_millis(),
             field: count_field(timer),
             entry: timer.key.as_ref().map(|key| key_entry(&timer.namespace, key)),
+            keyless: keyless_entry(&timer.namespace),
         })
     }
 
@@ -149,20 +150,30 @@ fn parts_of(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Wor
     for its in group.chunk_by(|one, other| one.creation.shard == other.creation.shard) {
         let its = || its.iter().map(|waiting| &waiting.creation);
         let Some(Creation { shard, .. }) = its().next() else { continue };
-        keys.extend(
-            layout.keys(*shard, [Part::Records, Part::Recent, Part::Slices, Part::Counts, Part::Meta]),
-        );
+        let parts = [Part::Records, Part::Recent, Part::Slices, Part::Counts, Part::Places, Part::Meta];
+        keys.extend(layout.keys(*shard, parts));
+        let mut places = Vec::new();
         for creation in its() {
-            let set = layout.keys_of(creation.entry.as_deref().unwrap_or_default());
+            let set = match &creation.entry {
+                Some(entry) => layout.key_set(entry),
+                None => layout.keyless_set(creation.id),
+            };
+            places.push(place_entry(creation.entry.as_ref().unwrap_or(&creation.keyless), set));
             let slice = Part::Slice(period_of(creation.due));
-            keys.extend(layout.keys(*shard, [Layout::homes_of(creation.id), slice, set]));
+            keys.extend(layout.keys(*shard, [Layout::homes_of(creation.id), slice, Part::Keys(set)]));
         }
         arguments.push_number(its().count() as u64);
         its().for_each(|creation| arguments.push(&creation.member));
         its().for_each(|creation| arguments.push_number(creation.due));
         its().for_each(|creation| arguments.push_number(period_of(creation.due)));
         its().for_each(|creation| arguments.push(&creation.field));
-        its().for_each(|creation| arguments.push(creation.entry.as_deref().unwrap_or_default()));
+        its().for_each(|creation| {
+            arguments.push(&match &creation.entry {
+                Some(entry) => [b"k", &entry[..]].concat(),
+                None => [b"n", &creation.keyless[..]].concat(),
+            });
+        });
+        places.iter().for_each(|place| arguments.push(place));
     }
     (keys, arguments)
 }

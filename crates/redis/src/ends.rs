@@ -113,6 +113,8 @@ fn is_plain(changes: &Changes) -> bool {
 enum Removal {
     /// A member from a sorted set.
     Member,
+    /// A member from a set of keys with this number, and the place of its namespace.
+    Key(u16),
     /// A field from a hash.
     Field,
     /// One from a number in a hash.
@@ -133,8 +135,12 @@ fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
         for entry in entries(&found.timer) {
             match entry {
                 Entry::Key(member) => {
-                    let keys = layout.keys_of(without_id(&member));
-                    remove(found.shard, keys, Removal::Member, member);
+                    let set = layout.key_set(without_id(&member));
+                    remove(found.shard, Part::Keys(set), Removal::Key(set), member);
+                }
+                Entry::Keyless(member) => {
+                    let set = layout.keyless_set(id);
+                    remove(found.shard, Part::Keys(set), Removal::Key(set), member);
                 }
                 Entry::Label(member) => remove(found.shard, Part::Labels, Removal::Member, member),
                 // The script removes these by itself, and a leased timer has no others.
@@ -158,20 +164,26 @@ fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
         its.iter().for_each(|end| arguments.push(&end.found.member));
         its.iter().for_each(|end| arguments.push(end.found.token.as_deref().unwrap_or_default()));
     }
-    let mut last = None;
+    let (mut last, mut places) = (None, BTreeMap::new());
     for ((shard, part, removal), its) in removals {
-        // The removals of one key follow each other.
-        if last != Some((shard, part)) {
+        let mut place_of = |shard, part| {
             keys.push(layout.key(shard, part));
-            last = Some((shard, part));
-        }
+            keys.len() as u64
+        };
+        // The removals of one key follow each other.
+        let key = match last {
+            Some((of, key)) if of == (shard, part) => key,
+            _ => place_of(shard, part),
+        };
+        last = Some(((shard, part), key));
         let is_count = matches!(removal, Removal::Count(_));
         arguments.push(match removal {
             Removal::Member => b"r",
+            Removal::Key(_) => b"k",
             Removal::Field => b"d",
             Removal::Count(_) => b"c",
         });
-        arguments.push_number(keys.len() as u64);
+        arguments.push_number(key);
         if let Removal::Count(field) = &removal {
             arguments.push(field);
         }
@@ -179,6 +191,10 @@ fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
         its.iter().for_each(|(timer, _)| arguments.push_number(*timer as u64));
         if !is_count {
             its.iter().for_each(|(_, what)| arguments.push(what));
+        }
+        if let Removal::Key(set) = removal {
+            arguments.push_number(*places.entry(shard).or_insert_with(|| place_of(shard, Part::Places)));
+            arguments.push(&set.to_be_bytes());
         }
     }
     (keys, arguments)

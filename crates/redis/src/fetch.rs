@@ -160,7 +160,8 @@ impl Core {
         let mut by_shard = BTreeMap::<Shard, Vec<&Entry>>::new();
         entries.iter().for_each(|entry| by_shard.entry(entry.shard).or_default().push(entry));
         let calls = self.groups_of(by_shard.keys().copied().collect::<Vec<_>>()).into_iter().map(|group| {
-            let parts = [Part::Parked, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
+            let parts =
+                [Part::Parked, Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Stopped];
             let first = match group.first().filter(|_| self.is_split) {
                 Some(shard) => self.layout.key(*shard, Part::Meta),
                 None => self.deployment.key.clone(),

@@ -9,7 +9,7 @@
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The version of the layout. Another one is refused, an earlier one too.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// A shard's number.
 pub(crate) type Shard = u16;
@@ -25,8 +25,14 @@ pub(crate) enum Part {
     Tokens,
     /// Sorted set, of leased timers: id, by the end of the lease.
     Leases,
-    /// Sorted set, by member: namespace, key, id. A key is in one of several sets: see [`Layout::keys_of`].
+    /// Sorted set, by member: namespace, key, id; of a timer that owns no key and is not dead, namespace, 255, id. An
+    /// entry is in one of several sets: see [`Layout::key_set`] and [`Layout::keyless_set`].
     Keys(u16),
+    /// Sorted set, by member: namespace, number of a set of keys in which there may be timers of it.
+    Places,
+    /// Sorted set, by member: namespace, phase, and reason and due moment of a parked timer or the moment of death of a
+    /// dead one, id.
+    Stopped,
     /// Sorted set, by member: namespace, label, id.
     Labels,
     /// Sorted set, by member: reason, due moment, id.
@@ -139,6 +145,8 @@ impl Layout {
                 number = Some(set.into());
                 "k:"
             }
+            Part::Places => "places",
+            Part::Stopped => "stopped",
             Part::Labels => "labels",
             Part::Parked => "parked",
             Part::Dead => "dead",
@@ -215,9 +223,19 @@ impl Layout {
     /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::stored::key_entry) without
     /// the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
+        Part::Keys(self.key_set(entry))
+    }
+
+    /// The number of that set.
+    pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
         // The shard follows from the last bits of a similar sum.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
-        Part::Keys(u16::from_be_bytes([first, second]) & (self.key_sets().end - 1))
+        u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
+    }
+
+    /// The number of the set of keys that has the entry of a timer without a key, in the timer's shard.
+    pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
+        self.key_set(&id.as_u128().to_be_bytes())
     }
 
     /// The numbers of a shard's sets of keys.

@@ -3,7 +3,10 @@
 use crate::commit::{counted_of, text};
 use crate::layout::{Part, Shard, period_of, start_of};
 use crate::shared::Core;
-use crate::stored::{Found, id_at_end, id_bytes, id_of, key_beginning, label_entry, moment_bytes};
+use crate::stored::{
+    Entry as Stored, Found, entries, id_at_end, id_bytes, id_of, is_keyless, key_beginning, label_entry,
+    moment_bytes, part, phase_byte, set_of, stopped_beginning,
+};
 use crate::values::{Values, bytes, number};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -16,6 +19,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
+/// The timers of a namespace that a list reads for each page, without a look at those of other namespaces.
+const FEW: usize = 2_000;
+/// Entries of all namespaces that a list of one namespace looks at while its page has no timer.
+const MORE_LOOKS: usize = 20_000;
+/// The timers of a namespace that a list reads for one page, if it found none among the entries of all namespaces.
+const MOST_GATHERED: usize = 50_000;
+/// Timers of a namespace that are read at once.
+const READ_AT_ONCE: usize = 1_000;
 /// Slices that one script names, or whose timers one script counts.
 const SLICES_AT_ONCE: usize = 5_000;
 /// Slices that a horizon looks at, in all shards.
@@ -46,6 +57,38 @@ pub(crate) struct Entry {
     pub(crate) place: Vec<u8>,
     pub(crate) shard: Shard,
     pub(crate) id: TimerId,
+}
+
+/// The place of a timer in the order of an index that has it.
+fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
+    let id = id_bytes(timer.id);
+    let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
+    let place = entries(timer).into_iter().find_map(|entry| match (index, entry) {
+        (Index::Pending, Stored::Pending(due)) => Some(by_moment(due)),
+        (Index::Moments(Part::Leases), Stored::Lease(until)) => Some(by_moment(until)),
+        _ => None,
+    });
+    place.unwrap_or_else(|| id.to_vec())
+}
+
+/// The index whose order a list has.
+fn index_of(filter: &Filter) -> Index {
+    let only = filter.only_namespace();
+    let namespace = only.unwrap_or("");
+    match filter {
+        Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
+        Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
+            Index::Keys(key_beginning(namespace, prefix))
+        }
+        Filter { phase: Some(phase @ (Phase::Parked | Phase::Dead)), .. } if only.is_some() => {
+            Index::Members(Part::Stopped, stopped_beginning(namespace, *phase))
+        }
+        Filter { phase: Some(Phase::Pending), .. } => Index::Pending,
+        Filter { phase: Some(Phase::Leased), .. } => Index::Moments(Part::Leases),
+        Filter { phase: Some(Phase::Parked), .. } => Index::Members(Part::Parked, Vec::new()),
+        Filter { phase: Some(Phase::Dead), .. } => Index::Moments(Part::Dead),
+        _ => Index::Records,
+    }
 }
 
 fn moment_of(place: &[u8]) -> u64 {
@@ -80,7 +123,13 @@ impl Core {
                     .shards()
                     .flat_map(|shard| self.layout.key_sets().map(move |set| (shard, Part::Keys(set))));
                 let sets: Vec<_> = sets.collect();
-                self.members_after(&sets, from, beginning, each_of(sets.len())).await
+                let found = self.members_after(&sets, from, beginning, each_of(sets.len())).await;
+                let (mut entries, is_end) = found?;
+                // Those of timers without a key follow all keys of the namespace.
+                let keys = entries.iter().position(|entry| is_keyless(&entry.place)).unwrap_or(entries.len());
+                let has_others = keys < entries.len();
+                entries.truncate(keys);
+                Ok((entries, is_end || has_others))
             }
             Index::Moments(part) => {
                 let from = after.map_or(0, moment_of);
@@ -254,26 +303,63 @@ impl Core {
         cursor: Option<Cursor>,
         limit: u32,
     ) -> Result<Page, StoreError> {
-        let namespace = filter.namespace.as_deref().unwrap_or("");
-        let index = match filter {
-            Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
-            Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
-                Index::Keys(key_beginning(namespace, prefix))
-            }
-            Filter { phase: Some(Phase::Pending), .. } => Index::Pending,
-            Filter { phase: Some(Phase::Leased), .. } => Index::Moments(Part::Leases),
-            Filter { phase: Some(Phase::Parked), .. } => Index::Members(Part::Parked, Vec::new()),
-            Filter { phase: Some(Phase::Dead), .. } => Index::Moments(Part::Dead),
-            _ => Index::Records,
-        };
+        // No timer is stored in these.
+        if let Some(Phase::Done | Phase::Withdrawn) = filter.phase {
+            return Ok(Page::default());
+        }
+        let index = index_of(filter);
         let limit = (limit as usize).max(1);
+        let looks = limit.saturating_mul(LOOKS);
+        let after = cursor.as_ref().map(Cursor::as_bytes);
+        // An index of the timers of all namespaces is none of one namespace.
+        let is_mixed = matches!(index, Index::Pending | Index::Moments(_) | Index::Records);
+        let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
+            return self.list_entries(filter, &index, after, limit, looks).await;
+        };
+        let stored = self.stored_for(namespace, filter.phase).await?;
+        if stored == 0 {
+            return Ok(Page::default());
+        }
+        if stored <= looks.max(FEW) {
+            return self.list_namespace(namespace, filter, &index, after, limit).await;
+        }
+        let by_phase =
+            Filter { namespace: filter.namespace.clone(), phase: filter.phase, ..Filter::default() };
+        let has_others = *filter != by_phase;
         let (mut page, mut looked) = (Page::default(), 0);
-        let mut last = cursor.map(|cursor| cursor.as_bytes().to_vec());
         loop {
-            let wanted = (limit - page.timers.len() + 1).min(1_000);
-            let (entries, is_end) = self.entries_after(&index, last.as_deref(), wanted).await?;
+            let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
+            page = self.list_entries(filter, &index, from, limit, looks).await?;
+            looked += looks;
+            // A list by other conditions, too, may have none at all, however long the store looks.
+            if has_others || !page.timers.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            if looked >= stored.min(MORE_LOOKS) {
+                return match stored <= MOST_GATHERED {
+                    true => self.list_namespace(namespace, filter, &index, after, limit).await,
+                    false => Ok(page),
+                };
+            }
+        }
+    }
+
+    /// A page in the order of an index, from a look at so many entries at most.
+    async fn list_entries(
+        &self,
+        filter: &Filter,
+        index: &Index,
+        after: Option<&[u8]>,
+        limit: usize,
+        looks: usize,
+    ) -> Result<Page, StoreError> {
+        let (mut page, mut looked) = (Page::default(), 0);
+        let mut last = after.map(<[u8]>::to_vec);
+        loop {
+            let wanted = (limit - page.timers.len() + 1).min(READ_AT_ONCE);
+            let (entries, is_end) = self.entries_after(index, last.as_deref(), wanted).await?;
             for (entry, found) in entries.iter().zip(self.timers_of(&entries).await?) {
-                if page.timers.len() == limit || looked == limit.saturating_mul(LOOKS) {
+                if page.timers.len() == limit || looked == looks {
                     page.next = last.as_deref().map(Cursor::from_bytes);
                     return Ok(page);
                 }
@@ -285,6 +371,104 @@ impl Core {
                 return Ok(page);
             }
         }
+    }
+
+    /// The number of timers of a namespace among which a list by this phase finds its own, by the counts. 0 if none is
+    /// in this phase.
+    async fn stored_for(&self, namespace: &str, phase: Option<Phase>) -> Result<usize, StoreError> {
+        let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
+        let fields = phases.map(|phase| [namespace.as_bytes(), &[phase_byte(phase)]].concat());
+        let groups = self.groups_of(self.layout.shards());
+        let answers = groups.into_iter().map(async |group| {
+            let keys = self.parts(&group, [Part::Counts]);
+            let mut answered = self.run(|scripts| &scripts.sums, keys, fields.clone()).await?;
+            let (mut values, mut sums) = (Values::of(answered.rest.next()?)?, [0_u64; 4]);
+            for sum in &mut sums {
+                *sum = number(&values.next()?)?;
+            }
+            Ok::<_, StoreError>(sums)
+        });
+        let mut counts = [0_u64; 4];
+        for sums in try_join_all(answers).await? {
+            counts.iter_mut().zip(sums).for_each(|(count, sum)| *count = count.saturating_add(sum));
+        }
+        let of = |wanted: Phase| phases.into_iter().zip(counts).filter(move |(of, _)| *of == wanted);
+        if phase.is_some_and(|phase| of(phase).all(|(_, count)| count == 0)) {
+            return Ok(0);
+        }
+        let its = phases.into_iter().zip(counts).filter(|(of, _)| phase.is_none() || *of != Phase::Dead);
+        let stored = its.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
+        Ok(usize::try_from(stored).unwrap_or(usize::MAX))
+    }
+
+    /// The sets in which there may be timers of a namespace.
+    async fn places_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
+        let beginning = part(namespace);
+        let groups = self.groups_of(self.layout.shards());
+        let answers = groups.into_iter().map(async |group| {
+            let keys = self.parts(&group, [Part::Places]);
+            let most = u64::from(self.layout.key_sets().end);
+            let arguments = [[b"[", &beginning[..]].concat(), beginning.clone(), text(most)];
+            let mut answered = self.run(|scripts| &scripts.members, keys, arguments).await?;
+            let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
+            for shard in group {
+                let mut members = Values::of(lists.next()?)?;
+                while !members.is_empty() {
+                    let member = bytes(members.next()?)?.unwrap_or_default();
+                    found.extend(set_of(&member).map(|set| (shard, set)));
+                }
+            }
+            Ok::<_, StoreError>(found)
+        });
+        Ok(try_join_all(answers).await?.into_iter().flatten().collect())
+    }
+
+    /// A page in the order of an index, from a look at all timers of a namespace, but for the dead ones if only others
+    /// are asked for. Full, unless it is the last one.
+    async fn list_namespace(
+        &self,
+        namespace: &str,
+        filter: &Filter,
+        index: &Index,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let sets = self.places_of(namespace).await?;
+        let dead = || self.layout.shards().map(|shard| (shard, Part::Stopped)).collect::<Vec<_>>();
+        let mut ways = vec![(sets, part(namespace))];
+        if filter.phase.is_none() {
+            ways.push((dead(), stopped_beginning(namespace, Phase::Dead)));
+        }
+        let mut first = BTreeMap::new();
+        for (sets, beginning) in ways {
+            let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);
+            let mut last: Option<Vec<u8>> = None;
+            loop {
+                let from = last.as_ref().map(|member| [b"(", &member[..]].concat());
+                let (entries, is_end) = self.members_after(&sets, from, &beginning, each).await?;
+                last = entries.last().map(|entry| entry.place.clone()).or(last);
+                let found = self.timers_of(&entries).await?.into_iter().flatten().map(|found| found.timer);
+                for timer in found.filter(|timer| filter.admits(timer)) {
+                    let place = place_of(index, &timer);
+                    if after.is_none_or(|after| *place > *after) {
+                        first.insert(place, timer);
+                    }
+                    if first.len() > limit + 1 {
+                        first.pop_last();
+                    }
+                }
+                if is_end {
+                    break;
+                }
+            }
+        }
+        let mut page = Page::default();
+        if first.len() > limit {
+            first.pop_last();
+            page.next = first.keys().next_back().map(|place| Cursor::from_bytes(place));
+        }
+        page.timers = first.into_values().collect();
+        Ok(page)
     }
 
     /// The shards whose timers this process would claim: its own ones if it is a node, and otherwise all.

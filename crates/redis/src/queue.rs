@@ -46,6 +46,8 @@ pub(crate) struct Creation {
     pub(crate) field: Vec<u8>,
     /// The entry of its key without the id, if it has a key.
     pub(crate) entry: Option<Vec<u8>>,
+    /// The entry without the id that it has if it has no key.
+    pub(crate) keyless: Vec<u8>,
 }
 
 /// What became of a creation.
@@ -177,6 +179,7 @@ mod tests {
                 due: 0,
                 field: Vec::new(),
                 entry: (!key.is_empty()).then(|| key.to_vec()),
+                keyless: Vec::new(),
             };
             let (answer, made) = oneshot::channel();
             self.made.borrow_mut().push(made);

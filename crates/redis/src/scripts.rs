@@ -79,6 +79,7 @@ scripts!(
     replace_note = "replace_note",
     reserve = "reserve",
     scores = "scores",
+    sums = "sums",
     tally = "tally",
     void = "void",
     whole = "whole",

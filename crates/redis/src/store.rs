@@ -27,7 +27,7 @@ use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// The layouts that programs have written, each with the version of its records. Programs of two versions share a
 /// deployment if both know its layout, so a row never changes: other records are a new layout.
-const LAYOUTS: [(u64, u8); 2] = [(2, 2), (3, 3)];
+const LAYOUTS: [(u64, u8); 3] = [(2, 2), (3, 3), (4, 3)];
 
 const _: () = {
     let mut row = 1;

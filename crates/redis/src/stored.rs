@@ -4,9 +4,9 @@
 //! need not understand records: the record of a leased timer is that of the pending timer before the claim, or that of
 //! the parked timer which a [fetch](crate::fetch) has leased.
 
-use crate::layout::Shard;
+use crate::layout::{Part, Shard};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::{Lease, State, Token, Withdrawal};
+use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
 use tourbillon_durable::store::draft::{decode, encode};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -31,7 +31,9 @@ pub(crate) enum Entry {
     Pending(u64),
     Parked(Vec<u8>),
     Dead(u64),
+    Stopped(Vec<u8>),
     Key(Vec<u8>),
+    Keyless(Vec<u8>),
     Label(Vec<u8>),
 }
 
@@ -159,10 +161,62 @@ pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
+/// The beginning of the entries of a namespace among the timers that are stopped, in one phase.
+pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
+    let mut bytes = part(namespace);
+    bytes.push(phase_byte(phase));
+    bytes
+}
+
+/// The byte of a phase in entries and in the fields of the counts.
+pub(crate) fn phase_byte(phase: Phase) -> u8 {
+    match phase {
+        Phase::Pending => 0,
+        Phase::Leased => 1,
+        Phase::Parked => 2,
+        Phase::Dead => 3,
+        Phase::Done | Phase::Withdrawn => u8::MAX,
+    }
+}
+
+/// The byte between the namespace and the id of a timer without a key. No key begins with it, and all keys of the
+/// namespace stand before it.
+const KEYLESS: u8 = u8::MAX;
+
+/// The entry of a timer without a key, without the id.
+pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
+    let mut bytes = part(namespace);
+    bytes.push(KEYLESS);
+    bytes
+}
+
+/// The namespace at the beginning of an entry, with its length.
+pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
+    let length = entry.first().map_or(0, |length| 1 + usize::from(*length));
+    entry.get(..length).unwrap_or_default()
+}
+
+/// Whether an entry of a set of keys is that of a timer without a key.
+pub(crate) fn is_keyless(member: &[u8]) -> bool {
+    member.get(namespace_of(member).len()) == Some(&KEYLESS)
+}
+
+/// The place of an entry's namespace: the number of the set that has the entry.
+pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
+    [namespace_of(entry), &set.to_be_bytes()].concat()
+}
+
+/// The set of a place.
+pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
+    place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
+}
+
 /// All entries of a timer in its shard.
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![Entry::Record(member_of(timer))];
+    let phase = timer.state.phase();
+    let stopped = || stopped_beginning(&timer.namespace, phase);
     match &timer.state {
         State::Pending => entries.push(Entry::Pending(timer.due.as_millis())),
         State::Leased(lease) => {
@@ -171,9 +225,15 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
         }
         State::Parked(reason) => {
             let due = moment_bytes(timer.due.as_millis());
-            entries.push(Entry::Parked([&part(reason)[..], &due, &id].concat()));
+            let parked = [&part(reason)[..], &due, &id].concat();
+            entries.push(Entry::Stopped([stopped(), parked.clone()].concat()));
+            entries.push(Entry::Parked(parked));
         }
-        State::Dead(death) => entries.push(Entry::Dead(death.at.as_millis())),
+        State::Dead(death) => {
+            let at = death.at.as_millis();
+            entries.push(Entry::Stopped([&stopped()[..], &moment_bytes(at), &id].concat()));
+            entries.push(Entry::Dead(at));
+        }
     }
     for (nth, label) in timer.labels.iter().enumerate() {
         if !timer.labels[..nth].contains(label) {
@@ -181,8 +241,12 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
             entries.push(Entry::Label([&entry[..], &id].concat()));
         }
     }
-    if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key()) {
-        entries.push(Entry::Key([&key_entry(&timer.namespace, key)[..], &id].concat()));
+    match timer.key.as_ref().filter(|_| timer.owns_key()) {
+        Some(key) => entries.push(Entry::Key([&key_entry(&timer.namespace, key)[..], &id].concat())),
+        None if phase != Phase::Dead => {
+            entries.push(Entry::Keyless([&keyless_entry(&timer.namespace)[..], &id].concat()));
+        }
+        None => {}
     }
     entries
 }
@@ -244,16 +308,18 @@ mod tests {
                     Entry::Pending(moment) => ("pending", moment.to_be_bytes().to_vec()),
                     Entry::Parked(bytes) => ("parked", bytes),
                     Entry::Dead(moment) => ("dead", moment.to_be_bytes().to_vec()),
+                    Entry::Stopped(bytes) => ("stopped", bytes),
                     Entry::Key(bytes) => ("key", bytes),
+                    Entry::Keyless(bytes) => ("keyless", bytes),
                     Entry::Label(bytes) => ("label", bytes),
                 };
                 let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
                 lines += &format!("{name}, {part}: {hex}\n");
             }
         }
-        let fixed = include_str!("stored_v3.txt");
+        let fixed = include_str!("stored_v4.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
-        assert_eq!(crate::layout::VERSION, 3, "the file has the layout's version in its name");
+        assert_eq!(crate::layout::VERSION, 4, "the file has the layout's version in its name");
     }
 
     #[test]

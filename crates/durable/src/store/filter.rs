@@ -81,8 +81,9 @@ impl Cursor {
 pub struct Page {
     /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the
     /// conditions. A page of a namespace, whole or by one phase, without another condition, has timers unless there are
-    /// none left, whatever other namespaces have. It is full if the namespace has no more than 2,000 timers, and in a
-    /// file always if the phase is parked or dead.
+    /// none left, whatever other namespaces have. It is full if the namespace has no more than 2,000 timers, and always
+    /// if the phase is parked or dead. If the timers of a namespace are more than a million, or 50,000 on Redis, and
+    /// lie behind as many of others, a page of those that are pending or leased may still be empty.
     pub timers: Vec<Timer>,
     /// The place after them; `None` at the end of the list.
     pub next: Option<Cursor>,

@@ -66,7 +66,7 @@ fn fill(store: &RedbStore, first: u128, count: u128, due: u64) {
 /// T-11.
 #[test]
 fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
-    const LIVE: u128 = 5_000;
+    const LIVE: u128 = 20_000;
     let (churned, fresh) = (Place::new(), Place::new());
     let clock = ManualClock::default();
     let store = RedbStore::builder().clock(clock.clone()).open(churned.file()).unwrap();

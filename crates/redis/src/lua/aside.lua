@@ -1,8 +1,9 @@
 -- Sets a record aside that is leased and that cannot be read, so that it stops no claim and no return of leases.
 --
 -- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 counts, 5 records that were set aside,
---       6 the shards of timers that are not in the shards of their ids.
--- ARGV: 1 the time in a test deployment, 2 the record with its id, 3 the token.
+--       6 the shards of timers that are not in the shards of their ids, 7 the set of keys that has the timer if it has no
+--       key, 8 places of namespaces.
+-- ARGV: 1 the time in a test deployment, 2 the record with its id, 3 the token, 4 the number of the set as two bytes.
 -- Answers {now, whether the record was set aside}.
 --
 -- Run twice, the script changes nothing at its second run.
@@ -18,6 +19,12 @@ redis.call('ZREM', KEYS[3], id)
 redis.call('HSET', KEYS[5], id, record)
 redis.call('HDEL', KEYS[6], id)
 local namespace = string.sub(record, 23, 22 + (string.byte(record, 22) or 0))
+-- The entry by a key is removed by whoever asks for the key next. Nobody asks for this one.
+local its = string.char(#namespace) .. namespace
+if redis.call('ZREM', KEYS[7], its .. '\255' .. id) == 1 then
+  local other = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. its, '+', 'LIMIT', 0, 1)[1]
+  if not other or string.sub(other, 1, #its) ~= its then redis.call('ZREM', KEYS[8], its .. ARGV[4]) end
+end
 if redis.call('HINCRBY', KEYS[4], namespace .. '\1', -1) == 0 then
   redis.call('HDEL', KEYS[4], namespace .. '\1')
 end

@@ -15,6 +15,7 @@
 --   change     arguments              does
 --   z          key, score, member     adds to a sorted set
 --   r          key, member            removes from a sorted set
+--   k          key, places, place, member   removes from a set of keys, and the place if its namespace has no other there
 --   s          key, field, value      sets a field of a hash
 --   d          key, field             removes a field of a hash
 --   c          key, field, number     adds to a number in a hash; a number of 0 is removed
@@ -79,6 +80,13 @@ while place <= last do
   elseif kind == 'r' then
     redis.call('ZREM', KEYS[key], ARGV[place + 2])
     place = place + 3
+  elseif kind == 'k' then
+    local places, its = tonumber(ARGV[place + 2]), ARGV[place + 3]
+    redis.call('ZREM', KEYS[key], ARGV[place + 4])
+    local namespace = string.sub(its, 1, -3)
+    local other = redis.call('ZRANGEBYLEX', KEYS[key], '[' .. namespace, '+', 'LIMIT', 0, 1)[1]
+    if not other or string.sub(other, 1, #namespace) ~= namespace then redis.call('ZREM', KEYS[places], its) end
+    place = place + 5
   elseif kind == 's' then
     redis.call('HSET', KEYS[key], ARGV[place + 2], ARGV[place + 3])
     place = place + 4

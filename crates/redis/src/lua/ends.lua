@@ -7,6 +7,8 @@
 --
 --   removal   arguments                                                does, for each of the timers that was removed
 --   r         key, number of timers, timers, a member for each         removes the member from a sorted set
+--   k         key, number of timers, timers, a member for each,        removes the member from a set of keys, and the place
+--             places, set                                              of its namespace if that has no other there
 --   d         key, number of timers, timers, a field for each          removes the field from a hash
 --   c         key, field, number of timers, timers                     subtracts 1 from a number in a hash; 0 is removed
 --
@@ -52,14 +54,25 @@ end
 local last = #ARGV
 while place <= last do
   local kind, key = ARGV[place], tonumber(ARGV[place + 1])
-  if kind == 'r' or kind == 'd' then
+  if kind == 'r' or kind == 'd' or kind == 'k' then
     local count = tonumber(ARGV[place + 2])
     local timers, members = place + 3, place + 3 + count
     local its = of_removed(members, count, function(n) return tonumber(ARGV[timers + n]) end)
-    if #its > 0 then
-      if kind == 'r' then redis.call('ZREM', KEYS[key], unpack(its)) else redis.call('HDEL', KEYS[key], unpack(its)) end
-    end
     place = members + count
+    if #its > 0 then
+      if kind == 'd' then redis.call('HDEL', KEYS[key], unpack(its)) else redis.call('ZREM', KEYS[key], unpack(its)) end
+    end
+    if kind == 'k' then
+      local places, set = tonumber(ARGV[place]), ARGV[place + 1]
+      place = place + 2
+      for n = 1, #its do
+        local namespace = string.sub(its[n], 1, 1 + string.byte(its[n]))
+        local other = redis.call('ZRANGEBYLEX', KEYS[key], '[' .. namespace, '+', 'LIMIT', 0, 1)[1]
+        if not other or string.sub(other, 1, #namespace) ~= namespace then
+          redis.call('ZREM', KEYS[places], namespace .. set)
+        end
+      end
+    end
   elseif kind == 'c' then
     local count = tonumber(ARGV[place + 3])
     local timers = place + 4

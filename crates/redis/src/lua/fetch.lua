@@ -1,7 +1,7 @@
 -- Leases parked timers of some shards, wherever these belong.
 --
--- KEYS: 1 what has the deployment's id: the deployment itself, or a shard in a cluster; then 5 for each shard: 1 parked
---       timers, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts.
+-- KEYS: 1 what has the deployment's id: the deployment itself, or a shard in a cluster; then 6 for each shard: 1 parked
+--       timers, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 parked and dead timers by namespace.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the number of payload bytes from which on
 --       no further timer is taken, 5 the deployment's id, 6 the number of bytes before the due moment of an entry, then for
 --       each shard: the number of its entries, the entries.
@@ -19,10 +19,10 @@ end
 
 local ends = string.format('%.0f', now + lease)
 local answer, taken, place = {}, 0, 7
-for shard = 1, (#KEYS - 1) / 5 do
-  local base, count = 5 * shard - 3, tonumber(ARGV[place])
+for shard = 1, (#KEYS - 1) / 6 do
+  local base, count = 6 * shard - 4, tonumber(ARGV[place])
   local scores = redis.call('ZMSCORE', KEYS[base], unpack(ARGV, place + 1, place + count))
-  local entries, leases, tokens, changes = {}, {}, {}, {}
+  local entries, leases, tokens, stopped, changes = {}, {}, {}, {}, {}
   for n = 1, count do
     local entry = ARGV[place + n]
     local is_due = scores[n] and struct.unpack('>I6', string.sub(entry, before + 1, before + 6)) <= now
@@ -39,12 +39,14 @@ for shard = 1, (#KEYS - 1) / 5 do
         leases[#leases + 1], leases[#leases + 2] = ends, id
         tokens[#tokens + 1], tokens[#tokens + 2] = id, token .. '\0'
         local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
+        stopped[#stopped + 1] = string.sub(record, 22, 22 + #namespace) .. '\2' .. entry
         changes[namespace] = (changes[namespace] or 0) + 1
       end
     end
   end
   if #entries > 0 then
     redis.call('ZREM', KEYS[base], unpack(entries))
+    redis.call('ZREM', KEYS[base + 5], unpack(stopped))
     redis.call('ZADD', KEYS[base + 3], unpack(leases))
     redis.call('HSET', KEYS[base + 2], unpack(tokens))
     for namespace, change in pairs(changes) do

@@ -11,6 +11,7 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod lists;
 mod losses;
 mod memory;
 mod nodes;

@@ -78,7 +78,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     let mut id = 0_u128;
     let mut some = |namespace: &str, due: u64, phase: Phase| {
         id += 1;
-        let with_key = (id % 2 == 0).then(|| format!("k{id:015}").into());
+        let with_key = id.is_multiple_of(2).then(|| format!("k{id:015}").into());
         in_phase(phase, Timer { key: with_key, ..of(namespace, timer(id, due)) })
     };
     for start in (0..others).step_by(1_000) {
@@ -178,9 +178,9 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
 /// Timers in all phases, with keys and without, in two namespaces; some of the operations are in the journal alone.
 fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     let store = disk.open(builder(clock)).unwrap();
-    let timers = (0..60_u64).map(|n| {
-        let its = if n % 2 == 0 { timer(n.into(), 7) } else { keyed(n.into(), 7, &n.to_string()) };
-        in_phase(PHASES[n as usize % 3], of(["", "a"][n as usize % 5 % 2], its))
+    let timers = (0..60_usize).map(|n| {
+        let its = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
+        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], its))
     });
     block_on(store.import(timers.collect())).unwrap();
     drop(store);

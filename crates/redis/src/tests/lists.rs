@@ -51,7 +51,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     for phase in PHASES {
         for (namespace, count) in [("others", 10 * FEW), ("small", FEW), ("large", FEW)] {
             let late = if namespace == "small" { 2_592_000_000 } else { 0 };
-            let key = |n: u64| (n % 2 == 0).then(|| format!("few-{phase:?}-{n}"));
+            let key = |n: u64| n.is_multiple_of(2).then(|| format!("few-{phase:?}-{n}"));
             let timers = (0..count).map(|n| timer(&store, namespace, key(n), late + n, phase));
             pollster::block_on(store.import(timers.collect())).unwrap();
         }

@@ -68,8 +68,8 @@ pub struct Shard {
     /// timer is, is not known.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub silent: bool,
-    /// Whether the server of the shard has lost it: its timers are not delivered, and it takes no new ones, until somebody
-    /// brings it back. The other shards go on.
+    /// Whether the server of the shard has lost it: its timers are not delivered, and it takes no new ones, until
+    /// somebody brings it back. The other shards go on.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub lost: bool,
 }

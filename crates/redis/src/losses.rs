@@ -10,9 +10,9 @@
 //! | the key and all marks are gone | the deployment is lost | the store is closed until the deployment is there again, or is made anew by people |
 //! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new one only if people say so |
 //!
-//! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew. What was
-//! in a lost shard is gone, or is there as far as the server has it: the mark says nothing about that. Nobody mends by
-//! itself: whether a backup is to be restored before, people decide.
+//! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew.
+//! What was in a lost shard is gone, or is there as far as the server has it: the mark says nothing about that. Nobody
+//! mends by itself: whether a backup is to be restored before, people decide.
 
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard, VERSION};

@@ -196,8 +196,8 @@ impl Core {
         self.lock().clear();
     }
 
-    /// Runs a script. Fails once a call has found that the deployment is lost, until it is made again: what this process
-    /// stored then would be in the shards of a deployment that there is not.
+    /// Runs a script. Fails once a call has found that the deployment is lost, until it is made again: what this
+    /// process stored then would be in the shards of a deployment that there is not.
     pub(crate) async fn run(
         &self,
         which: impl Fn(&'static Scripts) -> &'static Script,

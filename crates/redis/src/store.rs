@@ -206,9 +206,9 @@ impl RedisBuilder {
     /// The time by which the server's data may go back while the store is open, 10 seconds unless set, as in a failover
     /// to a replica without the last writes. If they go back further, as after a restart from an older
     /// snapshot, the store is closed for good: timers that were created would be missing, and cancelled ones would be
-    /// delivered. What is seen of it is the age of the nodes' last sign of life, one each quarter of [`ttl`](Self::ttl),
-    /// so the loss may be greater or less than it seems by as much as that, and that much more is permitted. A store
-    /// that is opened afterwards takes the data as they are.
+    /// delivered. What is seen of it is the age of the nodes' last sign of life, one each quarter of
+    /// [`ttl`](Self::ttl), so the loss may be greater or less than it seems by as much as that, and that much more is
+    /// permitted. A store that is opened afterwards takes the data as they are.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self

@@ -7,8 +7,8 @@ use super::Moment;
 pub struct Terms {
     /// Times in which a call may be lost although it was acknowledged: the servers' settings, or the policy, permit it.
     pub lossy: Vec<(Moment, Moment)>,
-    /// Whether a failover may lose the end of a delivery: nodes tell the server of ends, and do not wait until a replica
-    /// has them.
+    /// Whether a failover may lose the end of a delivery: nodes tell the server of ends, and do not wait until a
+    /// replica has them.
     pub loses_ends: bool,
     /// The length of a lease.
     pub lease: Moment,

@@ -101,8 +101,8 @@ impl Session {
             return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
-        // A task ends early only with its runtime. Whoever blocks on this within a task of another runtime, as on the
-        // answers of many shards, never gives back to that runtime: its budget must not count.
+        // A task ends early only with its runtime. A thread that blocks on this within a task of another runtime, as on
+        // the answers of many shards, never gives back to that runtime: its budget must not count.
         Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
         }))

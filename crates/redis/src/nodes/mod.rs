@@ -66,8 +66,8 @@
 //!   only the owner lease, and the other node takes the shard back once it is released or expired. Tokens differ, so no
 //!   end of one node is taken for that of the other.
 //! - *A server loses its data, or a part of them.* See `id` above.
-//! - *The key of the deployment is lost, and its shards are not.* Signs of life fail. A node goes on with the live nodes
-//!   that it knew, and takes itself for live.
+//! - *The key of the deployment is lost, and its shards are not.* Signs of life fail. A node goes on with the live
+//!   nodes that it knew, and takes itself for live.
 //! - *A claim is answered after the node has left.* The shards that it took are released again.
 //! - *The answer of the claim that took a shard is lost, a release fails, or its answer comes after a later claim's.*
 //!   The node does not take the shard for its own then, and its next look asks when the first lease there ends. A claim

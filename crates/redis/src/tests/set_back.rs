@@ -56,8 +56,8 @@ impl Run {
         latest.unwrap_or_default()
     }
 
-    /// Writes a snapshot, lets the node go on for this time, and starts the server again from the snapshot. A timer that
-    /// is cancelled in this time is due when the server is back.
+    /// Writes a snapshot, lets the node go on for this time, and starts the server again from the snapshot. A timer
+    /// that is cancelled in this time is due when the server is back.
     fn go_back(&mut self, time: Duration) {
         self.place(1, FAR);
         self.place(2, time + Duration::from_millis(100));

@@ -192,9 +192,9 @@ settings! {
     /// dies, until others take its shards over. The death of a process is seen at once, but in a cluster. From 100 ms
     /// to an hour.
     redis_ttl: Duration, "redis.ttl" = "10s";
-    /// The time by which the servers' data may go back while the service runs, as in a failover to a replica without the
-    /// last writes. Further than that, as after a restart from an older snapshot, the node refuses the data, and goes on
-    /// with them once it is started again.
+    /// The time by which the servers' data may go back while the service runs, as in a failover to a replica without
+    /// the last writes. Further than that, as after a restart from an older snapshot, the node refuses the data, and
+    /// goes on with them once it is started again.
     redis_may_lose: Duration, "redis.may_lose" = "10s";
     /// The time for a connection to a server.
     redis_connect_timeout: Duration, "redis.connect_timeout" = "2s";

@@ -190,9 +190,9 @@ impl Namespaces {
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the namespaces again if they were last read long ago. While the server that has them does not answer, those
-    /// count that are known: the servers of the timers may answer. A timer in a namespace that another node has removed
-    /// meanwhile is parked.
+    /// Reads the namespaces again if they were last read long ago. While the server that has them does not answer,
+    /// those count that are known: the servers of the timers may answer. A timer in a namespace that another node has
+    /// removed meanwhile is parked.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;

@@ -107,8 +107,8 @@ impl Service {
         self.0.refusals.lasting(self.timers().timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Reads a little. Returns how many parts of the store cannot be used, and how many there are. If half of them can be
-    /// used, this service does most of its work, and every other node is in the same state.
+    /// Reads a little. Returns how many parts of the store cannot be used, and how many there are. If more than half
+    /// can be used, this service does most of its work, and every other node is in the same state.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers().timer_store().nodes().await? else {
             return self.timers().get(TimerId::from_u128(0)).await.map(|_| (0, 1));

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Death, DeathReason, Phase, State};
-use tourbillon_durable::store::{Durability, Filter, IfPresent, Op, TimerStore};
+use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
@@ -29,6 +29,16 @@ fn timer(store: &RedisStore, namespace: &str, key: Option<String>, due: u64, pha
 
 fn filter(namespace: &str, phase: Option<Phase>) -> Filter {
     Filter { namespace: Some(namespace.into()), phase, ..Filter::default() }
+}
+
+/// A page, and the least of the times that five reads of it took: the machine has other work.
+fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -> (Page, Duration) {
+    let read = |_| {
+        let begun = Instant::now();
+        let page = pollster::block_on(store.list(filter.clone(), cursor.cloned(), PAGE)).unwrap();
+        (page, begun.elapsed())
+    };
+    (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
 /// The others are due before, and have died before. `TOURBILLON_OTHERS=1000000` makes them a million; in a release
@@ -60,9 +70,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     for phase in [None, Some(Phase::Pending), Some(Phase::Parked), Some(Phase::Dead), Some(Phase::Leased)] {
         let (mut listed, mut cursor, mut of_small) = (Vec::new(), None, Duration::ZERO);
         loop {
-            let begun = Instant::now();
-            let page = pollster::block_on(store.list(filter("small", phase), cursor, PAGE)).unwrap();
-            of_small = of_small.max(begun.elapsed());
+            let (page, took) = least_of_five(&store, &filter("small", phase), cursor.as_ref());
+            of_small = of_small.max(took);
             assert!(page.next.is_none() || page.timers.len() == PAGE as usize, "{phase:?}");
             listed.extend(page.timers);
             cursor = page.next;
@@ -76,9 +85,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
             None => assert!(listed.is_sorted_by_key(|timer| timer.id)),
             Some(_) => assert!(listed.is_sorted_by_key(|timer| (timer.due, timer.id)), "{phase:?}"),
         }
-        let begun = Instant::now();
-        let page = pollster::block_on(store.list(filter("large", phase), None, PAGE)).unwrap();
-        let took = begun.elapsed();
+        let (page, took) = least_of_five(&store, &filter("large", phase), None);
         let is_full = page.timers.len() == PAGE as usize;
         assert!(is_full || phase == Some(Phase::Leased), "{phase:?}: {}", page.timers.len());
         println!("{phase:?}: a page of the small namespace {of_small:.1?}, of the large one {took:.1?}");

@@ -229,10 +229,10 @@ impl<T: Send + 'static> Base<T> {
         !self.handle.core().must_not_wait_here()
     }
 
-    /// Whether this process is the child of a fork, and the engine was started before the fork. A lock of the layer that
-    /// another thread of the parent held at that moment stays locked in the child for ever. So the layer's functions
-    /// that the child's end calls do not wait for such a lock: they try it for a moment, and leave behind what it
-    /// guards. True also for an engine without threads, which can be used in the child.
+    /// Whether this process is the child of a fork, and the engine was started before the fork. A lock of the layer
+    /// that another thread of the parent held at that moment stays locked in the child for ever. So the functions of
+    /// the layer that the child's end calls do not wait for such a lock: they try it for a moment, and leave behind
+    /// what it guards. True also for an engine without threads, which can be used in the child.
     #[must_use]
     pub fn is_in_child(&self) -> bool {
         self.handle.core().is_in_child()

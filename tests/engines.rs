@@ -131,8 +131,16 @@ fn engines_that_end_one_after_the_other_leave_no_parts() {
     a_pair_of_each(&engines(&shards, 1));
     let before = LIVE_BYTES.load(Ordering::Relaxed);
     (0..1_000).for_each(|_| a_pair_of_each(&engines(&shards, 1)));
-    let after = LIVE_BYTES.load(Ordering::Relaxed);
-    assert!(after < before + (1 << 20), "{before} and then {after} bytes");
+    // The shard's thread drops the stations of engines that have ended, and may be behind on a busy machine.
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let after = LIVE_BYTES.load(Ordering::Relaxed);
+        if after < before + (1 << 20) {
+            break;
+        }
+        assert!(Instant::now() < until, "{before} and then {after} bytes");
+        std::thread::yield_now();
+    }
 }
 
 /// The parts of all engines go back when their thread ends: another thread gets all slots.

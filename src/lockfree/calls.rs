@@ -83,7 +83,8 @@ impl Calls {
             // SAFETY: C2: this thread has raised the flag, and has not linked the call yet. The leader has read the
             // former link before it cleared the flag [C7].
             call.next.with_mut(|next| unsafe { *next = latest });
-            // Ordering: Release [C6]. Pairs with `take`: the link. An RMW, so the calls below stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `latest`.
+            // Ordering: Release [C6]. Pairs with `take`: the link. An RMW, so the calls below stay published. Failure
+            // Relaxed: a hint for the retry. No ABA: nothing is read from `latest`.
             match self.latest.compare_exchange_weak(latest, entry, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(newer) => latest = newer,

@@ -269,7 +269,7 @@ fn an_end_that_the_replica_did_not_have_is_lost_only_if_the_terms_say_so() {
     }
     // Long before the failover, after it, and before it twice.
     story(3, 7, Cause::Failover, true).breaks(doubled);
-    story(8, 9, Cause::Failover, true).breaks(doubled);
+    story(20, 21, Cause::Failover, true).breaks(doubled);
     story(4, 5, Cause::Failover, true).breaks(doubled);
 }
 

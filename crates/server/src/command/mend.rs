@@ -1,4 +1,5 @@
-//! `tourbillond mend`: brings shards back that their Redis servers have lost, and forgets the damaged records of a file.
+//! `tourbillond mend`: brings shards back that their Redis servers have lost, and removes the damaged records of a
+//! file.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;

@@ -1,6 +1,7 @@
 //! Claims and leases.
 
 use crate::commit::text;
+use crate::connect::is_renewed;
 use crate::layout::{Layout, Part, Shard};
 use crate::nodes::{Look, Seen, time_text};
 use crate::promise::Witnesses;
@@ -27,6 +28,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 const AT_ONCE: u32 = 1_000;
 /// Timers that a look at one group of several names at least, if so many are due.
 const LEAST_NAMES: u32 = 8;
+/// How often a claim is sent again because its connection was replaced.
+const RENEWALS: u32 = 3;
 /// Claims and shards whose answers were lost and are asked for later, at most.
 const MOST_DOUBTS: usize = 4_096;
 /// The bytes of a token. In a lease's field a mark follows.
@@ -323,7 +326,20 @@ impl Core {
     /// Looks at some shards of one group, and leases what is wished.
     async fn ask(&self, shards: Vec<Shard>, wish: Wish) -> Result<Asked, StoreError> {
         let look = self.nodes.state().shards.begin_look(&shards);
-        match self.ask_server(&shards, wish, look).await {
+        let mut answer = self.ask_server(&shards, wish, look).await;
+        for _ in 0..RENEWALS {
+            // The data behind the new connection may be older ones: a sign of life says so first.
+            match answer {
+                Err(error) if is_renewed(&error) => {
+                    answer = match self.enter().await {
+                        Ok(()) => self.ask_server(&shards, wish, look).await,
+                        Err(error) => Err(error),
+                    };
+                }
+                _ => break,
+            }
+        }
+        match answer {
             Ok((asked, is_member)) => {
                 if !is_member {
                     // The node left while this was on its way.

@@ -107,6 +107,12 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: true }
     }
 
+    /// The connection is another one than the script was for. It was not sent.
+    pub(crate) fn renewed(script: &str) -> Self {
+        let message = format!("the script {script} was not sent: the connection was made again");
+        Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
+    }
+
     /// No connection, or no server that could run the script.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
@@ -124,6 +130,14 @@ impl LinkError {
     pub(crate) fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
+}
+
+/// The code of a script that was not sent since its connection was replaced.
+const RENEWED: &str = "RENEWED";
+
+/// Whether a script was not sent since its connection was replaced.
+pub(crate) fn is_renewed(error: &StoreError) -> bool {
+    code_of(error) == Some(RENEWED)
 }
 
 /// The first word of the error that a script answered.

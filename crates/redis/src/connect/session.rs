@@ -230,11 +230,7 @@ impl Caller {
                 Err(error) => return Err(error),
             };
             if call.attempt.is_some_and(|attempt| attempt != route.attempt) {
-                return Err(LinkError::gave_up(
-                    call.script.name(),
-                    self.patience,
-                    "the connection was made again",
-                ));
+                return Err(LinkError::renewed(call.script.name()));
             }
             let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
             let sent = timeout(self.limit, self.send(call, (by, has_flags), is_elsewhere, &mut route)).await;

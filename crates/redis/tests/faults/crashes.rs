@@ -54,6 +54,13 @@ fn insist(store: &RedisStore, op: &Op) -> Outcome {
     outcome.unwrap()
 }
 
+/// Lets the server know the script of changes after which there is no more than before.
+fn load_script(store: &RedisStore) {
+    place(store, timer(90, store.now() + DAY));
+    let cancelled = try_apply(store, Op::Cancel(id(90).into(), None));
+    assert!(matches!(cancelled, Ok(Outcome::Cancelled(_))), "{cancelled:?}");
+}
+
 /// Sends an operation, of which the reply after so many others is lost.
 fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
     // Over a connection that works.
@@ -68,6 +75,7 @@ fn f13_a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_time
     let proxy = Proxy::start(server.address());
     let (dying, other) = (behind(&proxy), open(builder().shards(2).ttl(TTL), &server.url()));
     let lease = Duration::from_secs(2);
+    load_script(&other);
     let by = |incarnation| tourbillon_durable::store::Claimant { incarnation, lease };
     (1..=2).for_each(|number| place(&other, timer(number, other.now())));
     let claimed = claim(&dying, by(1), 1, 2);
@@ -160,6 +168,7 @@ fn f15_an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
+    load_script(&other);
     (1..=2).for_each(|number| place(&other, timer(number, other.now())));
     let claimed = claim(&store, ONE, 1, 2);
     let (done, failed) = (&claimed[0], &claimed[1]);

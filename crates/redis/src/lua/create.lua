@@ -8,8 +8,8 @@
 --       without the id, after `k` for a key and after `n` for a timer without one; and the places of their namespaces.
 -- Answers {now, the numbers of the timers that were not stored}: the timers are numbered from 1 on, through all shards.
 --
--- No timer is stored in a shard without the deployment's id. No two of the timers have the same id or the same key. Run
--- twice, the script finds at its second run what the first has written, and stores nothing.
+-- No timer is stored in a shard without the deployment's id. No two of the timers have the same id or the same key.
+-- Run twice, the script finds at its second run what the first has written, and stores nothing.
 
 local answer, place, key, number = {}, 3, 0, 0
 local last = #ARGV

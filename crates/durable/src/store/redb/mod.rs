@@ -123,6 +123,7 @@ use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;
+use core::time::Duration;
 use futures_channel::oneshot;
 use redb::StorageBackend;
 use std::io;
@@ -137,6 +138,9 @@ const CACHE: usize = 128 * 1024 * 1024;
 
 /// The entries that the scrub looks at in a second, unless the builder says another number.
 const SCRUB: u32 = 250;
+
+/// The pause between two looks whether a walk through the store has ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 
@@ -256,8 +260,8 @@ impl RedbBuilder {
     }
 
     /// Removes the damaged records that the store at this path has set aside, once their timers were made again or are
-    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store and
-    /// closes it before. Returns the number of records.
+    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store before,
+    /// and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number of records.
     ///
     /// # Errors
     ///
@@ -265,7 +269,12 @@ impl RedbBuilder {
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
-        self.scrub(0).start(places)?.close()?;
+        let store = self.scrub(u32::MAX).start(places)?;
+        // A walk removes what the lost timers have left in the indexes, for which it looks at the records.
+        while store.stats().scrub.walks == 0 {
+            thread::sleep(LOOK);
+        }
+        store.close()?;
         opening::forget_set_aside(&opener.open()?)
     }
 

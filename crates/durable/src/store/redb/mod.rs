@@ -260,8 +260,8 @@ impl RedbBuilder {
     }
 
     /// Removes the damaged records that the store at this path has set aside, once their timers were made again or are
-    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store before,
-    /// and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number of records.
+    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store
+    /// before, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number of records.
     ///
     /// # Errors
     ///

@@ -8,8 +8,8 @@
 //! | left out | model that goes red |
 //! |----------|---------------------|
 //! | F1: the fence between the rests and the drains (`fence_rests`) | `a_push_races_with_rest`, `a_push_races_with_rest_until_later`, `two_pushes_race_with_two_rests`, `a_wanted_sweep_races_with_rest` |
-//! | C5: `put`'s swap without Release, or `take`'s without Acquire | `two_threads_call`, `a_call_is_put_again` |
-//! | C6: `put`'s compare-and-swap without Release, or `take`'s swap without Acquire | both of `Calls` alone, and all of stations |
+//! | C5: `put`'s swap without Release, or `take`'s without Acquire | `two_threads_call` |
+//! | C6: `put`'s compare-and-swap without Release, or `take`'s swap without Acquire | `two_threads_call`, and all of stations |
 //! | C7: `put`'s swap without Acquire, or `take`'s without Release | `a_call_is_put_again`, and others |
 //! | C4: the shard sleeps though calls are out | all but the two of two threads |
 //! | K5: a thread that links a call, and finds the word gone, does not wake the shard | `two_threads_push_to_one_station_at_rest` |

@@ -5,6 +5,8 @@
 //! the poll has no time limit if the loop announces none, and the clock of a model stands still.
 //!
 //! Each row was tried: the named step was left out of `src`, or the named ordering was made `Relaxed`.
+//! `a_task_arms_before_it_waits` and `an_arming_of_a_second_station_races_with_the_loop` were tried with their own rows
+//! only: "all" means the others.
 //!
 //! | left out or weakened | model that goes red |
 //! |----------------------|---------------------|

@@ -186,7 +186,7 @@ impl Core {
         None
     }
 
-    /// Forgets what is known of a deployment that there is no more.
+    /// Forgets what is known of a deployment that no longer exists.
     fn begin_anew(&self) {
         self.nodes.begin_anew();
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);

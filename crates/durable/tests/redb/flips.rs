@@ -7,6 +7,7 @@ use crate::place::Place;
 use crate::{ALL, apply, claimant, keyed, place, timer};
 use core::time::Duration;
 use pollster::block_on;
+use redb::ReadableTable as _;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -291,6 +292,42 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 18, "the others but the damaged and the parked one");
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Leased), 18);
+}
+
+/// A damaged record that nobody has met yet is not removed before a check has named it.
+#[test]
+fn damaged_records_are_forgotten_only_once_they_were_named() {
+    let place_of = Place::new();
+    let clock = clock();
+    let store = builder(&clock).open(place_of.file()).unwrap();
+    for n in 1..=20 {
+        apply(&store, place(any_timer(n)), Durability::PowerLoss).unwrap();
+    }
+    drop(store);
+    let seven = TimerId::from_u128(7 << 64 | 7);
+    {
+        let database = redb::Database::open(place_of.file()).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let timers = redb::TableDefinition::<&[u8; 16], &[u8]>::new("timers");
+        let mut table = transaction.open_table(timers).unwrap();
+        let key = seven.as_u128().to_be_bytes();
+        let mut record = table.get(&key).unwrap().unwrap().value().to_vec();
+        *record.last_mut().unwrap() ^= 1;
+        table.insert(&key, &record[..]).unwrap();
+        drop(table);
+        transaction.commit().unwrap();
+    }
+    let forget = || builder(&clock).forget_damaged(place_of.file());
+    let error = forget().unwrap_err();
+    assert!(error.to_string().contains("more records are damaged"), "{error}");
+    let faults = || {
+        let store = builder(&clock).scrub(0).open(place_of.file()).unwrap();
+        block_on(store.check()).unwrap()
+    };
+    assert!(faults().iter().any(|fault| fault.to_string().contains(&seven.to_string())), "{:?}", faults());
+    assert_eq!(forget().unwrap(), 1);
+    assert_eq!(faults(), []);
+    assert_eq!(forget().unwrap(), 0);
 }
 
 /// The database loses an entry, and the scrub stores it again.

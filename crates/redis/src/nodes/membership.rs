@@ -72,7 +72,7 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// Forgets what is known of a deployment that there is no more. The next claim enters the one in its place.
+    /// Forgets what is known of a deployment that no longer exists. The next claim enters the one in its place.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;

@@ -19,7 +19,8 @@ fn configure(folder: &Path, server: &Server, more: &str) {
     fs::write(folder.join("redis.toml"), text).unwrap();
 }
 
-fn on_redis(folder: &Path, data: &str) -> Daemon {
+/// A service on the servers of the file of settings.
+pub(crate) fn on_redis(folder: &Path, data: &str) -> Daemon {
     let arguments = [
         "--callbacks-allow-http",
         "--callbacks-allow-private",

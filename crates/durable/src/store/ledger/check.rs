@@ -51,7 +51,7 @@ impl<T: Tables> Ledger<T> {
         self.check_without(&[])
     }
 
-    /// The same for a store of an earlier version, which has not these tables.
+    /// The same for a store of an earlier version, which lacks these tables.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         self.check_order(&mut faults)?;

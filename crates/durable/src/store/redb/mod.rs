@@ -265,17 +265,24 @@ impl RedbBuilder {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open). Fails with [`StoreErrorKind::Corrupt`], too, and removes nothing if it finds records
+    /// that were not set aside before: a check names them first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
+        let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
         // A walk removes what the lost timers have left in the indexes, for which it looks at the records.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
         store.close()?;
-        opening::forget_set_aside(&opener.open()?)
+        let opened = opener.open()?;
+        if opening::set_aside(&opened)? > known {
+            let message = "more records are damaged than were set aside before: a check names them now";
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        opening::forget_set_aside(&opened)
     }
 
     /// Opens the store at this path, or makes it.

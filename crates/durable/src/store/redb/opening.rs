@@ -190,6 +190,12 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
+/// The number of records that were set aside.
+pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
+    let tables = Reading::new(opened.database.begin_read().map_err(converted)?);
+    Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
+}
+
 /// Removes the records that were set aside, in a database that was closed. Returns their number.
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {

@@ -130,6 +130,15 @@ impl Layout {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
+    /// A key that never exists, in the slot of another one. Each script names one last. While a slot of a cluster
+    /// moves, a server runs a script if all keys that it names are there, and ends it in the middle where it looks at
+    /// one that it has removed: a script that names an absent key is refused as a whole.
+    pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
+        let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
+        let (tag, _) = beside.split_at(end);
+        [tag, b":absent"].concat()
+    }
+
     pub(crate) fn shards(&self) -> core::ops::Range<Shard> {
         0..self.shards
     }
@@ -309,6 +318,15 @@ mod tests {
             assert_eq!(slot_of(key.as_bytes()), u32::from(crc16(0, key.as_bytes())) % SLOTS, "{key}");
         }
         assert_eq!(crc16(crc16(0, b"1234"), b"56789"), 0x31c3);
+    }
+
+    #[test]
+    fn an_absent_key_is_in_the_slot_of_its_neighbour_and_is_none_of_a_deployments() {
+        let layout = Layout::new("jobs", 4);
+        let absent = Layout::absent(&layout.key(2, Part::Slice(7)));
+        assert_eq!(slot_of(&absent), slot_of(&layout.key(2, Part::Meta)));
+        assert!(absent.ends_with(b"}:absent"), "no part has this name");
+        assert_eq!(Layout::absent(&Layout::notes("jobs")), b"tb:{jobs}:absent");
     }
 
     /// F-25, for the slots. That every script is in one slot is what the suite on a cluster shows.

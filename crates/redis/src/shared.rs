@@ -397,9 +397,10 @@ async fn run_on(
     time: &Time,
     attempt: Option<u64>,
     which: impl Fn(&'static Scripts) -> &'static Script,
-    keys: Vec<Vec<u8>>,
+    mut keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
+    keys.extend(keys.first().map(|key| Layout::absent(key)));
     let script = match time {
         Time::Server(_) => which(&BY_SERVER),
         Time::Test(_) => which(&BY_CALLER),

@@ -84,19 +84,44 @@ impl Watched {
         let Self { first, second, sentinel } = self;
         let (old, new) = if first.pid() == 0 { (first, second) } else { (second, first) };
         down_after(sentinel, Duration::from_secs(1));
-        eventually("the replica takes over", || new.info("role").as_deref() == Some("master"));
         // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is
         // empty.
-        eventually("the Sentinel names the new primary", || {
-            let address: Vec<String> = sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]);
-            address.get(1) == Some(&new.port().to_string())
-        });
+        takes_over(sentinel, new);
         // A new primary that is slow for a second must not be replaced by the old one either, before it follows.
         down_after(sentinel, LONG);
         old.restart();
         // The Sentinel makes it a replica, which takes its time.
-        eventually("the old primary follows", || old.info("master_link_status").as_deref() == Some("up"));
+        follows(old);
     }
+
+    /// Lets the Sentinel change the roles of the two, which both run, and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than three minutes.
+    pub fn change_roles(&mut self) {
+        let Self { first, second, sentinel } = self;
+        let is_first = first.info("role").as_deref() == Some("master");
+        let (old, new) = if is_first { (first, second) } else { (second, first) };
+        // It refuses while it does not know that the replica follows.
+        eventually("the Sentinel begins", || {
+            sentinel.try_query::<String>(&["SENTINEL", "FAILOVER", Self::NAME]).is_ok()
+        });
+        takes_over(sentinel, new);
+        follows(old);
+    }
+}
+
+fn takes_over(sentinel: &Server, new: &Server) {
+    eventually("the replica takes over", || new.info("role").as_deref() == Some("master"));
+    eventually("the Sentinel names the new primary", || {
+        let address: Vec<String> = sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Watched::NAME]);
+        address.get(1) == Some(&new.port().to_string())
+    });
+}
+
+fn follows(old: &Server) {
+    eventually("the old primary follows", || old.info("master_link_status").as_deref() == Some("up"));
 }
 
 fn down_after(sentinel: &Server, time: Duration) {

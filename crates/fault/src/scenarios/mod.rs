@@ -38,6 +38,7 @@ const SCENARIOS: &[(&str, u32, Run)] = &[
     ("network parted", ONE, network::parted),
     ("network, one direction", ONE, network::half_parted),
     ("failover, wait", ONE, several::failover_with_wait),
+    ("failover, in order", ONE, several::failover_in_order),
     ("failover, no wait", ONE, several::failover_without),
     ("failover, clocks", ONE, several::failover_between_clocks),
     ("cluster, killed", ONE, cluster::killed),

@@ -68,6 +68,20 @@ pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
     fail_over_again_and_again(given, watched, 1, Terms::default()).into()
 }
 
+/// Sentinel changes the roles of two servers that both run. The nodes find the new primary, and nothing is lost that
+/// the old one has promised.
+pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
+    let Some(mut watched) = Watched::start(&[]) else { return NO_SERVER };
+    let target = Target::sentinel(watched.sentinel.url(), Watched::NAME).wait_for(1);
+    let mut stage = given.stage(target);
+    given.begin(&mut stage, Load::default());
+    given.again(Duration::from_secs(5), |_| {
+        stage.harm(Cause::Failover, |_| watched.change_roles());
+        stage.await_progress(10);
+    });
+    stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
+}
+
 /// Changes do not wait: what the replica did not have is lost, and counted.
 pub(super) fn failover_without(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };

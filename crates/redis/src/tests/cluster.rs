@@ -277,8 +277,8 @@ fn f24_nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The end of a timer removes the last member of a key and looks at that key again: of a slot that moves, and whose keys
-/// are all there, Redis would run it and end it in the middle.
+/// The end of a timer removes the last member of a key and looks at that key again. Where a slot moves whose keys are
+/// all there, Redis would run it and end it in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {

@@ -285,3 +285,44 @@ async fn an_orderly_failover_loses_no_acknowledged_timer() {
         stage.http(1).send("PUT", &timer("after"), &json!({ "delay_ms": 1, "pull": { "queue": "q" } })).await;
     assert_eq!(answer.status, 201, "{}", answer.json);
 }
+
+/// The server starts again from an old snapshot, and nothing tells that from the data that it had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_are_named() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let settings = format!("servers = [\"{}\"]\nshards = 8\nttl = \"2s\"\nmay_lose = \"1s\"\n", server.url());
+    let mut stage = Stage::start(&settings).await;
+    let before = stage.create_for(stay() / 2).await;
+    before.show("before the snapshot");
+    let http = stage.http(0);
+    let (soon, pause) = (timer("cancelled"), Duration::from_secs(6));
+    let delay = u64::try_from(pause.as_millis()).unwrap() + 500;
+    assert_eq!(http.send("PUT", &soon, &callback(&stage.receiver.url("/"), delay)).await.status, 201);
+    let cancelled = http.get(&soon).await.json["id"].clone();
+    server.command(&["SAVE"]);
+    assert!(http.send("DELETE", &soon, &Value::Null).await.status.is_success());
+    assert_eq!(http.send("PUT", &timer("lost"), &far()).await.status, 201);
+    // The nodes give signs of life, which the snapshot does not have.
+    tokio::time::sleep(pause).await;
+    server.kill();
+    server.restart();
+    let begun = Instant::now();
+    loop {
+        let ready = http.get("/readyz").await;
+        if ready.status == 503 && ready.json.to_string().contains("have gone back") {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "{} {}", ready.status, ready.json);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let during = stage.create_for(stay()).await;
+    during.show("the data went back");
+    assert_eq!(during.created, 0);
+    for (status, (_, why)) in &during.refused {
+        assert!(*status == 503 && why.contains("have gone back"), "{status}: {why}");
+    }
+    let arrived = stage.receiver.log();
+    assert!(arrived.iter().all(|one| cancelled != one.id.as_str()), "a cancelled timer is delivered");
+    let log = stage.services[0].log();
+    assert!(log.contains("have gone back"), "{log}");
+}

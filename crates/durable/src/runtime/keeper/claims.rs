@@ -18,6 +18,7 @@ use crate::supervise::supervise;
 use crate::timer::Timer;
 use crate::utc::UtcMillis;
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The greatest number of timers that one claim takes.
@@ -236,9 +237,14 @@ impl Keeper {
             timer.payload.0,
             (delivery, settlement),
         );
-        match &self.settings.executor {
+        let spawn = || match &self.settings.executor {
             Some(executor) if !handler.blocks() => executor.spawn(work),
             _ => threads.spawn(work),
+        };
+        // Work that is dropped gives its timer back. The other timers of the claim begin none the less: those that are
+        // delivered at most once are nowhere else.
+        if catch_unwind(AssertUnwindSafe(spawn)).is_err() {
+            self.reporter.store_failed(&StoreError::new(StoreErrorKind::Unknown, "the executor panicked"));
         }
     }
 

@@ -343,9 +343,9 @@ impl Keeper {
                     self.take_parked(fetch, (room, claim), (alarms, threads), &mut calls, &mut pause);
                 }
             };
-            // A store or an executor of the caller's may panic. What was under way then is delivered again.
+            // A store of the caller's may panic. What was under way then is delivered again.
             if catch_unwind(AssertUnwindSafe(serve)).is_err() {
-                let error = StoreError::new(StoreErrorKind::Unknown, "the store or the executor panicked");
+                let error = StoreError::new(StoreErrorKind::Unknown, "the store panicked");
                 let _goes_on = self.bear(&error, &mut calls, &mut pause);
                 self.look();
             }

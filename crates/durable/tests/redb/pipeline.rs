@@ -73,6 +73,30 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
 }
 
+/// The thread that commits syncs a quick disk by itself. Only the first slow sync holds up what need not wait.
+#[test]
+fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
+    let (disk, store) = on_a_slow_disk();
+    disk.slow_syncs(Duration::ZERO);
+    for id in 100..200 {
+        apply(&store, place(timer(id, 5_000_000)), Durability::PowerLoss).unwrap();
+    }
+    disk.slow_syncs_of_the_journal(SYNC);
+    let claim = |number| block_on(store.claim(claimant(1), number, ALL)).unwrap().leased.len();
+    let first = place_in_the_background(&store, 2);
+    thread::sleep(SYNC / 8);
+    within(SHORT, "a read", || assert!(get(&store, 2).is_some() || get(&store, 100).is_some()));
+    assert_eq!(claim(1), 1, "behind the sync");
+    assert!(first.join().unwrap().0.is_ok());
+    for id in 3..6 {
+        let creation = place_in_the_background(&store, u128::from(id));
+        thread::sleep(SYNC / 8);
+        within(SHORT, "a claim", || assert_eq!(claim(id), 0));
+        assert!(!creation.is_finished(), "the creation waits for the disk");
+        assert!(creation.join().unwrap().0.is_ok());
+    }
+}
+
 /// Readers see what was made, also while its caller waits for the disk.
 #[test]
 fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {

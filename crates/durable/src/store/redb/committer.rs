@@ -6,7 +6,7 @@ use super::error::{converted, damaged_pages};
 use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
 use super::pipe::{Pipe, send};
-use super::queue::{Receiver, Waited, Wanted};
+use super::queue::{Bell, Receiver, Waited, Wanted};
 use super::request::{Pending, Request};
 use super::room::Room;
 use super::tables::Writing;
@@ -207,7 +207,7 @@ impl Committer {
     }
 
     /// Serves requests until the sender is gone. Returns the error that kept the last changes from being durable.
-    pub(super) fn run(mut self, requests: &Receiver) -> Result<(), StoreError> {
+    pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
             // Neither a panic of redb's nor one of a caller's waker ends the thread.
@@ -215,6 +215,7 @@ impl Committer {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
                     self.turn(requests, waited == Waited::Enough);
+                    self.pipe.sync_if_wanted(&self.common, bell);
                     None
                 }
             }));
@@ -243,7 +244,6 @@ impl Committer {
                 self.serve(requests);
             }
         }
-        self.pipe.sync_if_wanted();
     }
 
     /// The moment at which there is work without a request.

@@ -334,10 +334,10 @@ impl RedbBuilder {
         };
         let (requests, receiver, bell) = queue();
         let requests = Arc::new(requests);
-        let (pipe, shared) = (committer.pipe(), Arc::clone(&common));
+        let (pipe, shared, its_bell) = (committer.pipe(), Arc::clone(&common), bell.clone());
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
-            .spawn(move || committer.run(&receiver))?;
+            .spawn(move || committer.run(&receiver, &its_bell))?;
         // Without it the queue is closed, and the thread that commits ends.
         let syncer = thread::Builder::new()
             .name("tourbillon-sync".to_owned())

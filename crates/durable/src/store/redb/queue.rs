@@ -4,7 +4,7 @@
 //! there as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes
 //! its reader for each message that it waits for.
 //!
-//! The thread that syncs has a bell, which it rings at the end of a sync.
+//! The thread that syncs, which may be the same one, rings a bell at the end of a sync.
 
 use super::request::Request;
 use core::mem;
@@ -48,7 +48,8 @@ pub(super) struct Sender(Arc<Queue>);
 /// The thread's side of a queue. Requests that it has not taken are lost once it is dropped.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of the thread that syncs.
+/// The side of a thread that syncs.
+#[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
 /// A new queue.
@@ -130,7 +131,7 @@ impl Bell {
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Rings at the end of a sync. The thread is called if it has something to do then.
+    /// Rings at the end of a sync. The thread that commits is called if it has something to do then.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;

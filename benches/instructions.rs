@@ -45,9 +45,9 @@ fn beside_a_thread(operation: &str, number: u64) {
     let at = engine.handle().now() + MINUTE;
     let run = |number: u64| match operation {
         "pair" => (0..number).for_each(|n| pair(&engine, at, n)),
-        "refresh" => (0..number).for_each(|n| arm(&timer, at + TICK * (n as u32))),
+        "refresh" => (0..number).for_each(|n| arm(&timer, at + Duration::from_millis(n))),
         _ => (0..number).for_each(|n| {
-            arm(&timer, at + TICK * (n as u32));
+            arm(&timer, at + Duration::from_millis(n));
             black_box(timer.disarm());
         }),
     };
@@ -79,7 +79,7 @@ fn expiries(number: u64) {
     let mut expire = |is_counted: bool| {
         let begin = shards.clock().now();
         for n in 0..number {
-            let at = begin + 10 * TICK + TICK * (n % 100) as u32;
+            let at = begin + 10 * TICK + Duration::from_millis(n % 100);
             let _ = engine.handle().schedule_at(at, n).expect("room");
             if n % OPERATIONS_PER_TURN == 0 {
                 shards.turn();

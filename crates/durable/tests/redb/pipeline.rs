@@ -1,6 +1,6 @@
 //! A slow disk: who waits for it, and who does not.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Numbers};
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
 use pollster::block_on;
 use std::io;
@@ -73,28 +73,58 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
 }
 
-/// The thread that commits syncs a quick disk by itself. Only the first slow sync holds up what need not wait.
-#[test]
-fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
+/// A store whose disk has been quick for long enough, and is slow from now on.
+fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     let (disk, store) = on_a_slow_disk();
     disk.slow_syncs(Duration::ZERO);
-    for id in 100..200 {
-        apply(&store, place(timer(id, 5_000_000)), Durability::PowerLoss).unwrap();
-    }
+    // Nothing is known of a disk at first.
+    thread::sleep(Duration::from_secs(2));
+    apply(&store, place(timer(2, 5_000_000)), Durability::PowerLoss).unwrap();
     disk.slow_syncs_of_the_journal(SYNC);
+    (disk, store)
+}
+
+/// The thread that commits makes the syncs of a quick disk that callers wait for. The first slow one holds up what need
+/// not wait, and the next ones do not.
+#[test]
+fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
+    let (_disk, store) = on_a_disk_that_was_quick();
     let claim = |number| block_on(store.claim(claimant(1), number, ALL)).unwrap().leased.len();
-    let first = place_in_the_background(&store, 2);
+    let creation = place_in_the_background(&store, 3);
     thread::sleep(SYNC / 8);
-    within(SHORT, "a read", || assert!(get(&store, 2).is_some() || get(&store, 100).is_some()));
-    assert_eq!(claim(1), 1, "behind the sync");
-    assert!(first.join().unwrap().0.is_ok());
-    for id in 3..6 {
-        let creation = place_in_the_background(&store, u128::from(id));
+    let begun = Instant::now();
+    within(SHORT, "a read", || assert!(get(&store, 3).is_some()));
+    assert_eq!(claim(1), 1);
+    assert!(begun.elapsed() > SYNC / 2, "no thread was asked to sync a quick disk");
+    assert!(creation.join().unwrap().0.is_ok());
+    for number in 4..7 {
+        let creation = place_in_the_background(&store, u128::from(number));
         thread::sleep(SYNC / 8);
-        within(SHORT, "a claim", || assert_eq!(claim(id), 0));
+        within(SHORT, "a claim", || assert_eq!(claim(number), 0));
         assert!(!creation.is_finished(), "the creation waits for the disk");
         assert!(creation.join().unwrap().0.is_ok());
     }
+}
+
+#[test]
+fn a_sync_that_nobody_waits_for_holds_nobody_up_on_a_disk_that_was_quick() {
+    let (_disk, store) = on_a_disk_that_was_quick();
+    apply(&store, place(timer(3, 5_000_000)), Durability::Volatile).unwrap();
+    thread::sleep(SYNC / 4);
+    within(SHORT, "a claim", || block_on(store.claim(claimant(1), 1, ALL)).unwrap());
+}
+
+#[test]
+fn a_sync_that_fails_on_a_disk_that_was_quick_is_made_good_by_a_checkpoint() {
+    let (disk, store) = on_a_disk_that_was_quick();
+    disk.slow_syncs(Duration::ZERO);
+    disk.lose_a_sync(0, Numbers(7));
+    for number in 3..6 {
+        apply(&store, place(timer(number, 5_000_000)), Durability::PowerLoss).unwrap();
+    }
+    assert!(disk.has_lost_a_sync());
+    let after = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+    assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
 /// Readers see what was made, also while its caller waits for the disk.

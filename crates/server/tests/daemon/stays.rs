@@ -306,14 +306,17 @@ async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_
     tokio::time::sleep(pause).await;
     server.kill();
     server.restart();
-    let begun = Instant::now();
-    loop {
-        let ready = http.get("/readyz").await;
-        if ready.status == 503 && ready.json.to_string().contains("have gone back") {
-            break;
+    // Each node notices by itself.
+    for nth in 0..2 {
+        let (http, begun) = (stage.http(nth), Instant::now());
+        loop {
+            let ready = http.get("/readyz").await;
+            if ready.status == 503 && ready.json.to_string().contains("have gone back") {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "{} {}", ready.status, ready.json);
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert!(begun.elapsed() < SOON, "{} {}", ready.status, ready.json);
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let during = stage.create_for(stay()).await;
     during.show("the data went back");

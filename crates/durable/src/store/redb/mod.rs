@@ -3,10 +3,10 @@
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are made in order. The answers come then, or once another thread has
-//! synced the journal, by what each request asks for. Requests that come while a batch is synced are in the next sync,
-//! so the number of syncs does not grow with the number of callers. A request that fails is taken back, and the others
-//! of its batch stay. `pipe.rs` has the states of a batch on its way to the disk.
+//! transaction of redb, in which the requests are made in order. The answers come then, or once the journal is
+//! synced, by what each request asks for. Requests that come while a batch is synced are in the next sync, so the
+//! number of syncs does not grow with the number of callers. A request that fails is taken back, and the others of
+//! its batch stay. `pipe.rs` has the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
@@ -29,8 +29,8 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So a claim, and the end of a delivery, overtake creations that wait for the disk: in their answers, not in the order
-//! of the changes.
+//! So a claim, and the end of a delivery, overtake creations that wait for a slow disk: in their answers, not in the
+//! order of the changes. A sync of a disk that has been quick up to now holds them up, too.
 //!
 //! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made
 //! meanwhile. The journal begins again at the start of its file then.

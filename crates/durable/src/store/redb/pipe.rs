@@ -1,12 +1,14 @@
 //! The batches on their way to the disk, and the thread that syncs the journal.
 //!
-//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. The thread
-//! that syncs waits for the disk, and answers the callers that waited. So a batch is made while another one is synced,
-//! and what nobody has to wait for, a claim or the end of a delivery for example, is answered without the disk.
+//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. On a
+//! slow disk the thread that syncs waits for it, and answers the callers that waited. So a batch is made while
+//! another one is synced, and what nobody has to wait for, a claim or the end of a delivery for example, is
+//! answered without the disk.
 //!
 //! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
-//! syncs by itself. How quick the disk is, the slowest of the last syncs says: a single slow one counts for some fifty
-//! that follow. So a disk that becomes slow holds that thread up once.
+//! makes the syncs that callers wait for by itself, and no batch meanwhile. After a sync that was not quick, or
+//! failed, the disk counts as slow for sixty times its length. So a disk that is slow now and then holds that
+//! thread up for a sixtieth of the time at most.
 //!
 //! # The states of a batch
 //!
@@ -66,8 +68,12 @@ use std::time::Instant;
 /// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The time within which syncs end on a disk that the thread that commits waits for by itself.
+/// The time within which a sync of a quick disk ends.
 const QUICK: Duration = Duration::from_millis(1);
+/// The greatest length of a sync that counts.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A disk counts as slow for so many times the length of a sync that was not quick.
+const WARY: u32 = 60;
 
 /// The batches on their way to the disk.
 pub(super) struct Pipe {
@@ -86,8 +92,8 @@ struct State {
     under_way: Option<Instant>,
     /// The length of the last sync.
     last: Duration,
-    /// The length of the slowest of the last syncs: each sync that is quicker takes an eighth off.
-    slowest: Duration,
+    /// The moment until which the disk counts as slow.
+    slow_until: Instant,
     /// The number of clearances of the journal.
     epoch: u64,
     failed: Option<StoreError>,
@@ -138,7 +144,7 @@ impl Pipe {
             under_way: None,
             last: Duration::ZERO,
             // Nothing is known of the disk yet.
-            slowest: LATE,
+            slow_until: Instant::now() + LATE * WARY,
             epoch: 0,
             failed: None,
             is_over: false,
@@ -198,7 +204,7 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Begins a sync if one is wanted, and none is under way. Makes it, too, if the disk is quick.
+    /// Orders a sync if one is wanted, and none is under way. Makes it if callers wait for it and the disk is quick.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -206,7 +212,7 @@ impl Pipe {
         if !is_wanted || state.under_way.is_some() || state.is_ordered || state.failed.is_some() {
             return;
         }
-        if state.slowest <= QUICK {
+        if !state.waiting.is_empty() && state.slow_until <= Instant::now() {
             let begun = state.begin();
             drop(state);
             self.sync(begun, common, bell);
@@ -304,7 +310,9 @@ impl Pipe {
         common.synced(took, state.journal.file_len());
         state.under_way = None;
         state.last = took;
-        state.slowest = took.max(state.slowest * 7 / 8);
+        if took > QUICK || synced.is_err() {
+            state.slow_until = Instant::now() + took.min(LONGEST) * WARY;
+        }
         let mut answers = Vec::new();
         if state.epoch == epoch {
             match synced {

@@ -6,9 +6,9 @@
 //! answered without the disk.
 //!
 //! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
-//! makes the syncs that callers wait for by itself, and no batch meanwhile. After a sync that was not quick, or
-//! failed, the disk counts as slow for sixty times its length. So a disk that is slow now and then holds that
-//! thread up for a sixtieth of the time at most.
+//! syncs the journal itself when callers wait for that, and makes no batch until the disk has answered. A sync that
+//! fails, or takes more than a millisecond, makes the disk count as slow, for sixty times the length of that sync. So a
+//! disk that stalls now and then holds that thread up for a sixtieth of the time at most.
 //!
 //! # The states of a batch
 //!
@@ -68,11 +68,11 @@ use std::time::Instant;
 /// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The time within which a sync of a quick disk ends.
+/// The longest sync of a quick disk.
 const QUICK: Duration = Duration::from_millis(1);
 /// The greatest length of a sync that counts.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A disk counts as slow for so many times the length of a sync that was not quick.
+/// How many times its own length a slow sync makes the disk count as slow.
 const WARY: u32 = 60;
 
 /// The batches on their way to the disk.

@@ -15,15 +15,18 @@
 //! A receiver's queue has parked timers in shards of all nodes. So a receiver that comes has them *fetched*: claimed by
 //! the queue, at whatever node they are ([`Timers::fetch`](tourbillon_durable::Timers::fetch)), and a park at any node
 //! makes the nodes with receivers fetch again. A fetch takes more than the receivers want if many are parked, since a
-//! larger one costs the server less for each timer. The timers beyond the wish wait at the *shelf* for the next
-//! receiver, the longest due first, for a second at most, and are parked again then. A receiver that does not want to
+//! larger one costs the server less for each timer. A fetched timer that finds no receiver waits at the *shelf* for the
+//! next one, the longest due first, and is parked again a second after it has come. A receiver that does not want to
 //! wait is sent away as soon as a fetch has found nothing.
 //!
 //! ```text
 //!   fetched ── a receiver waits ──► open claim
-//!      │                              ▲
-//!      └── none, within the spare ──► shelf ── a second is over, the service stops ──► parked, which all nodes learn
+//!      │                             ▲   │ another timer was quicker, or the receiver has gone
+//!      │                             │   ▼
+//!      └─────── none waits ────────► shelf ── a second is over, the service stops ──► parked, which all nodes learn
 //! ```
+//!
+//! Whether a receiver waits and the place at the shelf are found under one lock: no timer waits there beside a receiver.
 //!
 //! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
 //!
@@ -62,7 +65,7 @@ const PARKED_WAIT: Duration = Duration::from_millis(500);
 const GATHERING: Duration = Duration::from_millis(20);
 /// The time for which a fetched timer waits for a receiver.
 const SHELF: Duration = Duration::from_secs(1);
-/// The number of timers that are fetched beyond the wish: so many times as many, and at most.
+/// The number of timers that are fetched beyond the wish: so many times those of the largest request, and at most.
 const SPARE: (usize, usize) = (7, 350);
 /// The greatest number of receivers that wait.
 const MOST_WAITING: usize = 10_000;
@@ -102,26 +105,43 @@ struct State {
     tenants: HashMap<Box<str>, Tenant>,
     /// The queues whose receivers could not get all that they want.
     starved: HashSet<Reason>,
-    /// What was fetched beyond the wish.
     shelves: HashMap<Reason, Shelf>,
     next_on_shelf: u64,
 }
 
-/// Timers of a queue that were fetched beyond the wish.
-#[derive(Debug, Default)]
-struct Shelf {
-    /// The number of those that may still come, until that moment.
-    spare: usize,
-    spare_until: Option<Instant>,
-    /// Those that wait, by their due moments: who is woken by a sender has its receiver.
-    waiting: BTreeMap<(UtcMillis, u64), oneshot::Sender<()>>,
+/// Timers that are on their way to the desk, and are no more expected a second after the last ones have begun it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Coming {
+    timers: usize,
+    until: Option<Instant>,
 }
 
-impl Shelf {
-    fn spare(&self, now: Instant) -> usize {
-        if self.spare_until.is_some_and(|until| now < until) { self.spare } else { 0 }
+impl Coming {
+    fn at(&self, now: Instant) -> usize {
+        if self.until.is_some_and(|until| now < until) { self.timers } else { 0 }
+    }
+
+    fn more(&mut self, timers: usize) {
+        let now = Instant::now();
+        *self = Self { timers: self.at(now) + timers, until: Some(now + ON_THE_WAY) };
+    }
+
+    fn fewer(&mut self, timers: usize) {
+        self.timers = self.timers.saturating_sub(timers);
     }
 }
+
+/// The fetched timers of a queue for which no receiver waits.
+#[derive(Debug, Default)]
+struct Shelf {
+    /// The fetched timers that have not come yet.
+    coming: Coming,
+    /// Those that wait, by their due moments: the one that is woken by its sender has a receiver.
+    waiting: BTreeMap<Place, oneshot::Sender<()>>,
+}
+
+/// The due moment of a timer at a shelf, and its number.
+type Place = (UtcMillis, u64);
 
 /// What a receiver gets.
 #[derive(Debug)]
@@ -171,13 +191,16 @@ impl State {
 #[derive(Debug, Default)]
 struct Queue {
     receivers: VecDeque<Receiver>,
-    coming: usize,
-    coming_until: Option<Instant>,
+    coming: Coming,
+    /// The timers that have found a receiver and are not handed over yet.
+    arriving: usize,
 }
 
 #[derive(Debug)]
 struct Receiver {
     number: u64,
+    max: usize,
+    /// Those of `max` that it has not got.
     wants: usize,
     sender: mpsc::UnboundedSender<Got>,
 }
@@ -236,10 +259,6 @@ impl Drop for Ticket {
 impl Queue {
     fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
-    }
-
-    fn coming(&self, now: Instant) -> usize {
-        if self.coming_until.is_some_and(|until| now < until) { self.coming } else { 0 }
     }
 }
 
@@ -305,7 +324,7 @@ impl Desk {
             (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
             state.change(namespace, |tenant| tenant.waiting += 1);
             let queue = state.queues.entry(reason.clone()).or_default();
-            queue.receivers.push_back(Receiver { number, wants: max, sender });
+            queue.receivers.push_back(Receiver { number, max, wants: max, sender });
             // What is on the shelf comes at once.
             let mut woken = 0;
             while woken < max
@@ -315,9 +334,7 @@ impl Desk {
                 woken += usize::from(waiting.send(()).is_ok());
             }
             if let Some(queue) = state.queues.get_mut(&reason).filter(|_| woken > 0) {
-                let now = Instant::now();
-                queue.coming = queue.coming(now) + woken;
-                queue.coming_until = Some(now + ON_THE_WAY);
+                queue.coming.more(woken);
             }
             number
         };
@@ -395,48 +412,18 @@ impl Desk {
 
     // --- Timers ---
 
-    /// Whether a receiver waits at a queue, and the namespace may open a claim.
-    pub(crate) fn is_awaited(&self, reason: &Reason, namespace: &str) -> bool {
+    /// Takes a timer that is due.
+    pub(crate) fn arrive<'d>(
+        self: &'d Arc<Self>,
+        reason: &'d Reason,
+        namespace: &'d str,
+        due: UtcMillis,
+    ) -> Arrival<'d> {
         let mut state = self.lock();
-        let has_room = !state.is_closed && state.free(namespace, self.most_open) > 0;
-        let Some(queue) = state.queues.get_mut(reason) else { return false };
-        queue.coming = queue.coming.saturating_sub(1);
-        let is_awaited = !queue.receivers.is_empty();
-        if is_awaited && !has_room {
-            state.starved.insert(reason.clone());
-        }
-        is_awaited && has_room
-    }
-
-    /// Hands a timer to the receiver that has waited longest. Returns `None` if none waits.
-    pub(crate) fn hand_over(
-        self: &Arc<Self>,
-        reason: &Reason,
-        namespace: &str,
-        claim: &Claim,
-    ) -> Option<OpenClaim> {
-        let mut state = self.lock();
-        if state.is_closed || state.free(namespace, self.most_open) == 0 {
-            state.starved.insert(reason.clone());
-            return None;
-        }
-        let queue = state.queues.get_mut(reason)?;
-        loop {
-            let receiver = queue.receivers.front_mut()?;
-            let is_there = receiver.sender.send(Got::Claim(claim.clone())).is_ok();
-            receiver.wants -= usize::from(is_there);
-            if !is_there || receiver.wants == 0 {
-                queue.receivers.pop_front();
-            }
-            if is_there {
-                break;
-            }
-        }
-        let name: Box<str> = claim.claim.as_str().into();
-        let (sender, orders) = mpsc::unbounded_channel();
-        state.open.insert(name.clone(), Open { namespace: namespace.into(), orders: sender });
-        state.change(namespace, |tenant| tenant.open += 1);
-        Some(OpenClaim { desk: Arc::clone(self), name, orders })
+        let number = state.next_on_shelf;
+        state.next_on_shelf += 1;
+        let place = (due, number);
+        Arrival { desk: self, reason, namespace, place, shelf_until: None, counted: Counted::Coming }
     }
 
     /// How many of the timers that are parked for a queue its receivers want.
@@ -449,13 +436,16 @@ impl Desk {
             Reason::Queue(namespace, _) => state.free(namespace, self.most_open),
             _ => 0,
         };
-        let (asked, coming, until) = (queue.wants(), queue.coming(now), queue.coming_until);
+        let (asked, arriving, unparked) = (queue.wants(), queue.arriving, queue.coming);
+        let fetched = state.shelves.get(reason).map_or_else(Coming::default, |shelf| shelf.coming);
         if free < asked {
             state.starved.insert(reason.clone());
         }
         let wants = asked.min(free);
-        match (wants.saturating_sub(coming), until) {
-            (0, Some(until)) if wants > 0 && now < until => Wanted::At(until),
+        let coming = [unparked, fetched].into_iter().filter(|coming| coming.at(now) > 0);
+        let until = coming.filter_map(|coming| coming.until).min();
+        match (wants.saturating_sub(arriving + unparked.at(now) + fetched.at(now)), until) {
+            (0, Some(until)) if wants > 0 => Wanted::At(until),
             (0, _) => Wanted::Nothing,
             (timers, _) => Wanted::Now(timers),
         }
@@ -463,48 +453,26 @@ impl Desk {
 
     // --- Beside other nodes ---
 
-    /// The number of timers that a fetch may take beyond this wish.
-    pub(crate) fn spare(wanted: usize) -> usize {
-        (SPARE.0 * wanted).min(SPARE.1)
-    }
-
-    /// Notes that a fetch may bring so many timers beyond the wish.
-    pub(crate) fn expect_spare(&self, reason: &Reason, spare: usize) {
+    /// Notes that a fetch begins, whose timers may come before its answer. Returns the greatest number that it takes.
+    pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let now = Instant::now();
         let mut state = self.lock();
-        let is_of_use = |shelf: &Shelf| shelf.spare(now) > 0 || !shelf.waiting.is_empty();
+        let is_of_use = |shelf: &Shelf| shelf.coming.at(now) > 0 || !shelf.waiting.is_empty();
         state.shelves.retain(|_, shelf| is_of_use(shelf));
-        if !state.is_closed && spare > 0 {
-            let shelf = state.shelves.entry(reason.clone()).or_default();
-            shelf.spare = shelf.spare(now) + spare;
-            shelf.spare_until = Some(now + ON_THE_WAY);
+        let receivers = state.queues.get(reason).into_iter().flat_map(|queue| &queue.receivers);
+        let largest = receivers.map(|receiver| receiver.max).max().unwrap_or(0);
+        let most = wanted + largest.saturating_mul(SPARE.0).min(SPARE.1);
+        if !state.is_closed {
+            state.shelves.entry(reason.clone()).or_default().coming.more(most);
         }
+        most
     }
 
-    /// Notes that so many timers fewer come beyond the wish than expected.
-    pub(crate) fn expect_less_spare(&self, reason: &Reason, spare: usize) {
+    /// Notes how many timers a fetch has taken, of the greatest number.
+    pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         if let Some(shelf) = self.lock().shelves.get_mut(reason) {
-            shelf.spare = shelf.spare.saturating_sub(spare);
+            shelf.coming.fewer(most.saturating_sub(taken));
         }
-    }
-
-    /// Waits for a receiver for at most a second, if the timer was fetched beyond the wish. Returns whether one has
-    /// come.
-    pub(crate) async fn await_receiver(&self, reason: &Reason, due: UtcMillis) -> bool {
-        let (woken, place) = {
-            let (mut state, now) = (self.lock(), Instant::now());
-            let number = state.next_on_shelf;
-            state.next_on_shelf += 1;
-            let Some(shelf) = state.shelves.get_mut(reason).filter(|shelf| shelf.spare(now) > 0) else {
-                return false;
-            };
-            shelf.spare -= 1;
-            let (sender, woken) = oneshot::channel();
-            shelf.waiting.insert((due, number), sender);
-            (woken, (due, number))
-        };
-        let _leaves = OnShelf { desk: self, reason, place };
-        matches!(tokio::time::timeout(SHELF, woken).await, Ok(Ok(())))
     }
 
     /// The queues at which receivers wait.
@@ -544,17 +512,15 @@ impl Desk {
 
     /// Notes that so many timers are about to be unparked for a queue.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
-        let now = Instant::now();
         if let Some(queue) = self.lock().queues.get_mut(reason) {
-            queue.coming = queue.coming(now) + timers;
-            queue.coming_until = Some(now + ON_THE_WAY);
+            queue.coming.more(timers);
         }
     }
 
     /// Notes that so many timers fewer were unparked than expected.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().queues.get_mut(reason) {
-            queue.coming = queue.coming.saturating_sub(timers);
+            queue.coming.fewer(timers);
         }
     }
 
@@ -578,18 +544,142 @@ impl Desk {
     }
 }
 
-/// A timer on the shelf. It is gone from there once this is dropped.
-struct OnShelf<'d> {
-    desk: &'d Desk,
+/// A timer that has come to the desk.
+#[derive(Debug)]
+pub(crate) struct Arrival<'d> {
+    desk: &'d Arc<Desk>,
     reason: &'d Reason,
-    place: (UtcMillis, u64),
+    namespace: &'d str,
+    place: Place,
+    /// The moment until which it may wait at the shelf, if it was fetched.
+    shelf_until: Option<tokio::time::Instant>,
+    counted: Counted,
 }
 
-impl Drop for OnShelf<'_> {
-    fn drop(&mut self) {
+/// Among what the desk counts a timer, so that no other one is fetched for the same receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// Among those that are on their way.
+    Coming,
+    /// The same, after it was woken at the shelf.
+    Woken,
+    /// Among those that have found a receiver.
+    Arriving,
+    Nowhere,
+}
+
+/// What a timer finds at the desk.
+enum Found {
+    /// A receiver, and the namespace may open a claim.
+    Receiver,
+    /// A place at the shelf, at which it is woken for a receiver.
+    Shelf(oneshot::Receiver<()>, tokio::time::Instant),
+    Nobody,
+}
+
+impl Arrival<'_> {
+    /// Waits for a receiver, a fetched timer for a second from its arrival on, another one not at all. Returns whether
+    /// one waits and the namespace may open a claim.
+    pub(crate) async fn is_awaited(&mut self) -> bool {
+        loop {
+            match self.find() {
+                Found::Receiver => return true,
+                Found::Nobody => return false,
+                Found::Shelf(woken, until) => {
+                    let _leaves = OnShelf(self);
+                    if !matches!(tokio::time::timeout_at(until, woken).await, Ok(Ok(()))) {
+                        return false;
+                    }
+                }
+            }
+            self.counted = Counted::Woken;
+        }
+    }
+
+    fn find(&mut self) -> Found {
         let mut state = self.desk.lock();
-        if let Some(shelf) = state.shelves.get_mut(self.reason) {
-            shelf.waiting.remove(&self.place);
+        self.leave(&mut state);
+        let has_room = !state.is_closed && state.free(self.namespace, self.desk.most_open) > 0;
+        let queue = state.queues.get_mut(self.reason).filter(|queue| !queue.receivers.is_empty());
+        match (queue, has_room) {
+            (Some(queue), true) => {
+                queue.arriving += 1;
+                self.counted = Counted::Arriving;
+                return Found::Receiver;
+            }
+            (Some(_), false) => {
+                state.starved.insert(self.reason.clone());
+                return Found::Nobody;
+            }
+            (None, _) => {}
+        }
+        let until = self.shelf_until.filter(|until| tokio::time::Instant::now() < *until);
+        let Some(until) = until.filter(|_| !state.is_closed) else { return Found::Nobody };
+        let (sender, woken) = oneshot::channel();
+        state.shelves.entry(self.reason.clone()).or_default().waiting.insert(self.place, sender);
+        Found::Shelf(woken, until)
+    }
+
+    /// Hands the timer to the receiver that has waited longest. Returns `None` if none waits.
+    pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
+        let mut state = self.desk.lock();
+        self.leave(&mut state);
+        if state.is_closed || state.free(self.namespace, self.desk.most_open) == 0 {
+            state.starved.insert(self.reason.clone());
+            return None;
+        }
+        let queue = state.queues.get_mut(self.reason)?;
+        loop {
+            let receiver = queue.receivers.front_mut()?;
+            let is_there = receiver.sender.send(Got::Claim(claim.clone())).is_ok();
+            receiver.wants -= usize::from(is_there);
+            if !is_there || receiver.wants == 0 {
+                queue.receivers.pop_front();
+            }
+            if is_there {
+                break;
+            }
+        }
+        let name: Box<str> = claim.claim.as_str().into();
+        let (sender, orders) = mpsc::unbounded_channel();
+        state.open.insert(name.clone(), Open { namespace: self.namespace.into(), orders: sender });
+        state.change(self.namespace, |tenant| tenant.open += 1);
+        Some(OpenClaim { desk: Arc::clone(self.desk), name, orders })
+    }
+
+    /// Takes the timer out of the count in which it is.
+    fn leave(&mut self, state: &mut State) {
+        let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
+        let fetched = state.shelves.get_mut(self.reason).filter(|shelf| shelf.coming.at(Instant::now()) > 0);
+        let queue = state.queues.get_mut(self.reason);
+        match (counted, fetched, queue) {
+            (Counted::Coming, Some(shelf), _) => {
+                shelf.coming.fewer(1);
+                self.shelf_until = Some(tokio::time::Instant::now() + SHELF);
+            }
+            (Counted::Coming, None, Some(queue)) | (Counted::Woken, _, Some(queue)) => queue.coming.fewer(1),
+            (Counted::Arriving, _, Some(queue)) => queue.arriving = queue.arriving.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if self.counted != Counted::Nowhere {
+            self.leave(&mut self.desk.lock());
+        }
+    }
+}
+
+/// A timer at the shelf. It is gone from there once this is dropped.
+struct OnShelf<'a, 'd>(&'a Arrival<'d>);
+
+impl Drop for OnShelf<'_, '_> {
+    fn drop(&mut self) {
+        let mut state = self.0.desk.lock();
+        if let Some(shelf) = state.shelves.get_mut(self.0.reason) {
+            shelf.waiting.remove(&self.0.place);
         }
     }
 }
@@ -713,14 +803,15 @@ mod tests {
     fn fill(desk: &Arc<Desk>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
         let reason = Reason::Queue(namespace.into(), "q".into());
         let (sender, _claims) = mpsc::unbounded_channel();
-        let receiver = Receiver { number: 0, wants: 1_000, sender };
+        let receiver = Receiver { number: 0, max: 1_000, wants: 1_000, sender };
         desk.lock().queues.entry(reason.clone()).or_default().receivers = VecDeque::from([receiver]);
         let mut open = Vec::new();
         loop {
             *number += 1;
             let is_wanted = desk.wanted(&reason, Instant::now()) != Wanted::Nothing;
-            assert_eq!(desk.is_awaited(&reason, namespace), is_wanted);
-            match desk.hand_over(&reason, namespace, &claim(*number)) {
+            let mut arrival = desk.arrive(&reason, namespace, UtcMillis::default());
+            assert_eq!(matches!(arrival.find(), Found::Receiver), is_wanted);
+            match arrival.hand_over(&claim(*number)) {
                 Some(claim) => open.push(claim),
                 None => {
                     assert!(!is_wanted && desk.lock().starved.contains(&reason));
@@ -747,6 +838,70 @@ mod tests {
             desk.lock().tenants.is_empty() && desk.open() == 0,
             "nothing is kept of those that have gone"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_another_timer_does_not() {
+        let desk = Arc::new(Desk::new(Arc::default(), 64, true));
+        let reason = Reason::Queue("a".into(), "q".into());
+        let receiver = |wants: usize| {
+            let (at, reason) = (Arc::clone(&desk), reason.clone());
+            let Reason::Queue(namespace, queue) = reason else { unreachable!() };
+            tokio::spawn(async move { at.fetch(&namespace, &queue, wants, Duration::from_secs(5)).await })
+        };
+        let moment = UtcMillis::from_millis;
+        let first = receiver(1);
+        tokio::task::yield_now().await;
+        let most = desk.begin_fetch(&reason, 1);
+        desk.end_fetch(&reason, most, 2);
+        let (mut one, mut two) = (desk.arrive(&reason, "a", moment(1)), desk.arrive(&reason, "a", moment(2)));
+        let mut other = desk.arrive(&reason, "a", moment(3));
+        // Each of the three finds the one receiver.
+        assert!(one.is_awaited().await && two.is_awaited().await && other.is_awaited().await);
+        assert!(one.hand_over(&claim(1)).is_some());
+        assert!(two.hand_over(&claim(2)).is_none(), "the receiver has what it wants");
+        assert_eq!(first.await.unwrap().unwrap().len(), 1);
+        assert!(!other.is_awaited().await, "it was not fetched");
+        let began = tokio::time::Instant::now();
+        let waits = async {
+            assert!(two.is_awaited().await);
+            assert!(two.hand_over(&claim(2)).is_some());
+            began.elapsed()
+        };
+        let comes = async {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            receiver(1).await.unwrap().unwrap()
+        };
+        let (waited, claims) = tokio::join!(waits, comes);
+        assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
+        assert!(!one.is_awaited().await, "nobody comes");
+        assert_eq!(began.elapsed(), SHELF, "it waits for a second from its arrival on");
+        assert!(desk.lock().shelves.values().all(|shelf| shelf.waiting.is_empty()), "nothing is left there");
+    }
+
+    #[test]
+    fn no_timer_waits_at_the_shelf_beside_a_receiver() {
+        for round in 0..2_000 {
+            let desk = Arc::new(Desk::new(Arc::default(), 64, true));
+            let reason = Reason::Queue("a".into(), "q".into());
+            desk.begin_fetch(&reason, 1);
+            let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let claims = std::thread::scope(|scope| {
+                let receiver = scope.spawn(|| {
+                    runtime().block_on(desk.fetch("a", "q", 1, Duration::from_millis(900))).unwrap()
+                });
+                runtime().block_on(async {
+                    let mut arrival = desk.arrive(&reason, "a", UtcMillis::default());
+                    if round % 2 == 1 {
+                        std::thread::yield_now();
+                    }
+                    assert!(arrival.is_awaited().await, "round {round}");
+                    assert!(arrival.hand_over(&claim(1)).is_some());
+                });
+                receiver.join().unwrap()
+            });
+            assert_eq!(claims.len(), 1, "round {round}");
+        }
     }
 
     /// The claim of a receiver that ends it with this order, and the order as its handler gets it.

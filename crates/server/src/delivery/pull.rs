@@ -48,25 +48,26 @@ impl Pulls {
         if let Err(held_back) = self.gates.namespace(name) {
             return park(&held_back);
         }
-        // What was fetched beyond the wish of the receivers waits for the next one.
-        let is_awaited = self.desk.is_awaited(&reason, name)
-            || self.desk.await_receiver(&reason, delivery.due).await && self.desk.is_awaited(&reason, name);
-        if !is_awaited {
-            return park(&reason);
-        }
-        let _place = match self.gates.enter(name, None).await {
-            Ok((place, _)) => place,
-            Err(held_back) => return park(&held_back),
-        };
+        let mut arrival = self.desk.arrive(&reason, name, delivery.due);
         let timeout = Duration::from_millis(timeout_ms.into());
-        let mut span = self.telemetry.claim(delivery, &queue);
-        let Some(claim) = claim(delivery, &span, body, timeout, self.elsewhere.as_ref()) else {
-            span.discard();
-            return Verdict::Retry { error: "the system gave no random number".into(), after: None };
-        };
-        let Some(open) = self.desk.hand_over(&reason, name, &claim) else {
-            span.discard();
-            return park(&reason);
+        let (_place, mut span, open, claim) = loop {
+            if !arrival.is_awaited().await {
+                return park(&reason);
+            }
+            let place = match self.gates.enter(name, None).await {
+                Ok((place, _)) => place,
+                Err(held_back) => return park(&held_back),
+            };
+            let mut span = self.telemetry.claim(delivery, &queue);
+            let Some(claim) = claim(delivery, &span, body.clone(), timeout, self.elsewhere.as_ref()) else {
+                span.discard();
+                return Verdict::Retry { error: "the system gave no random number".into(), after: None };
+            };
+            match arrival.hand_over(&claim) {
+                Some(open) => break (place, span, open, claim),
+                // Another timer was quicker, or the receiver has gone.
+                None => span.discard(),
+            }
         };
         self.watch.started(delivery);
         let ended = attend(open, timeout, self.elsewhere.as_ref().map(|all| (all, &*claim.claim))).await;

@@ -118,15 +118,10 @@ impl Usher {
 
     /// Fetches timers of a queue that are parked at whatever node.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
-        let spare = Desk::spare(wanted);
-        // They may arrive before the answer.
-        self.desk.expect(&reason, wanted);
-        self.desk.expect_spare(&reason, spare);
+        let most = self.desk.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
-        let found = timers.fetch(&reason.to_string(), limit(wanted), limit(wanted + spare)).await;
-        let count = found.as_ref().map_or(0, |found| *found as usize);
-        self.desk.expect_no_more(&reason, wanted.saturating_sub(count));
-        self.desk.expect_less_spare(&reason, spare - count.saturating_sub(wanted).min(spare));
+        let found = timers.fetch(&reason.to_string(), limit(wanted), limit(most)).await;
+        self.desk.end_fetch(&reason, most, found.as_ref().map_or(0, |found| *found as usize));
         if self.board.end_fetch(&reason, found.as_ref().ok().copied()) {
             self.desk.nothing_is_parked(&reason);
         }

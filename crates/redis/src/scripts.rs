@@ -88,6 +88,7 @@ scripts!(
     aside = "aside",
     beat = "beat",
     bury = "bury",
+    expire = "expire",
     claim = "claim",
     // The same script for changes that leave no more than there was.
     commit_kept = "commit",

@@ -47,6 +47,8 @@ struct State {
     good: u64,
     /// A write that fails is made in part.
     is_short: bool,
+    /// The next write to the journal panics.
+    panics: bool,
     /// So many reads fail after so many others.
     failing_reads: u64,
     good_reads: u64,
@@ -150,6 +152,11 @@ impl Disk {
     /// Lets writes that fail be made in part.
     pub(crate) fn write_in_part(&self) {
         self.state(|state| state.is_short = true);
+    }
+
+    /// Lets the next write to the journal panic.
+    pub(crate) fn panic_at_a_write_to_the_journal(&self) {
+        self.state(|state| state.panics = true);
     }
 
     /// Lets so many reads fail after so many others.
@@ -323,6 +330,8 @@ impl StorageBackend for File {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let panics = self.disk.state(|state| self.part == 1 && core::mem::take(&mut state.panics));
+        assert!(!panics, "a file of the caller's panics");
         self.make(Change::Write(usize::try_from(offset).unwrap(), data.to_vec()))
     }
 }

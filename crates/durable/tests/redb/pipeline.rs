@@ -127,6 +127,22 @@ fn a_sync_that_fails_on_a_disk_that_was_quick_is_made_good_by_a_checkpoint() {
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
+/// The thread that syncs writes what nobody has waited for.
+#[test]
+fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes_on() {
+    let (disk, store) = on_a_slow_disk();
+    disk.slow_syncs(Duration::ZERO);
+    disk.panic_at_a_write_to_the_journal();
+    apply(&store, place(timer(2, 5_000_000)), Durability::Volatile).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    for number in 3..6 {
+        let (placed, took) = place_in_the_background(&store, number).join().unwrap();
+        assert!(placed.is_ok() && took < Duration::from_secs(5), "{placed:?} after {took:?}");
+    }
+    let after = disk.after_the_cut(None).open(RedbStore::builder()).unwrap();
+    assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
+}
+
 /// Readers see what was made, also while its caller waits for the disk.
 #[test]
 fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {

@@ -100,6 +100,13 @@ impl Cluster {
         timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
+    /// The primary that has the key, if there is a connection to it.
+    pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
+        let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
+        let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
+        is_connected.then_some(owner)
+    }
+
     /// The map of the slots, once there is one; `None` if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         let mut slots = self.shared.slots.subscribe();

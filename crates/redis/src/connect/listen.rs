@@ -3,6 +3,8 @@
 use super::Ear;
 use super::dial::Dial;
 use super::heard::Heard;
+use super::routes::Routes;
+use super::slots::Address;
 use core::pin::pin;
 use core::time::Duration;
 use futures_util::future::{Either, select};
@@ -31,10 +33,14 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of some channels, for ever.
-pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear>) {
+/// Calls `ear` with the messages of some channels, for ever. In a cluster, whose servers pass all messages on to each
+/// other, the subscription is at the primary that has the key `beside`, which then knows whether this process has its
+/// connection. While there is none to that primary, another server passes the messages on.
+pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let mut pause = SHORTEST;
     for attempt in 0.. {
+        let primary = routes.connected_owner(beside);
+        let at_primary = primary.as_ref().map(|address| dial.to_node(address));
         let mut changes = dial.roles().changes();
         let end = Arc::new(Notify::new());
         let on_push = {
@@ -45,7 +51,8 @@ pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear
                 _ => {}
             }
         };
-        if let Ok(Ok(mut connection)) = timeout(ATTEMPT, dial.subscribe(&channels, attempt, on_push)).await {
+        let subscribed = at_primary.as_ref().unwrap_or(dial).subscribe(channels, attempt, on_push);
+        if let Ok(Ok(mut connection)) = timeout(ATTEMPT, subscribed).await {
             let _hearing = Hearing(Arc::clone(&ear));
             ear(Heard::Begin);
             // A connection whose other side is gone without a word answers no question.
@@ -58,6 +65,10 @@ pub(super) async fn listen(dial: Arc<Dial>, channels: Vec<Vec<u8>>, ear: Arc<Ear
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
                 pause = SHORTEST;
+                let is_elsewhere = |owner: Address| primary.as_ref() != Some(&owner);
+                if routes.connected_owner(beside).is_some_and(is_elsewhere) {
+                    break;
+                }
             }
         }
         sleep(pause).await;

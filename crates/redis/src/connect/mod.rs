@@ -94,9 +94,10 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of some channels, until the value that it returns is dropped. A link without
+    /// Calls `ear` with the messages of some channels, until the value that it returns is dropped. In a cluster the
+    /// subscription is at the primary that has the key, as long as there is a connection to that. A link without
     /// subscriptions calls nothing.
-    fn listen(&self, _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
+    fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 

@@ -87,6 +87,14 @@ impl Routes {
         }
     }
 
+    /// The primary of a cluster that has the key, if there is a connection to it; `None` without a cluster.
+    pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
+        match self {
+            Self::Server { .. } => None,
+            Self::Cluster(cluster) => cluster.connected_owner(key),
+        }
+    }
+
     /// The number of the attempt whose connection is in use, or that is under way; 0 in a cluster.
     pub(crate) fn attempt(&self) -> u64 {
         match self {

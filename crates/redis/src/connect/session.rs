@@ -193,10 +193,11 @@ impl Link for Session {
         }
     }
 
-    fn listen(&self, channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
-        let task =
-            self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channels.to_vec(), ear.into()));
-        Some(Box::new(Task::of(&task)))
+    fn listen(&self, beside: &[u8], channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        let (dial, caller) = (Arc::clone(&self.dial), Arc::clone(&self.caller));
+        let (beside, channels) = (beside.to_vec(), channels.to_vec());
+        let listening = async move { listen(&dial, &caller.routes, &beside, &channels, ear.into()).await };
+        Some(Box::new(Task::of(&self.runtime.as_ref()?.spawn(listening))))
     }
 
     fn runtime(&self) -> Option<Handle> {

@@ -1,12 +1,11 @@
 -- Ends the time of a node whose process has died: its channel is closed.
 --
--- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs, then the shards themselves.
+-- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its channel, 5 the channel of hints, 6 the
 --       time for which it counts as live after a sign.
 -- Answers {now, whether the node was live and is no more: 1 or 0}.
 --
--- Its last sign is as old then as that of a node that is silent, and its shards are expired, as if their time were over.
--- Run twice, the script finds the node silent.
+-- Its last sign is as old then as that of a node that is silent. Run twice, the script finds the node silent.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end
@@ -16,10 +15,5 @@ end
 local seen, silent = redis.call('ZSCORE', KEYS[2], ARGV[3]), now - tonumber(ARGV[6])
 if not seen or tonumber(seen) <= silent or redis.call('PUBSUB', 'NUMSUB', ARGV[4])[2] > 0 then return {now, 0} end
 redis.call('ZADD', KEYS[2], string.format('%.0f', silent), ARGV[3])
-for n = 3, #KEYS do
-  if redis.call('HGET', KEYS[n], 'owner') == ARGV[3] then
-    redis.call('HSET', KEYS[n], 'until', string.format('%.0f', now))
-  end
-end
 redis.call('PUBLISH', ARGV[5], 'nodes')
 return {now, 1}

@@ -51,7 +51,7 @@ impl Core {
             }
         };
         let channels = [self.nodes.keys.channel.clone(), self.nodes.channel_of(self.nodes.incarnation)];
-        let listening = self.link.listen(&channels, Box::new(hear));
+        let listening = self.link.listen(&self.deployment.key, &channels, Box::new(hear));
         let mut state = self.nodes.state();
         if state.is_member {
             state.listening = listening;

@@ -233,13 +233,23 @@ impl Core {
         if others.is_empty() {
             return Ok(());
         }
-        let channels: Vec<Vec<u8>> = others.iter().map(|(node, _)| nodes.channel_of(*node)).collect();
+        let asked = others.iter().map(|(node, _)| *node).chain([nodes.incarnation]);
+        let channels: Vec<Vec<u8>> = asked.map(|node| nodes.channel_of(node)).collect();
         let keys = vec![self.deployment.key.clone()];
         let mut answered = self.run(|scripts| &scripts.present_nodes, keys, channels).await?;
-        let mut counts = Values::of(answered.rest.next()?)?;
+        let mut counts = Vec::new();
+        let mut answers = Values::of(answered.rest.next()?)?;
+        while !answers.is_empty() {
+            counts.push(number(&answers.next()?)?);
+        }
+        if counts.pop().is_none_or(|own| own == 0) {
+            // This server does not have the connections: the slot of the deployment has another primary than before.
+            nodes.state().sights.clear();
+            return Ok(());
+        }
         let mut dead = Vec::new();
-        for (node, ttl) in others {
-            let is_there = number(&counts.next()?)? > 0;
+        for ((node, ttl), count) in others.into_iter().zip(counts) {
+            let is_there = count > 0;
             let mut state = nodes.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
@@ -256,17 +266,24 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the time of a node whose connection has ended. All nodes learn of it by a message.
+    /// Ends the time of a node whose connection has ended, and then that of its shards. All nodes learn of both by
+    /// messages.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let nodes = &self.nodes;
-        let shared = [self.deployment.key.clone(), nodes.keys.signs.clone()];
-        let shards: Vec<Shard> = self.layout.shards().collect();
-        let keys = [shared.to_vec(), self.parts(&shards, [Part::Meta])].concat();
+        let keys = vec![self.deployment.key.clone(), nodes.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), nodes.channel_of(node));
         let hints = nodes.keys.channel.clone();
-        let arguments = [self.deployment.id(), name, channel, hints, time_text(ttl)];
-        self.run(|scripts| &scripts.bury, keys, arguments).await?;
+        let arguments = [self.deployment.id(), name.clone(), channel, hints.clone(), time_text(ttl)];
+        let mut answered = self.run(|scripts| &scripts.bury, keys, arguments).await?;
         nodes.state().sights.remove(&node);
+        if number(&answered.rest.next()?)? == 1 {
+            let calls = self.groups_of(self.layout.shards()).into_iter().map(|group| {
+                let keys = self.parts(&group, [Part::Meta]);
+                (group, self.run(|scripts| &scripts.expire, keys, [name.clone(), hints.clone()]))
+            });
+            // A shard whose server does not answer is free when its time is over.
+            let _failed = self.gather(calls.collect::<Vec<_>>()).await;
+        }
         Ok(())
     }
 

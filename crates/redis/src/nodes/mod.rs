@@ -24,7 +24,7 @@
 //! |---|---|---|
 //! | outside | the opening; `leave`; a step back | a claim: the node gives a sign of life, and is live |
 //! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent; no connection at two looks of another node: buried |
-//! | buried | its last sign is made as old as that of a silent one, its shards are expired | a sign, if it lives after all: live |
+//! | buried | its last sign is made as old as that of a silent one, then its shards are expired | a sign, if it lives after all: live |
 //! | silent | | a sign: live; an hour: forgotten |
 //!
 //! *Death by connection.* A node listens to a channel of its own, on the connection by which it gets the others'
@@ -33,8 +33,9 @@
 //! once more. A node that merely sleeps (SIGSTOP, a paused machine) keeps its connection, and so its shards until its
 //! `ttl` is over. A node is buried only by one that has seen it with its connection, and that has kept its own
 //! connection since: after a restart of the server nobody is buried before it was seen again. Old programs, and stores
-//! without a thread, have no channel. In a cluster, whose servers know only of their own listeners, `ttl` decides
-//! alone.
+//! without a thread, have no channel. In a cluster, whose servers know only of their own listeners, all nodes listen at
+//! the primary that has the key of the deployment, which the looks ask. A look that does not find its own node there
+//! says nothing of the others: that primary is a new one, and nobody is buried before it was seen there.
 //!
 //! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the
 //! shards that belong to it. It claims these, and releases those that it owns and does not want. So no node has to
@@ -55,6 +56,8 @@
 //!   other owners, its next claim is answered so, and its next sign makes it live again. What it has leased stays its
 //!   own.
 //! - *Two nodes bury a third one.* The second script finds no sign.
+//! - *A node that buries another one dies between the burial and the end of the shards' time.* The shards are free when
+//!   their time is over.
 //! - *A node gives a sign between the look and the burial.* The script asks for the listener, and not for the sign: a
 //!   node without its connection is buried all the same, and its next sign makes it live.
 //! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their

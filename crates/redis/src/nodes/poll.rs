@@ -127,7 +127,7 @@ impl Rounds {
             self.send(async move { asked.core.look_at(asked.shards.clone()).await });
         }
         let has_rested = self.looked.is_none_or(|looked| moment() - looked >= CONNECTIONS);
-        if has_rested && !is_split && nodes.sees_connections() && self.look.strong_count() == 0 {
+        if has_rested && nodes.sees_connections() && self.look.strong_count() == 0 {
             let (this, mark) = (Arc::clone(core), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {

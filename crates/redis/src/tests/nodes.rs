@@ -178,8 +178,8 @@ impl Link for Ways {
         self.calls.wait(time)
     }
 
-    fn listen(&self, channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
-        self.hints.listen(channels, ear)
+    fn listen(&self, beside: &[u8], channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        self.hints.listen(beside, channels, ear)
     }
 }
 
@@ -301,6 +301,79 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
+/// The channel that tells that the node has its connection.
+fn own_channel(store: &RedisStore) -> String {
+    let nodes = &store.core.nodes;
+    String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
+}
+
+/// Waits until each has seen the other with its connection.
+fn see_each_other([one, other]: [&Runner; 2]) {
+    let sees = |by: &Runner, node: &Runner| {
+        by.store.core.nodes.state().sights.contains_key(&node.store.core.nodes.incarnation)
+    };
+    eventually("each has seen the other", || sees(one, other) && sees(other, one));
+}
+
+/// Kills a node, and waits until the other one has taken its shards.
+fn kill_beside(one: Runner, other: &Runner) {
+    let before = takeovers(&other.store);
+    drop(one.kill());
+    let begin = Instant::now();
+    eventually("the other takes all", || is_divided(&[&other.store]));
+    let took = begin.elapsed();
+    eprintln!("the shards of a node without a connection were taken after {took:.2?}");
+    assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
+    assert!(takeovers(&other.store) > before);
+}
+
+/// The same in a cluster, whose servers know only of their own connections: before, after another primary has got the
+/// slot of the deployment, and after a replica has taken over.
+#[test]
+fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap();
+    let start = || {
+        let store = block_on(builder(32).ttl(NEVER / 2).open(&connect)).unwrap();
+        Runner::start(Arc::new(store))
+    };
+    let settle = |one: &Runner, other: &Runner| {
+        eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
+        see_each_other([one, other]);
+    };
+    let (one, other) = (start(), start());
+    settle(&one, &other);
+    kill_beside(one, &other);
+    let one = start();
+    settle(&one, &other);
+
+    let slot = cluster.slot(&String::from_utf8(Layout::deployment("d")).unwrap());
+    let from = cluster.owner(0, slot).unwrap();
+    let to = (from + 1) % 3;
+    let before = takeovers(&other.store);
+    let are_at = |node: usize| {
+        [&one, &other].iter().all(|runner| {
+            let answer: Vec<Value> =
+                cluster.nodes[node].query(&["PUBSUB", "NUMSUB", &own_channel(&runner.store)]);
+            answer.last() == Some(&Value::Int(1))
+        })
+    };
+    assert!(are_at(from), "the nodes have their connections at the primary of the deployment");
+    cluster.begin_move(slot, from, to);
+    cluster.move_all_keys(slot, from, to);
+    cluster.finish_move(slot, from, to);
+    eventually("the nodes have their connections at the new primary", || are_at(to));
+    settle(&one, &other);
+    let replica = to + 3;
+    cluster.take_over(replica, None);
+    eventually("the nodes have their connections at the replica that took over", || are_at(replica));
+    settle(&one, &other);
+    assert_eq!(takeovers(&other.store), before, "no node was taken for dead");
+    kill_beside(one, &other);
+    place(&other.store, 5, other.store.now());
+    eventually("a timer is delivered", || other.has_seen(5));
+}
+
 /// No time is over in this test: a node that dies is seen by its connection.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
@@ -312,32 +385,14 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     };
     let (one, other) = (start(), start());
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
-    let channel = |store: &RedisStore| {
-        let nodes = &store.core.nodes;
-        String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
-    };
-    let is_seen = |by: &RedisStore, node: &RedisStore| {
-        by.core.nodes.state().sights.contains_key(&node.core.nodes.incarnation)
-    };
-    eventually("each has seen the other", || {
-        is_seen(&one.store, &other.store) && is_seen(&other.store, &one.store)
-    });
+    see_each_other([&one, &other]);
     // All subscriptions end, and are made again: a node that is buried meanwhile comes back.
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     thread::sleep(Duration::from_secs(2));
     eventually("the shards are divided again", || is_divided(&[&one.store, &other.store]));
-    eventually("each has seen the other again", || {
-        is_seen(&one.store, &other.store) && is_seen(&other.store, &one.store)
-    });
-    let gone = channel(&one.store);
-    let before = takeovers(&other.store);
-    drop(one.kill());
-    let begin = Instant::now();
-    eventually("the other takes all", || is_divided(&[&other.store]));
-    let took = begin.elapsed();
-    eprintln!("the shards of a node without a connection were taken after {took:.2?}");
-    assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
-    assert!(takeovers(&other.store) > before);
+    see_each_other([&one, &other]);
+    let gone = own_channel(&one.store);
+    kill_beside(one, &other);
     let numbers: Vec<Value> = server.query(&["PUBSUB", "NUMSUB", &gone]);
     assert_eq!(numbers.last(), Some(&Value::Int(0)));
     assert!(nodes(&other.store).nodes.iter().any(|node| !node.is_live), "a dead node stays listed");

@@ -189,8 +189,7 @@ settings! {
     /// The name of this node for people; the host's name if it is empty.
     redis_node: Option<String>, "redis.node" = "";
     /// The time for which a node takes shards for itself: so long do the timers of a node wait whose machine or network
-    /// dies, until others take its shards over. The death of a process is seen at once, but in a cluster. From 100 ms
-    /// to an hour.
+    /// dies, until others take its shards over. The death of a process is seen at once. From 100 ms to an hour.
     redis_ttl: Duration, "redis.ttl" = "10s";
     /// The time by which the servers' data may go back while the service runs, as in a failover to a replica without
     /// the last writes. Further than that, as after a restart from an older snapshot, the node refuses the data, and

@@ -23,10 +23,11 @@
 //!   fetched ── a receiver waits ──► open claim
 //!      │                             ▲   │ another timer was quicker, or the receiver has gone
 //!      │                             │   ▼
-//!      └─────── none waits ────────► shelf ── a second is over, the service stops ──► parked, which all nodes learn
+//!      └─────── none waits ────────► shelf ── a second is over, the service stops ──► parked: all nodes learn
 //! ```
 //!
-//! Whether a receiver waits and the place at the shelf are found under one lock: no timer waits there beside a receiver.
+//! Whether a receiver waits and the place at the shelf are found under one lock, so no timer waits there beside a
+//! receiver.
 //!
 //! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
 //!

@@ -438,8 +438,9 @@ impl Committer {
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
         match self.keep_promise(wanted, batch) {
             Err((error, false)) => {
-                self.pipe.retract(len);
-                self.sequence = sequence - 1;
+                if self.pipe.retract(sequence, len) {
+                    self.sequence = sequence - 1;
+                }
                 // A checkpoint that fails may have had its effect: the database will show it.
                 Err((error, true))
             }

@@ -47,7 +47,8 @@
 //!
 //! # Invariants
 //! P1. An answer that waits is in one place, and is sent once: by the sync, the checkpoint or the error that decides
-//! about its batch. P2. Nobody is called under the lock. P3. A thread that syncs changes the journal only under the
+//! about its batch. P2. Nobody is called under the lock. A caller is woken by the thread that sends its answer, so a
+//! waker that blocks holds up all others. P3. A thread that syncs changes the journal only under the
 //! lock, and waits for the disk outside of it.
 
 use super::backend::Shared;
@@ -112,7 +113,11 @@ impl State {
     /// Begins a sync; `None` if the notes cannot be written, which is a failure as that of a sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
-        if let Err(error) = self.journal.reserve().and_then(|()| self.journal.write_out()) {
+        // A file of the caller's may panic, and a thread that syncs goes on.
+        let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
+        let written = catch_unwind(AssertUnwindSafe(write))
+            .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));
+        if let Err(error) = written {
             self.failed = Some(error);
             return None;
         }
@@ -182,9 +187,15 @@ impl Pipe {
         len
     }
 
-    /// Takes the last note back, before which the notes had this length. It has not been written.
-    pub(super) fn retract(&self, len: usize) {
-        self.lock().journal.retract(len);
+    /// Takes the note of the last batch back, before which the notes had this length. Returns whether it did: what the
+    /// thread that syncs has written meanwhile stays.
+    pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
+        let mut state = self.lock();
+        let may_retract = state.journal.last_written() < sequence;
+        if may_retract {
+            state.journal.retract(len);
+        }
+        may_retract
     }
 
     /// Writes all notes. An error says whether a byte of the last one may be in the file.

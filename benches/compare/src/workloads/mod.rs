@@ -4,6 +4,7 @@ mod burst;
 mod busy;
 mod cache;
 mod closures;
+mod engines;
 mod expiry;
 mod floor;
 mod growth;
@@ -59,6 +60,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     cache::WORKLOAD,
     queue::WORKLOAD,
     retries::WORKLOAD,
+    engines::WORKLOAD,
     structures::WORKLOAD,
     floor::WORKLOAD,
 ];

@@ -18,7 +18,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "several engines in a process: a thread schedules and cancels on each in turn; a timer fires beside idle \
         ones; all are dropped",
     family: Family::Structures,
-    about: "Our engines are on one set of shards. Each instance of the others has a thread of its own. A firing is \
+    about: "Our engines are on one set of shards. Each instance of the others has a thread of its own. The time of a \
+        pair is the median of twenty turns, which the numbers of engines take one after the other. A firing is \
         a timer of 1 ms for which the caller waits; its processor time is that of the whole process. Checked: each \
         timer is cancelled, or fires.",
     reading: "An engine of ours that has nothing to do is not looked at, and has no thread. A firing of ours costs more \
@@ -107,22 +108,25 @@ fn pairs<E, C: Caller>(case: &Case, start: impl Fn() -> (E, C)) -> Figures {
     let delays: Vec<_> = (0..DELAYS).map(|_| Duration::from_nanos(chance.within(&LONG))).collect();
     let start = |&size: &usize| -> (Vec<E>, Vec<C>) { (0..size).map(|_| start()).unzip() };
     let mut sets: Vec<_> = case.sizes.iter().map(start).collect();
-    let mut times = vec![Duration::ZERO; sets.len()];
+    let mut times = vec![Vec::new(); sets.len()];
     // The sets of engines take turns, so that a busy machine disturbs all of them. The first turn is a warm-up.
     for turn in 0..=TURNS {
-        for ((_engines, callers), time) in sets.iter_mut().zip(&mut times) {
+        for ((_engines, callers), times) in sets.iter_mut().zip(&mut times) {
             let (begin, mut next) = (Instant::now(), 0);
             for n in 0..case.operations / TURNS {
                 let was_pending = callers[next].schedule_and_cancel(delays[n % DELAYS], payload(n as u64));
                 assert!(was_pending, "a timer scheduled just now is not pending");
                 next = if next + 1 == callers.len() { 0 } else { next + 1 };
             }
-            *time += if turn == 0 { Duration::ZERO } else { begin.elapsed() };
+            if turn > 0 {
+                times.push(begin.elapsed());
+            }
         }
     }
-    let operations = (case.operations / TURNS * TURNS) as f64;
-    case.sizes.iter().zip(times).fold(Figures::default(), |figures, (&size, time)| {
-        figures.number(key(size), time.as_secs_f64() * 1e9 / operations)
+    case.sizes.iter().zip(times).fold(Figures::default(), |figures, (&size, mut times)| {
+        times.sort_unstable();
+        let median = times[TURNS / 2].as_secs_f64();
+        figures.number(key(size), median * 1e9 / (case.operations / TURNS) as f64)
     })
 }
 

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_whole_name_means_nothing_that_only_contains_it() {
         assert_eq!(workloads("pair"), ["pair"], "the case of `storm` has pairs in its name");
-        assert_eq!(workloads("pai"), ["pair", "storm"]);
+        assert_eq!(workloads("pai"), ["pair", "storm", "engines"]);
         assert_eq!(selected("20,000 timers, 2 threads burn").len(), 1);
         assert!(selected("engine, inline").iter().all(|(.., entrants)| *entrants == 1));
     }

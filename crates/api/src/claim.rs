@@ -72,7 +72,7 @@ pub struct Nack {
     /// The error, which is stored with the timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The pause before the next delivery, in place of the policy's.
+    /// The pause before the next delivery. The policy's counts if it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Whether the work can never succeed: the timer is dead at once.

@@ -5,12 +5,14 @@ use crate::dial::{Dialler, Resolver, blocked_in, system_resolver};
 use crate::guard::{Blocked, Guard};
 use crate::hosts::{HostLimits, HostReport, Hosts};
 use crate::sign::{Secret, signatures};
+use crate::wire::{Watched, was_closed_at_that_moment};
 use bytes::Bytes;
 use core::fmt;
 use core::time::Duration;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderName, Request, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -140,14 +142,17 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times;
-/// a callback on a connection that is being closed would fail.
+/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times.
 const IDLE: Duration = Duration::from_secs(4);
+/// The time for which the body of an answer is read. The head has decided by then.
+const BODY: Duration = Duration::from_secs(1);
+/// The greatest number of kept connections that one attempt finds closed, each at that moment.
+const CLOSED: usize = 32;
 
 /// Sends callbacks. It can be cloned; the clones share connections and the limits of hosts.
 #[derive(Clone)]
 pub struct Caller {
-    client: Client<HttpsConnector<Dialler>, Full<Bytes>>,
+    client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
 }
@@ -196,12 +201,15 @@ impl Caller {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
-            .retry_canceled_requests(false)
-            .build(connector);
+            // What was not sent at all.
+            .retry_canceled_requests(true)
+            .build(Watched(connector));
         Ok(Self { client, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once.
+    /// Sends a callback once. If a kept connection is closed before a byte of an answer has come, the callback is sent
+    /// again at once on another one: servers close kept connections at any moment. The head of the answer decides, and
+    /// has the attempt's time; after it, the body is read for a second at most.
     ///
     /// # Cancellation
     ///
@@ -212,16 +220,21 @@ impl Caller {
             Ok(permit) => permit,
             Err(rest) => return Outcome::Parked { for_: rest },
         };
-        let outcome =
-            match tokio::time::timeout(attempt.timeout, self.request(callback, attempt, begin)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
-            };
+        let outcome = match tokio::time::timeout(attempt.timeout, self.request(callback, attempt)).await {
+            Ok(Ok(response)) => self.outcome(response, begin).await,
+            Ok(Err(failed)) => failed,
+            Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
+        };
         permit.settle(works(&outcome));
         outcome
     }
 
-    async fn request(&self, callback: &Callback, attempt: Attempt<'_>, begin: Instant) -> Outcome {
+    /// Sends the request, and waits for the head of the answer.
+    async fn request(
+        &self,
+        callback: &Callback,
+        attempt: Attempt<'_>,
+    ) -> Result<Response<Incoming>, Outcome> {
         let failed = |error: &dyn fmt::Display| Outcome::Failed {
             failure: Failure::Connection(error.to_string().into()),
             retry_after: None,
@@ -231,26 +244,33 @@ impl Caller {
         *request.method_mut() = callback.method.clone();
         match callback.url.as_str().parse() {
             Ok(uri) => *request.uri_mut() = uri,
-            Err(error) => return failed(&error),
+            Err(error) => return Err(failed(&error)),
         }
         *request.headers_mut() = callback.headers.clone();
         if let Err(error) = add_headers(request.headers_mut(), callback, attempt, now) {
-            return failed(&error);
+            return Err(failed(&error));
         }
-        let response = match self.client.request(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                // The error's own text names a part of the client; its cause says what happened.
-                let cause =
-                    || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
-                return blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked);
+        let mut closed = 0;
+        let error = loop {
+            match self.client.request(request.clone()).await {
+                Ok(response) => return Ok(response),
+                Err(error) if closed < CLOSED && was_closed_at_that_moment(&error) => closed += 1,
+                Err(error) => break error,
             }
         };
+        // The error's own text names a part of the client; its cause says what happened.
+        let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
+        Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
+    }
+
+    /// What an answer says.
+    async fn outcome(&self, response: Response<Incoming>, begin: Instant) -> Outcome {
         let (parts, mut body) = response.into_parts();
         let mut head = Vec::new();
         // The status has decided. An error within the body, or a body without an end, changes nothing.
+        let until = tokio::time::Instant::now() + BODY;
         while head.len() < self.settings.answer
-            && let Some(Ok(frame)) = body.frame().await
+            && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await
         {
             if let Some(data) = frame.data_ref() {
                 let room = self.settings.answer - head.len();
@@ -310,7 +330,12 @@ fn add_headers(
     headers
         .entry(USER_AGENT)
         .or_insert(HeaderValue::from_static(concat!("tourbillon/", env!("CARGO_PKG_VERSION"))));
-    if !callback.body.is_empty() {
+    if callback.body.is_empty() {
+        // Without a length, front ends answer 411.
+        if [Method::POST, Method::PUT, Method::PATCH].contains(&callback.method) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+    } else {
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
     }
     Ok(())

@@ -6,6 +6,8 @@
 //!     ▲                                                     │ until      │ failure: twice the pause
 //!     └──────────────── success ◄── half open: one callback ◄┘ ──────────┘
 //! ```
+//! A callback that was under way when the breaker opened changes nothing at its end: it says how the host was before.
+//!
 //! A callback that its host may not take now is *parked*: it is tried later, and that is no attempt.
 
 use core::fmt;
@@ -62,6 +64,8 @@ struct Host {
     window: u32,
     known: u32,
     open: Option<Open>,
+    /// How often the breaker has opened.
+    openings: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +98,8 @@ pub struct HostReport {
 pub(crate) struct Permit {
     hosts: Hosts,
     host: Box<str>,
+    /// How often the breaker had opened.
+    openings: u64,
     is_settled: bool,
 }
 
@@ -130,13 +136,17 @@ impl Hosts {
             open.is_probed = true;
         }
         state.running += 1;
-        Ok(Permit { hosts: self.clone(), host: host.into(), is_settled: false })
+        let openings = state.openings;
+        Ok(Permit { hosts: self.clone(), host: host.into(), openings, is_settled: false })
     }
 
-    fn settle(&self, host: &str, outcome: Option<bool>, now: Instant) {
+    fn settle(&self, permit: &Permit, outcome: Option<bool>, now: Instant) {
         let mut states = self.lock();
-        let Some(state) = states.get_mut(host) else { return };
+        let Some(state) = states.get_mut(&permit.host) else { return };
         state.running -= 1;
+        if state.openings != permit.openings {
+            return;
+        }
         match outcome {
             None => {
                 if let Some(open) = &mut state.open {
@@ -160,6 +170,7 @@ impl Hosts {
                     None => fails.then_some(self.limits.first_pause),
                 };
                 if let Some(pause) = pause {
+                    state.openings += 1;
                     let since = state.open.map_or(now, |open| open.since);
                     state.open = Some(Open { since, until: now + pause, pause, is_probed: false });
                 }
@@ -191,7 +202,7 @@ impl Permit {
     /// Gives the place back with the outcome: whether the host answered as a host does that works.
     pub(crate) fn settle(mut self, works: bool) {
         self.is_settled = true;
-        self.hosts.settle(&self.host, Some(works), Instant::now());
+        self.hosts.settle(&self, Some(works), Instant::now());
     }
 }
 
@@ -199,7 +210,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.hosts.settle(&self.host, None, Instant::now());
+            self.hosts.settle(self, None, Instant::now());
         }
     }
 }
@@ -253,6 +264,19 @@ mod tests {
         hosts.admit("a:443", later + Duration::from_secs(20)).unwrap().settle(true);
         assert!(hosts.admit("a:443", Instant::now()).is_ok());
         assert_eq!(hosts.report(Instant::now())[0].failures, 0);
+    }
+
+    #[test]
+    fn callbacks_that_were_under_way_when_the_breaker_opened_change_nothing() {
+        let hosts = Hosts::new(HostLimits::default());
+        let under_way: Vec<Permit> = (0..16).map(|_| hosts.admit("a:443", Instant::now()).unwrap()).collect();
+        let ends = [false; 13].into_iter().chain([true, false, true]);
+        under_way.into_iter().zip(ends).for_each(|(permit, works)| permit.settle(works));
+        let rest = hosts.admit("a:443", Instant::now()).err().unwrap();
+        assert!(rest > Duration::from_secs(9) && rest <= Duration::from_secs(10), "one opening: {rest:?}");
+        let later = Instant::now() + Duration::from_secs(11);
+        hosts.admit("a:443", later).unwrap().settle(true);
+        assert!(hosts.admit("a:443", Instant::now()).is_ok(), "the probe decides");
     }
 
     #[test]

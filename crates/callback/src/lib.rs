@@ -8,6 +8,7 @@ mod dial;
 pub mod guard;
 mod hosts;
 mod sign;
+mod wire;
 
 pub use callback::{Callback, Refusal, Rules};
 pub use client::{Answer, Attempt, Caller, CallerSettings, CertificateError, Failure, Outcome};

@@ -32,6 +32,8 @@ pub struct Delivery {
     pub attempt: u32,
     /// The number of the delivery, from 1 on. Greater than `attempt` if processes died within deliveries.
     pub delivery: u32,
+    /// The pause of the timer's policy if this attempt fails.
+    pub pause: Duration,
     /// The trace context of the creation.
     pub trace: Option<Box<str>>,
     /// The token of the lease: with it, a process that shares the store can end the delivery. `None` for a delivery at
@@ -105,6 +107,7 @@ impl Delivery {
             lateness: now - timer.due,
             attempt: timer.failures.saturating_add(1),
             delivery: timer.deliveries,
+            pause: timer.next_pause(),
             trace: timer.trace.clone(),
             lease,
         }

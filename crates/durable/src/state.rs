@@ -257,7 +257,7 @@ fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
     let Failure { error, retry_after, is_final } = failure;
     let failures = timer.failures.saturating_add(1);
     let failed = Timer { failures, last_error: Some(error), ..timer.clone() };
-    let pause = retry_after.unwrap_or_else(|| timer.policy.backoff.pause(timer.id, failures));
+    let pause = retry_after.unwrap_or_else(|| timer.next_pause());
     let due = now + pause;
     if is_final {
         dead(&failed, DeathReason::Refused, now)

@@ -7,6 +7,7 @@ use crate::plan::Series;
 use crate::policy::Policy;
 use crate::utc::UtcMillis;
 use core::fmt;
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The way to find a timer.
@@ -126,6 +127,24 @@ pub struct Timer {
 }
 
 impl Timer {
+    /// The pause of its policy after its next failure.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::policy::{Backoff, Policy};
+    /// use tourbillon_durable::timer::{Timer, TimerId};
+    ///
+    /// let backoff = Backoff::Ladder(vec![Duration::from_secs(1), Duration::from_secs(60)]);
+    /// let timer = Timer::new(TimerId::fresh(), "mail", UtcMillis::from_millis(1_900_000_000_000));
+    /// let timer = Timer { policy: Policy { backoff, ..Policy::default() }, failures: 1, ..timer };
+    /// assert_eq!(timer.next_pause(), Duration::from_secs(60));
+    /// ```
+    #[must_use]
+    pub fn next_pause(&self) -> Duration {
+        self.policy.backoff.pause(self.id, self.failures.saturating_add(1))
+    }
+
     /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default
     /// policy.
     ///

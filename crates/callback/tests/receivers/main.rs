@@ -1,6 +1,8 @@
 //! Callbacks to real receivers over real sockets: what each answer, and each silence, comes to.
 
 mod addresses;
+mod bodies;
+mod closed;
 
 use addresses::{outcome_of, resolver};
 use std::net::SocketAddr;
@@ -262,16 +264,6 @@ async fn of_a_long_answer_only_the_beginning_is_read() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let sent = receiver.sent.load(Ordering::Relaxed);
     assert!(sent < 64 << 20, "the connection was closed: {sent}");
-}
-
-#[tokio::test]
-async fn an_answer_byte_by_byte_ends_with_the_time() {
-    let (outcome, _receiver) = send_to(
-        Manner::Drip("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n".into()),
-        Duration::from_millis(400),
-    )
-    .await;
-    assert_eq!(outcome, Outcome::Failed { failure: Failure::Timeout, retry_after: None });
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ pub(crate) struct Nack {
     /// The error, which is stored with the timer
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// The pause before the next delivery, in place of the policy's
+    /// The pause before the next delivery. The policy's counts if it is longer
     #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with = "dead")]
     retry_after: Option<u64>,
     /// The work can never succeed: the timer is dead at once

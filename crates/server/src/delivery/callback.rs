@@ -1,6 +1,7 @@
 //! A timer that is due and sends an HTTP request.
 
 use super::gates::Gates;
+use super::pause::patient;
 use super::reason::Reason;
 use super::watch::Watch;
 use crate::blocked;
@@ -82,7 +83,10 @@ impl Callbacks {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
                 // Without the beginning of the answer: people see errors that may not see answers.
-                Verdict::Retry { error: failure.to_string().into(), after: retry_after }
+                patient(
+                    Verdict::Retry { error: failure.to_string().into(), after: retry_after },
+                    delivery.pause,
+                )
             }
             Outcome::Gone(_) => Verdict::Dead(format!("{GONE}: it wants no more callbacks").into()),
             Outcome::Blocked(reason) => {

@@ -4,6 +4,7 @@
 //! node that has the lease notices it at the lease's next renewal. A renewal is a note of the deployment, which that
 //! node reads before it gives the claim up.
 
+use super::pause::patient;
 use crate::convert::unavailable;
 use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
 use core::fmt;
@@ -119,7 +120,8 @@ impl Elsewhere {
         verdict: &Verdict,
     ) -> Result<Timer, Problem> {
         let (named, timer) = self.open(namespace, claim).await?;
-        let op = op_of(&named, verdict).ok_or_else(Named::ended)?;
+        let verdict = patient(verdict.clone(), timer.next_pause());
+        let op = op_of(&named, &verdict).ok_or_else(Named::ended)?;
         let outcomes = self.0.apply(vec![op], Durability::PowerLoss).await;
         match outcomes.map_err(|error| unavailable(&error))?.first() {
             Some(Outcome::Ended { .. }) => Ok(timer),

@@ -15,6 +15,7 @@ mod doubt;
 mod elsewhere;
 mod ends;
 mod gates;
+mod pause;
 mod places;
 mod pull;
 mod rate;

@@ -3,6 +3,7 @@
 use super::desk::{Desk, OpenClaim, Order, Ticket};
 use super::elsewhere::Elsewhere;
 use super::gates::Gates;
+use super::pause::patient;
 use super::reason::Reason;
 use super::watch::Watch;
 use crate::convert::shown_body;
@@ -74,6 +75,7 @@ impl Pulls {
         span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
         let Some((verdict, ticket)) = ended else { return park(&reason) };
+        let verdict = patient(verdict, delivery.pause);
         if let Some(ticket) = ticket {
             self.watch.expect_end(delivery, &verdict, ticket);
         }

@@ -48,7 +48,8 @@ async fn f29_answers_and_silences_come_to_what_the_table_says() {
         ("early", Manner::answer("425 Early", "retry-after: 120\r\n"), "pending", "425"),
         ("none", Manner::answer("404 None", ""), "pending", "404"),
         ("hang", Manner::Hang, "pending", "did not answer in time"),
-        ("drip", Manner::Drip, "pending", "did not answer in time"),
+        // The head decides, and the body does not end.
+        ("drip", Manner::Drip, "done", ""),
         ("reset", Manner::Reset, "pending", "the connection failed"),
         (
             "meta",
@@ -93,6 +94,28 @@ async fn f29_answers_and_silences_come_to_what_the_table_says() {
         }
     }
     assert_eq!(inner.requests().len(), 0, "a redirection was followed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() {
+    let rig = Rig::start().await;
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 60_000 }, "timeout_ms": 2_000 });
+    for (key, asked, seconds) in [
+        ("zero", "0", 60),
+        ("one", "1", 60),
+        ("past", "Sun, 06 Nov 1994 08:49:37 GMT", 60),
+        ("nonsense", "soon", 60),
+        ("more", "120", 120),
+    ] {
+        let manner = Manner::answer("503 Away", &format!("retry-after: {asked}\r\n"));
+        let receiver = Rough::start(manner).await;
+        let timer = deliver(&rig, key, &receiver.url(), policy.clone()).await;
+        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let pause = moment("due") - moment("scheduled");
+        let wanted = seconds * 1_000;
+        assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");
+        assert_eq!(receiver.requests().len(), 1, "{key}");
+    }
 }
 
 /// Whether a text of an answer has these words.

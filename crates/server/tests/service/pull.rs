@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
+use tourbillon_api::Moment;
 
 const CLAIMS: &str = "/v1/namespaces/default/queues/q/claims";
 
@@ -174,6 +175,26 @@ async fn refused_claims_and_those_whose_time_is_over_come_again_under_the_same_i
     );
     let timer = eventually("it is dead", async || dead(&rig, "default", &id).await).await;
     assert_eq!((&timer["reason"], &timer["last_error"]), (&json!("refused"), &json!("never")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_asks_for_more_time_than_the_policy_gives_and_not_for_less() {
+    let rig = Rig::start().await;
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 60_000 } });
+    for (key, refusal, seconds) in [
+        ("zero", json!({ "retry_after_ms": 0 }), 60),
+        ("none", json!({}), 60),
+        ("more", json!({ "retry_after_ms": 120_000 }), 120),
+    ] {
+        place(&rig, key, policy.clone()).await;
+        let claim = claim(&rig, 1, 5_000).await.remove(0);
+        assert_eq!(settle(&rig, &claim, "nack", refusal).await, StatusCode::NO_CONTENT);
+        let timer = get(&rig, key).await;
+        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let pause = moment("due") - moment("scheduled");
+        let wanted = seconds * 1_000;
+        assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

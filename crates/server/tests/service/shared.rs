@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tourbillon_api::Moment;
 use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::Connect;
 use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
@@ -198,8 +199,8 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     let (one, two) = (node(&server).await, node(&server).await);
     let queue = "/v1/namespaces/default/queues/q/claims";
     let claims = "/v1/namespaces/default/claims";
-    let place = async |key: &str, timeout_ms: u64| {
-        let backoff = json!({ "kind": "fixed", "pause_ms": 1 });
+    let place = async |key: &str, timeout_ms: u64, pause_ms: u64| {
+        let backoff = json!({ "kind": "fixed", "pause_ms": pause_ms });
         let timer = json!({
             "delay_ms": 0, "pull": { "queue": "q", "json": key },
             "policy": { "backoff": backoff, "timeout_ms": timeout_ms },
@@ -219,7 +220,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         })
         .await
     };
-    place("acked", 60_000).await;
+    place("acked", 60_000, 1).await;
     let (claim, other) = fetch().await;
     let name = claim["claim"].as_str().unwrap();
     let elsewhere = format!("{claims}/{name}/ack");
@@ -234,7 +235,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     let (status, _) = one.send("GET", &format!("{TIMERS}/acked"), Value::Null).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
-    place("nacked", 60_000).await;
+    place("nacked", 60_000, 1).await;
     let (claim, other) = fetch().await;
     let name = claim["claim"].as_str().unwrap();
     let (status, answer) =
@@ -251,7 +252,17 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         .await;
     assert_eq!(timer["phase"], "dead", "{timer}");
 
-    place("prolonged", 3_000).await;
+    place("patient", 60_000, 60_000).await;
+    let (claim, other) = fetch().await;
+    let name = claim["claim"].as_str().unwrap();
+    let (status, answer) =
+        other.send("POST", &format!("{claims}/{name}/nack"), json!({ "retry_after_ms": 0 })).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    let (_, timer) = two.send("GET", &format!("{TIMERS}/patient"), Value::Null).await;
+    let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    assert!(moment("due") - moment("scheduled") >= 60_000, "the policy's pause is longer: {timer}");
+
+    place("prolonged", 3_000, 1).await;
     let (claim, other) = fetch().await;
     let (name, begun) = (claim["claim"].as_str().unwrap(), Instant::now());
     while begun.elapsed() < Duration::from_secs(5) {

@@ -1,0 +1,127 @@
+//! Receivers that close kept connections, at every moment before the first byte of an answer, and answer on new ones.
+
+use crate::{ATTEMPT, callback, read_request, settings};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tourbillon_callback::{Caller, Failure, Outcome};
+
+/// What becomes of a connection whose first request was answered.
+#[derive(Clone, Copy, Debug)]
+enum Close {
+    /// Closed at once.
+    AtOnce,
+    /// Closed after 30 ms, in which the next request may come.
+    AfterAWhile,
+    /// Closed when the first byte of the next request has come.
+    WithinTheRequest,
+    /// Closed when the next request has come.
+    AfterTheRequest,
+    /// Reset when the first byte of the next request has come.
+    ResetWithinTheRequest,
+    /// Reset when the next request has come.
+    ResetAfterTheRequest,
+    /// Closed within the head of the next answer.
+    WithinTheAnswer,
+}
+
+struct Receiver {
+    address: SocketAddr,
+    /// The requests that were read from connections that were used before.
+    again: Arc<AtomicUsize>,
+}
+
+impl Receiver {
+    async fn start(close: Close) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let receiver = Self { address: listener.local_addr().unwrap(), again: Arc::default() };
+        let again = Arc::clone(&receiver.again);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, close, Arc::clone(&again)));
+            }
+        });
+        receiver
+    }
+}
+
+async fn serve(mut stream: TcpStream, close: Close, again: Arc<AtomicUsize>) {
+    if read_request(&mut stream).await.is_none() {
+        return;
+    }
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    if stream.write_all(answer).await.is_err() {
+        return;
+    }
+    match close {
+        Close::AtOnce => return,
+        Close::AfterAWhile => return tokio::time::sleep(Duration::from_millis(30)).await,
+        Close::WithinTheRequest | Close::ResetWithinTheRequest => {
+            let mut byte = [0];
+            if stream.read(&mut byte).await.is_ok_and(|read| read == 1) {
+                again.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Close::AfterTheRequest | Close::ResetAfterTheRequest | Close::WithinTheAnswer => {
+            if read_request(&mut stream).await.is_some() {
+                again.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+    match close {
+        Close::ResetWithinTheRequest | Close::ResetAfterTheRequest => {
+            stream.set_zero_linger().unwrap();
+        }
+        Close::WithinTheAnswer => drop(stream.write_all(b"HTTP/1.1 20").await),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
+    for close in [
+        Close::AtOnce,
+        Close::AfterAWhile,
+        Close::WithinTheRequest,
+        Close::AfterTheRequest,
+        Close::ResetWithinTheRequest,
+        Close::ResetAfterTheRequest,
+    ] {
+        let receiver = Receiver::start(close).await;
+        let caller = Caller::new(settings()).unwrap();
+        let callback = callback(&format!("http://{}/", receiver.address));
+        // One at a time, and sixteen: these find many kept connections.
+        for (rounds, at_once) in [(150, 1), (55, 16)] {
+            for round in 0..rounds {
+                let sent = (0..at_once).map(|_| {
+                    let (caller, callback) = (caller.clone(), callback.clone());
+                    tokio::spawn(async move { caller.send(&callback, ATTEMPT).await })
+                });
+                for outcome in sent.collect::<Vec<_>>() {
+                    let outcome = outcome.await.unwrap();
+                    assert!(matches!(outcome, Outcome::Delivered(_)), "{close:?}: {outcome:?}");
+                }
+                if matches!(close, Close::AfterAWhile) && round % 8 == 0 {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+            }
+        }
+        let again = receiver.again.load(Ordering::Relaxed);
+        let is_read = !matches!(close, Close::AtOnce | Close::AfterAWhile);
+        assert!(again > 100 || !is_read, "{close:?}: {again} requests came on kept connections");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_is_closed_within_an_answer_is_a_failure() {
+    let receiver = Receiver::start(Close::WithinTheAnswer).await;
+    let caller = Caller::new(settings()).unwrap();
+    let callback = callback(&format!("http://{}/", receiver.address));
+    assert!(matches!(caller.send(&callback, ATTEMPT).await, Outcome::Delivered(_)));
+    let outcome = caller.send(&callback, ATTEMPT).await;
+    assert!(matches!(outcome, Outcome::Failed { failure: Failure::Connection(_), .. }), "{outcome:?}");
+    assert_eq!(receiver.again.load(Ordering::Relaxed), 1, "not sent again: the receiver may have acted");
+}

@@ -163,10 +163,11 @@ impl Callback {
         Some(SocketAddr::new(address, self.url.port_or_known_default()?))
     }
 
-    /// The host and port, by which callbacks are limited together.
+    /// The host and port, by which callbacks are limited together. A full stop at the end of a name makes no other
+    /// host.
     #[must_use]
     pub fn host(&self) -> String {
-        let host = self.url.host_str().unwrap_or("");
+        let host = self.url.host_str().unwrap_or("").trim_end_matches('.');
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
 }
@@ -217,6 +218,14 @@ mod tests {
             let literal = read(url).unwrap().literal();
             assert_eq!(literal, Some((core::net::Ipv4Addr::LOCALHOST, 80).into()), "{url}");
         }
+    }
+
+    #[test]
+    fn a_full_stop_at_the_end_makes_no_other_host() {
+        for url in ["https://good.example/", "https://good.example./", "https://GOOD.example:443/"] {
+            assert_eq!(read(url).unwrap().host(), "good.example:443", "{url}");
+        }
+        assert_eq!(read("http://[::1]:8080/").unwrap().host(), "[::1]:8080");
     }
 
     #[test]

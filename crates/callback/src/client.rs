@@ -5,7 +5,7 @@ use crate::dial::{Dialler, Resolver, blocked_in, system_resolver};
 use crate::guard::{Blocked, Guard};
 use crate::hosts::{HostLimits, HostReport, Hosts};
 use crate::sign::{Secret, signatures};
-use crate::wire::{Watched, was_closed_at_that_moment};
+use crate::wire::{Watched, is_no_attempt, lost};
 use bytes::Bytes;
 use core::fmt;
 use core::time::Duration;
@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -146,6 +147,8 @@ impl fmt::Display for Failure {
 const IDLE: Duration = Duration::from_secs(4);
 /// The time for which the body of an answer is read. The head has decided by then.
 const BODY: Duration = Duration::from_secs(1);
+/// The greatest number of headers of an answer.
+const HEADERS: usize = 512;
 /// The greatest number of kept connections that one attempt finds closed, each at that moment.
 const CLOSED: usize = 32;
 
@@ -201,8 +204,8 @@ impl Caller {
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
-            // What was not sent at all.
-            .retry_canceled_requests(true)
+            .http1_max_headers(HEADERS)
+            .retry_canceled_requests(false)
             .build(Watched(connector));
         Ok(Self { client, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
@@ -252,10 +255,19 @@ impl Caller {
         }
         let mut closed = 0;
         let error = loop {
-            match self.client.request(request.clone()).await {
-                Ok(response) => return Ok(response),
-                Err(error) if closed < CLOSED && was_closed_at_that_moment(&error) => closed += 1,
-                Err(error) => break error,
+            let mut request = request.clone();
+            let connection = capture_connection(&mut request);
+            let sent = tokio::select! {
+                biased;
+                sent = self.client.request(request) => Some(sent),
+                () = lost(connection) => None,
+            };
+            match sent {
+                Some(Ok(response)) => return Ok(response),
+                None if closed < CLOSED => closed += 1,
+                Some(Err(error)) if closed < CLOSED && is_no_attempt(&error) => closed += 1,
+                Some(Err(error)) => break error,
+                None => return Err(failed(&"the connections end before the request is sent")),
             }
         };
         // The error's own text names a part of the client; its cause says what happened.

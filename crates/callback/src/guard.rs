@@ -6,11 +6,13 @@
 //! the many notations of one address. Literal addresses in URLs are read by the crate `url`, which knows all notations.
 //!
 //! The blocked ranges are those that the registries of IANA mark as not globally reachable, and the ranges by which an
-//! IPv4 address is reached through an IPv6 one: 6to4, Teredo, NAT64.
+//! IPv4 address is reached through an IPv6 one: 6to4, Teredo, NAT64. Of IPv6 only `2000::/3` is in use, so all else is
+//! blocked. The addresses at which clouds keep the secrets of a machine are blocked in private ranges, too.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
+use std::net::UdpSocket;
 
 /// A range of addresses, as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,11 @@ impl Range {
     const fn v6(first: [u16; 8], bits: u8) -> Self {
         let [a, b, c, d, e, f, g, h] = first;
         Self { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), bits }
+    }
+
+    /// Whether the range has one address only.
+    fn is_one(&self) -> bool {
+        self.bits == if self.first.is_ipv4() { 32 } else { 128 }
     }
 
     /// Whether the address is in the range. A range of IPv4 addresses has no IPv6 address.
@@ -89,10 +96,9 @@ const PRIVATE: [Range; 5] = [
 ];
 
 /// Ranges that are blocked although private addresses are allowed: nothing that a callback is for is there.
-const BLOCKED: [Range; 23] = [
+const BLOCKED: [Range; 14] = [
     Range::v4(0, 0, 0, 0, 8),
     Range::v4(100, 64, 0, 0, 10),
-    Range::v4(169, 254, 0, 0, 16),
     Range::v4(192, 0, 0, 0, 24),
     Range::v4(192, 0, 2, 0, 24),
     Range::v4(192, 88, 99, 0, 24),
@@ -101,18 +107,26 @@ const BLOCKED: [Range; 23] = [
     Range::v4(203, 0, 113, 0, 24),
     Range::v4(224, 0, 0, 0, 4),
     Range::v4(240, 0, 0, 0, 4),
-    Range::v6([0, 0, 0, 0, 0, 0, 0, 0], 96),
-    Range::v6([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
-    Range::v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),
-    Range::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),
-    Range::v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
     Range::v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
     Range::v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
     Range::v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
     Range::v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
-    Range::v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16),
-    Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
-    Range::v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
+];
+
+/// The IPv6 addresses that are in use on the whole internet.
+const GLOBAL: Range = Range::v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
+
+/// Link-local addresses, where most clouds keep their metadata.
+const LINK_LOCAL: [Range; 2] = [Range::v4(169, 254, 0, 0, 16), Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
+
+/// Where clouds keep the metadata of a machine, its secrets among them, outside of the link-local ranges: Azure, Oracle
+/// and Alibaba, AWS, Google.
+const METADATA: [Range; 5] = [
+    Range::v4(168, 63, 129, 16, 32),
+    Range::v4(192, 0, 0, 192, 32),
+    Range::v4(100, 100, 100, 200, 32),
+    Range::v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128),
+    Range::v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128),
 ];
 
 /// The addresses that callbacks may be sent to. By default all that are reachable from the whole internet.
@@ -120,12 +134,14 @@ const BLOCKED: [Range; 23] = [
 #[non_exhaustive]
 pub struct Guard {
     /// Whether private addresses and those of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
-    /// `fc00::/7` and `::1`. Link-local addresses, where clouds keep their metadata, stay blocked.
+    /// `fc00::/7` and `::1`. Link-local addresses, and others at which clouds keep their metadata, stay blocked.
     pub allow_private: bool,
-    /// Ranges that are permitted whatever the other rules say, but for `own`.
+    /// Ranges that are permitted whatever the other rules say, but for `own`. An address of a cloud's metadata is
+    /// permitted only by a range of that one address.
     pub allowed: Vec<Range>,
     /// The addresses at which the service itself listens. They are never called: a callback could command the service.
-    /// An unspecified address (`0.0.0.0`, `::`) stands for every local one: its port is blocked on private addresses.
+    /// An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine: its port is blocked on these
+    /// and on private addresses.
     pub own: Vec<SocketAddr>,
 }
 
@@ -162,6 +178,11 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
+/// Whether an address is one of this machine: a socket can be bound to it.
+fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// The IPv4 address that an IPv6 address stands for: `::ffff:a.b.c.d`.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
@@ -180,15 +201,19 @@ impl Guard {
         let ip = canonical(address.ip());
         let is_private =
             ip == IpAddr::V6(Ipv6Addr::LOCALHOST) || PRIVATE.iter().any(|range| range.contains(ip));
-        for own in &self.own {
-            let is_here =
-                canonical(own.ip()) == ip || own.ip().is_unspecified() && (is_private || ip.is_unspecified());
-            if own.port() == address.port() && is_here {
+        for own in self.own.iter().filter(|own| own.port() == address.port()) {
+            let is_of_this_machine = || is_private || ip.is_unspecified() || is_local(ip);
+            if canonical(own.ip()) == ip || own.ip().is_unspecified() && is_of_this_machine() {
                 return Err(Blocked::Own(address));
             }
         }
-        if self.allowed.iter().any(|range| range.contains(ip)) {
+        let is_metadata = LINK_LOCAL.iter().chain(&METADATA).any(|range| range.contains(ip));
+        let is_named = |range: &Range| !is_metadata || range.is_one();
+        if self.allowed.iter().any(|range| range.contains(ip) && is_named(range)) {
             return Ok(());
+        }
+        if is_metadata || ip.is_ipv6() && !is_private && !GLOBAL.contains(ip) {
+            return Err(Blocked::NotGlobal(ip));
         }
         if is_private {
             return if self.allow_private { Ok(()) } else { Err(Blocked::NotGlobal(ip)) };
@@ -219,7 +244,7 @@ mod tests {
     }
 
     /// The addresses, whether they are called by default, and whether they are if private ones are allowed.
-    const ADDRESSES: [(&str, bool, bool); 64] = [
+    const ADDRESSES: [(&str, bool, bool); 74] = [
         ("1.1.1.1", true, true),
         ("8.8.8.8", true, true),
         ("9.255.255.255", true, true),
@@ -256,6 +281,16 @@ mod tests {
         ("fdff::1", false, true),
         ("::ffff:127.0.0.1", false, true),
         ("::ffff:10.0.0.1", false, true),
+        ("fec0::1", false, false),
+        ("feff::1", false, false),
+        ("1fff::1", false, false),
+        ("4000::1", false, false),
+        ("8000::1", false, false),
+        ("168.63.129.16", false, false),
+        ("168.63.129.15", true, true),
+        ("fd00:ec2::254", false, false),
+        ("fd00:ec2::253", false, true),
+        ("fd20:ce::254", false, false),
         ("0.0.0.0", false, false),
         ("0.1.2.3", false, false),
         ("100.64.0.1", false, false),
@@ -312,6 +347,49 @@ mod tests {
                 && !check("[::1]:9000")
                 && check("8.8.8.8:9000")
         );
+    }
+
+    #[test]
+    fn an_unspecified_listener_is_at_every_address_of_this_machine() {
+        // The address by which this machine would reach another one; nothing is sent.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let own = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+        assert!(is_local(IpAddr::V4(Ipv4Addr::LOCALHOST)) && !is_local("192.0.2.1".parse().unwrap()));
+        let Ok(own) = own else {
+            println!("skipped in part: this machine has no address but its own");
+            return;
+        };
+        assert!(is_local(own.ip()), "{own}");
+        let everywhere = Range::from_str("0.0.0.0/0").unwrap();
+        let guard = Guard {
+            allow_private: true,
+            allowed: vec![everywhere],
+            own: vec!["0.0.0.0:9000".parse().unwrap()],
+        };
+        let at = |port| guard.check(SocketAddr::new(own.ip(), port));
+        assert_eq!(at(9_000), Err(Blocked::Own(SocketAddr::new(own.ip(), 9_000))));
+        assert_eq!(at(9_001), Ok(()));
+    }
+
+    #[test]
+    fn metadata_are_called_only_where_their_address_is_named() {
+        let everything = ["0.0.0.0/0", "::/0", "fd00::/8"].map(|range| range.parse().unwrap());
+        let wide = Guard { allow_private: true, allowed: everything.to_vec(), ..Guard::default() };
+        for address in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "168.63.129.16",
+            "100.100.100.200",
+            "192.0.0.192",
+            "fe80::a9fe:a9fe",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+        ] {
+            assert!(!check(&wide, address), "{address}");
+            let named = Guard { allowed: vec![address.parse().unwrap()], ..Guard::default() };
+            assert!(check(&named, address), "{address}");
+        }
+        assert!(check(&wide, "fd00::1") && check(&wide, "10.0.0.1") && check(&wide, "100.64.0.1"));
     }
 
     #[test]

@@ -3,23 +3,33 @@
 //! A server may close a kept connection at any moment. If it does so while the next request is on its way, the request
 //! fails though nobody has refused it. The connection shows that this has happened: it was used before, and no byte of
 //! an answer has come since the request.
+//!
+//! A request that is handed to a connection in the moment of its end may be lost between the two: the connection's task
+//! has emptied its channel, and what is put there afterwards stays as long as the sender waits for an answer (hyper
+//! 1.9, once in some ten thousand requests to a receiver that closes when the next request comes). So a caller waits
+//! for the end of the connection as well ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use http::Uri;
+use core::time::Duration;
+use http::{Extensions, Uri};
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::Error;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use hyper_util::rt::TokioIo;
 use std::io::{self, IoSlice};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 use tower_service::Service;
+
+/// The time within which a request fails whose connection has ended.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// How far the exchanges on a connection have come. The clones are of the same connection.
 #[derive(Clone, Debug, Default)]
-struct Progress(Arc<Mutex<State>>);
+struct Progress(Arc<watch::Sender<State>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -27,11 +37,22 @@ struct State {
     requests: u64,
     /// Something was read since the last write.
     is_answered: bool,
+    is_closed: bool,
 }
 
 impl Progress {
+    fn of(connected: &Connected) -> Option<Self> {
+        let mut extras = Extensions::new();
+        connected.get_extras(&mut extras);
+        extras.remove()
+    }
+
+    /// Nobody waits for the change, unless it is the end.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.send_if_modified(|state| {
+            change(state);
+            state.is_closed
+        });
     }
 
     fn written(&self) {
@@ -40,19 +61,30 @@ impl Progress {
             state.is_answered = false;
         });
     }
+
+    /// Whether the connection was used before, and no byte of an answer has come since the last request.
+    fn has_failed_at_once(&self) -> bool {
+        let state = *self.0.borrow();
+        state.requests > 1 && !state.is_answered
+    }
 }
 
-/// Whether a request failed on a connection that was used before, without a byte of an answer.
-pub(crate) fn was_closed_at_that_moment(error: &Error) -> bool {
-    let mut extras = http::Extensions::new();
-    if let Some(connected) = error.connect_info() {
-        connected.get_extras(&mut extras);
+/// Whether a request was not sent, or failed on a connection that was used before, without a byte of an answer.
+pub(crate) fn is_no_attempt(error: &Error) -> bool {
+    let cause = core::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    let progress = || error.connect_info().and_then(Progress::of);
+    cause.is_some_and(hyper::Error::is_canceled) || progress().is_some_and(|it| it.has_failed_at_once())
+}
+
+/// Waits until the request's connection has ended, and for what the request should come to by then.
+pub(crate) async fn lost(mut capture: CaptureConnection) {
+    let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
+    match progress {
+        // The sender is one of the connection's own, and is there.
+        Some(progress) => _ = progress.0.subscribe().wait_for(|state| state.is_closed).await.is_ok(),
+        None => core::future::pending().await,
     }
-    let mut is_so = false;
-    if let Some(progress) = extras.get::<Progress>() {
-        progress.change(|state| is_so = state.requests > 1 && !state.is_answered);
-    }
-    is_so
+    tokio::time::sleep(GRACE).await;
 }
 
 /// A connector whose connections know how far their exchanges have come.
@@ -85,6 +117,12 @@ where
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,
+}
+
+impl<T> Drop for Wire<T> {
+    fn drop(&mut self) {
+        self.progress.change(|state| state.is_closed = true);
+    }
 }
 
 impl<T: Connection> Connection for Wire<T> {

@@ -39,6 +39,13 @@ async fn the_head_decides_though_nothing_of_the_body_comes() {
 }
 
 #[tokio::test]
+async fn an_answer_may_have_hundreds_of_headers() {
+    let headers: String = (0..500).map(|n| format!("x-{n}: {n}\r\n")).collect();
+    let (outcome, _receiver) = send_to(answer("200 OK", &headers), ATTEMPT.timeout).await;
+    assert!(matches!(outcome, Outcome::Delivered(_)), "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_head_that_does_not_end_ends_with_the_time() {
     for head in ["HTTP/1.1 200 OK\r\nx-long: ", "HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 "] {
         let (outcome, _receiver) = send_to(Manner::Drip(head.into()), Duration::from_millis(300)).await;

@@ -5,7 +5,7 @@ use crate::dial::{Dialler, Resolver, blocked_in, system_resolver};
 use crate::guard::{Blocked, Guard};
 use crate::hosts::{HostLimits, HostReport, Hosts};
 use crate::sign::{Secret, signatures};
-use crate::wire::{Watched, is_no_attempt, lost};
+use crate::wire::{Watched, is_unsent, lost};
 use bytes::Bytes;
 use core::fmt;
 use core::time::Duration;
@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -149,13 +149,15 @@ const IDLE: Duration = Duration::from_secs(4);
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers of an answer.
 const HEADERS: usize = 512;
-/// The greatest number of kept connections that one attempt finds closed, each at that moment.
+/// The greatest number of kept connections that end before one attempt has sent anything.
 const CLOSED: usize = 32;
 
 /// Sends callbacks. It can be cloned; the clones share connections and the limits of hosts.
 #[derive(Clone)]
 pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
+    /// Makes a connection for each request.
+    on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
 }
@@ -201,18 +203,22 @@ impl Caller {
             .https_or_http()
             .enable_http1()
             .wrap_connector(dialler);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .http1_max_headers(HEADERS)
-            .retry_canceled_requests(false)
-            .build(Watched(connector));
-        Ok(Self { client, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
+        let client = |most_idle: usize| {
+            Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(most_idle)
+                .pool_timer(TokioTimer::new())
+                .http1_max_headers(HEADERS)
+                .retry_canceled_requests(false)
+                .build(Watched(connector.clone()))
+        };
+        let (client, on_new) = (client(usize::MAX), client(0));
+        Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once. If a kept connection is closed before a byte of an answer has come, the callback is sent
-    /// again at once on another one: servers close kept connections at any moment. The head of the answer decides, and
-    /// has the attempt's time; after it, the body is read for a second at most.
+    /// Sends a callback once. If a kept connection is closed within a second and before a byte of an answer has come, the
+    /// callback is sent once more at once, on a new connection: servers close kept connections at any moment. The head
+    /// of the answer decides, and has the attempt's time; after it, the body is read for a second at most.
     ///
     /// # Cancellation
     ///
@@ -253,26 +259,38 @@ impl Caller {
         if let Err(error) = add_headers(request.headers_mut(), callback, attempt, now) {
             return Err(failed(&error));
         }
-        let mut closed = 0;
-        let error = loop {
-            let mut request = request.clone();
-            let connection = capture_connection(&mut request);
-            let sent = tokio::select! {
-                biased;
-                sent = self.client.request(request) => Some(sent),
-                () = lost(connection) => None,
-            };
-            match sent {
-                Some(Ok(response)) => return Ok(response),
-                None if closed < CLOSED => closed += 1,
-                Some(Err(error)) if closed < CLOSED && is_no_attempt(&error) => closed += 1,
-                Some(Err(error)) => break error,
-                None => return Err(failed(&"the connections end before the request is sent")),
-            }
+        let error = match self.answer(request).await {
+            Ok(response) => return Ok(response),
+            Err(Some(error)) => error,
+            Err(None) => return Err(failed(&"the connections end before the request is sent")),
         };
         // The error's own text names a part of the client; its cause says what happened.
         let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
+    }
+
+    /// Sends the request again as long as nothing of it was sent, and once more if a kept connection was closed while it
+    /// was on its way. Fails without an error if nothing was sent in the end.
+    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
+        for _ in 0..CLOSED {
+            let (mut tried, mut exchange) = (request.clone(), None);
+            let connection = capture_connection(&mut tried);
+            let sent = tokio::select! {
+                biased;
+                sent = self.client.request(tried) => Some(sent),
+                () = lost(connection, &mut exchange) => None,
+            };
+            match sent {
+                Some(Ok(response)) => return Ok(response),
+                None => {}
+                Some(Err(error)) if is_unsent(&error) => {}
+                Some(Err(_)) if exchange.is_some_and(|exchange| exchange.met_a_close()) => {
+                    return self.on_new.request(request).await.map_err(Some);
+                }
+                Some(Err(error)) => return Err(Some(error)),
+            }
+        }
+        Err(None)
     }
 
     /// What an answer says.

@@ -1,8 +1,9 @@
 //! Connections that know how far an exchange on them has come.
 //!
 //! A server may close a kept connection at any moment. If it does so while the next request is on its way, the request
-//! fails though nobody has refused it. The connection shows that this has happened: it was used before, and no byte of
-//! an answer has come since the request.
+//! fails though nobody has refused it. The connection shows that this has happened: it was used before, no byte of an
+//! answer has come since the request, and it ended shortly after the request was written. A receiver that has read the
+//! request and died of it looks the same; so such a request is sent once more, on a new connection, and not again.
 //!
 //! A request that is handed to a connection in the moment of its end may be lost between the two: the connection's task
 //! has emptied its channel, and what is put there afterwards stays as long as the sender waits for an answer (hyper
@@ -22,10 +23,13 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower_service::Service;
 
 /// The time within which a request fails whose connection has ended.
 const GRACE: Duration = Duration::from_millis(100);
+/// The time after the last write within which a connection ends that was closed while the request was on its way.
+const SHORTLY: Duration = Duration::from_secs(1);
 
 /// How far the exchanges on a connection have come. The clones are of the same connection.
 #[derive(Clone, Debug, Default)]
@@ -33,10 +37,9 @@ struct Progress(Arc<watch::Sender<State>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The number of requests of which something was written.
-    requests: u64,
-    /// Something was read since the last write.
-    is_answered: bool,
+    /// The number of bytes that were read.
+    read: usize,
+    written: Option<Instant>,
     is_closed: bool,
 }
 
@@ -56,34 +59,42 @@ impl Progress {
     }
 
     fn written(&self) {
-        self.change(|state| {
-            state.requests += u64::from(state.requests == 0 || state.is_answered);
-            state.is_answered = false;
-        });
-    }
-
-    /// Whether the connection was used before, and no byte of an answer has come since the last request.
-    fn has_failed_at_once(&self) -> bool {
-        let state = *self.0.borrow();
-        state.requests > 1 && !state.is_answered
+        self.change(|state| state.written = Some(Instant::now()));
     }
 }
 
-/// Whether a request was not sent, or failed on a connection that was used before, without a byte of an answer.
-pub(crate) fn is_no_attempt(error: &Error) -> bool {
+/// A connection that a request has got.
+pub(crate) struct Exchange {
+    progress: Progress,
+    /// The number of bytes that had been read from the connection before.
+    read_before: usize,
+}
+
+impl Exchange {
+    /// Whether the request, which has failed, was on its way when the kept connection was closed.
+    pub(crate) fn met_a_close(&self) -> bool {
+        let state = *self.progress.0.borrow();
+        let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
+        self.read_before > 0 && state.read == self.read_before && ended_shortly
+    }
+}
+
+/// Whether nothing of a request was sent.
+pub(crate) fn is_unsent(error: &Error) -> bool {
     let cause = core::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
-    let progress = || error.connect_info().and_then(Progress::of);
-    cause.is_some_and(hyper::Error::is_canceled) || progress().is_some_and(|it| it.has_failed_at_once())
+    cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Waits until the request's connection has ended, and for what the request should come to by then.
-pub(crate) async fn lost(mut capture: CaptureConnection) {
+/// Waits until the connection of a request has ended, and for what the request should come to by then. Notes the
+/// connection once there is one.
+pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
-    match progress {
-        // The sender is one of the connection's own, and is there.
-        Some(progress) => _ = progress.0.subscribe().wait_for(|state| state.is_closed).await.is_ok(),
-        None => core::future::pending().await,
-    }
+    let Some(progress) = progress else { return core::future::pending().await };
+    let mut states = progress.0.subscribe();
+    let read_before = states.borrow().read;
+    *exchange = Some(Exchange { progress, read_before });
+    // The sender is there: it is the exchange's.
+    let _is_closed = states.wait_for(|state| state.is_closed).await.is_ok();
     tokio::time::sleep(GRACE).await;
 }
 
@@ -139,8 +150,9 @@ impl<T: Read + Unpin> AsyncRead for Wire<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.progress.change(|state| state.is_answered = true);
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            self.progress.change(|state| state.read += bytes);
         }
         read
     }

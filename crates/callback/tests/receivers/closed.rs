@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tourbillon_callback::{Caller, Failure, Outcome};
+use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
 
 /// What becomes of a connection whose first request was answered.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +26,15 @@ enum Close {
     ResetAfterTheRequest,
     /// Closed within the head of the next answer.
     WithinTheAnswer,
+    /// Closed when the next request has come, and work was done for it.
+    AfterWork,
+    /// New connections are closed, too, once there was an answer: the receiver dies of the next request.
+    Dies,
 }
 
 struct Receiver {
     address: SocketAddr,
-    /// The requests that were read from connections that were used before.
+    /// The requests that were read from connections that were used before, or after the first answer if it dies.
     again: Arc<AtomicUsize>,
 }
 
@@ -52,6 +56,10 @@ async fn serve(mut stream: TcpStream, close: Close, again: Arc<AtomicUsize>) {
     if read_request(&mut stream).await.is_none() {
         return;
     }
+    if matches!(close, Close::Dies) && again.load(Ordering::Relaxed) > 0 {
+        again.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     if stream.write_all(answer).await.is_err() {
         return;
@@ -65,7 +73,11 @@ async fn serve(mut stream: TcpStream, close: Close, again: Arc<AtomicUsize>) {
                 again.fetch_add(1, Ordering::Relaxed);
             }
         }
-        Close::AfterTheRequest | Close::ResetAfterTheRequest | Close::WithinTheAnswer => {
+        Close::AfterTheRequest
+        | Close::ResetAfterTheRequest
+        | Close::WithinTheAnswer
+        | Close::AfterWork
+        | Close::Dies => {
             if read_request(&mut stream).await.is_some() {
                 again.fetch_add(1, Ordering::Relaxed);
             }
@@ -76,6 +88,7 @@ async fn serve(mut stream: TcpStream, close: Close, again: Arc<AtomicUsize>) {
             stream.set_zero_linger().unwrap();
         }
         Close::WithinTheAnswer => drop(stream.write_all(b"HTTP/1.1 20").await),
+        Close::AfterWork => tokio::time::sleep(Duration::from_millis(1_500)).await,
         _ => {}
     }
 }
@@ -115,13 +128,55 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
     }
 }
 
+/// An answer that has begun, and time for some work, show that the receiver has had the request. One that dies of it
+/// gets it once more, and not on each kept connection.
 #[tokio::test]
-async fn a_kept_connection_that_is_closed_within_an_answer_is_a_failure() {
-    let receiver = Receiver::start(Close::WithinTheAnswer).await;
-    let caller = Caller::new(settings()).unwrap();
-    let callback = callback(&format!("http://{}/", receiver.address));
-    assert!(matches!(caller.send(&callback, ATTEMPT).await, Outcome::Delivered(_)));
-    let outcome = caller.send(&callback, ATTEMPT).await;
-    assert!(matches!(outcome, Outcome::Failed { failure: Failure::Connection(_), .. }), "{outcome:?}");
-    assert_eq!(receiver.again.load(Ordering::Relaxed), 1, "not sent again: the receiver may have acted");
+async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_most() {
+    for (close, times) in [(Close::WithinTheAnswer, 1), (Close::AfterWork, 1), (Close::Dies, 2)] {
+        let receiver = Receiver::start(close).await;
+        let caller = Caller::new(settings()).unwrap();
+        let callback = callback(&format!("http://{}/", receiver.address));
+        // Several kept connections.
+        let sent = (0..8).map(|_| {
+            let (caller, callback) = (caller.clone(), callback.clone());
+            tokio::spawn(async move { caller.send(&callback, ATTEMPT).await })
+        });
+        for outcome in sent.collect::<Vec<_>>() {
+            assert!(matches!(outcome.await.unwrap(), Outcome::Delivered(_)), "{close:?}");
+        }
+        let outcome = caller.send(&callback, ATTEMPT).await;
+        assert!(
+            matches!(outcome, Outcome::Failed { failure: Failure::Connection(_), .. }),
+            "{close:?}: {outcome:?}"
+        );
+        assert_eq!(receiver.again.load(Ordering::Relaxed), times, "{close:?}");
+    }
+}
+
+/// A first connection, on which bytes of an answer come before the request has ended.
+#[tokio::test]
+async fn a_new_connection_that_ends_after_the_beginning_of_an_answer_is_a_failure() {
+    for beginning in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 4"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let mut some = [0; 1_000];
+                let _read = stream.read(&mut some).await;
+                drop(stream.write_all(beginning.as_bytes()).await);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let _read = stream.read(&mut some).await;
+            }
+        });
+        let mut rules = Rules::default();
+        rules.allow_http = true;
+        let body = vec![b' '; 60_000];
+        let callback = Callback::new(&format!("http://{address}/"), "POST", [], body, &rules).unwrap();
+        let outcome = Caller::new(settings()).unwrap().send(&callback, ATTEMPT).await;
+        assert!(matches!(outcome, Outcome::Failed { .. }), "{beginning:?}: {outcome:?}");
+        assert_eq!(connections.load(Ordering::Relaxed), 1, "{beginning:?}");
+    }
 }

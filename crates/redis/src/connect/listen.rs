@@ -4,7 +4,6 @@ use super::Ear;
 use super::dial::Dial;
 use super::heard::Heard;
 use super::routes::Routes;
-use super::slots::Address;
 use core::pin::pin;
 use core::time::Duration;
 use futures_util::future::{Either, select};
@@ -20,6 +19,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// The pause between two questions whether the server is still there, and how long it may take to answer.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
+
+/// The pause before a second look at a primary that seems to be another one.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// How long a connection may take to be made and to subscribe, with the steps of Sentinel.
 const ATTEMPT: Duration = Duration::from_secs(15);
@@ -37,9 +39,11 @@ impl Drop for Hearing {
 /// other, the subscription is at the primary that has the key `beside`, which then knows whether this process has its
 /// connection. While there is none to that primary, another server passes the messages on.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
-    let mut pause = SHORTEST;
+    let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {
-        let primary = routes.connected_owner(beside);
+        // A primary that accepts no further connection is tried every other time.
+        let primary = routes.connected_owner(beside).filter(|_| !is_refused);
+        is_refused = primary.is_some();
         let at_primary = primary.as_ref().map(|address| dial.to_node(address));
         let mut changes = dial.roles().changes();
         let end = Arc::new(Notify::new());
@@ -54,10 +58,13 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
         let subscribed = at_primary.as_ref().unwrap_or(dial).subscribe(channels, attempt, on_push);
         if let Ok(Ok(mut connection)) = timeout(ATTEMPT, subscribed).await {
             let _hearing = Hearing(Arc::clone(&ear));
+            is_refused = false;
+            let mut elsewhere = None;
             ear(Heard::Begin);
             // A connection whose other side is gone without a word answers no question.
             loop {
-                match timeout(QUESTION, select(pin!(end.notified()), pin!(changes.changed()))).await {
+                let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
+                match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
                     // Messages are said to the new primary from now on.
                     Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
                     Ok(Either::Right((Err(_), _))) | Err(_) => {}
@@ -65,10 +72,12 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
                 pause = SHORTEST;
-                let is_elsewhere = |owner: Address| primary.as_ref() != Some(&owner);
-                if routes.connected_owner(beside).is_some_and(is_elsewhere) {
+                // One map of the slots may be old.
+                let owner = routes.connected_owner(beside).filter(|owner| primary.as_ref() != Some(owner));
+                if owner.is_some() && owner == elsewhere {
                     break;
                 }
+                elsewhere = owner;
             }
         }
         sleep(pause).await;

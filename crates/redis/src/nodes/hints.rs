@@ -66,7 +66,7 @@ impl Core {
                 // What was said before is lost.
                 let mut state = nodes.state();
                 state.is_stirred = true;
-                state.sights.clear();
+                state.hear_anew();
                 state.shards.hint_all();
                 drop(state);
                 nodes.bell.ring();
@@ -74,7 +74,7 @@ impl Core {
             }
             Heard::End => {
                 nodes.deaf();
-                nodes.state().sights.clear();
+                nodes.state().hear_anew();
                 nodes.bell.ring();
             }
             Heard::Message(b"nodes") => {

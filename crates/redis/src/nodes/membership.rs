@@ -29,6 +29,12 @@ impl State {
         }
     }
 
+    /// Notes that the messages come by another connection from now on, or by none.
+    pub(super) fn hear_anew(&mut self) {
+        self.hearings += 1;
+        self.sights.clear();
+    }
+
     /// The attempt to connect that has had the last sign of life.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
@@ -219,16 +225,16 @@ impl Core {
     /// connection at two looks is dead, and its shards are free for others at once.
     pub(super) async fn look_for_dead(&self) -> Result<(), StoreError> {
         let nodes = &self.nodes;
-        let others: Vec<(u64, Duration)> = {
+        let (others, hearings): (Vec<(u64, Duration)>, u64) = {
             let (mut state, now) = (nodes.state(), self.time.now());
-            let State { peers, sights, .. } = &mut *state;
+            let State { peers, sights, hearings, .. } = &mut *state;
             let is_other = |peer: &&Peer| {
                 peer.incarnation != nodes.incarnation && peer.text.has_channel && peer.is_live(now)
             };
             let others: Vec<_> =
                 peers.iter().filter(is_other).map(|peer| (peer.incarnation, peer.text.ttl)).collect();
             sights.retain(|node, _| others.iter().any(|(other, _)| other == node));
-            others
+            (others, *hearings)
         };
         if others.is_empty() {
             return Ok(());
@@ -241,6 +247,10 @@ impl Core {
         let mut answers = Values::of(answered.rest.next()?)?;
         while !answers.is_empty() {
             counts.push(number(&answers.next()?)?);
+        }
+        if nodes.state().hearings != hearings {
+            // The answer is perhaps of the server before.
+            return Ok(());
         }
         if counts.pop().is_none_or(|own| own == 0) {
             // This server does not have the connections: the slot of the deployment has another primary than before.
@@ -274,9 +284,15 @@ impl Core {
         let (name, channel) = (node.to_string().into_bytes(), nodes.channel_of(node));
         let hints = nodes.keys.channel.clone();
         let arguments = [self.deployment.id(), name.clone(), channel, hints.clone(), time_text(ttl)];
-        let mut answered = self.run(|scripts| &scripts.bury, keys, arguments).await?;
+        let answered = self.run(|scripts| &scripts.bury, keys, arguments).await;
+        let is_dead = match answered {
+            Ok(mut answered) => number(&answered.rest.next()?)? == 1,
+            // If it was buried, nobody buries it again, and a node that lives loses a part of its shards at most.
+            Err(error) if error.kind() == StoreErrorKind::Unknown => true,
+            Err(error) => return Err(error),
+        };
         nodes.state().sights.remove(&node);
-        if number(&answered.rest.next()?)? == 1 {
+        if is_dead {
             let calls = self.groups_of(self.layout.shards()).into_iter().map(|group| {
                 let keys = self.parts(&group, [Part::Meta]);
                 (group, self.run(|scripts| &scripts.expire, keys, [name.clone(), hints.clone()]))

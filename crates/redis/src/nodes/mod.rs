@@ -190,6 +190,8 @@ pub(crate) struct State {
     peers: Vec<Peer>,
     /// How the others were last seen, since this node has its connection.
     pub(crate) sights: HashMap<u64, Sight>,
+    /// How often that connection was made, and how often it ended.
+    hearings: u64,
     /// The live nodes for which the wanted shards were computed.
     live: Vec<u64>,
     /// The last sign of life that was answered.
@@ -259,6 +261,7 @@ impl Nodes {
             since: UtcMillis::ZERO,
             peers: Vec::new(),
             sights: HashMap::new(),
+            hearings: 0,
             live: Vec::new(),
             sign: None,
             sign_by: 0,

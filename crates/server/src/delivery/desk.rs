@@ -27,7 +27,8 @@
 //! ```
 //!
 //! Whether a receiver waits and the place at the shelf are found under one lock, so no timer waits there beside a
-//! receiver.
+//! receiver that wants more than those that are about to be handed over. One of these that goes wakes the first one at
+//! the shelf.
 //!
 //! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
 //!
@@ -64,6 +65,8 @@ const ON_THE_WAY: Duration = Duration::from_secs(1);
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The time for which a receiver that has got a timer and wants more waits for them.
 const GATHERING: Duration = Duration::from_millis(20);
+/// The time within which a fetch ends.
+const LONGEST_FETCH: Duration = Duration::from_secs(30);
 /// The time for which a fetched timer waits for a receiver.
 const SHELF: Duration = Duration::from_secs(1);
 /// The number of timers that are fetched beyond the wish: so many times those of the largest request, and at most.
@@ -110,7 +113,7 @@ struct State {
     next_on_shelf: u64,
 }
 
-/// Timers that are on their way to the desk, and are no more expected a second after the last ones have begun it.
+/// Timers that are on their way to the desk, and are expected until that moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Coming {
     timers: usize,
@@ -122,9 +125,9 @@ impl Coming {
         if self.until.is_some_and(|until| now < until) { self.timers } else { 0 }
     }
 
-    fn more(&mut self, timers: usize) {
+    fn more(&mut self, timers: usize, within: Duration) {
         let now = Instant::now();
-        *self = Self { timers: self.at(now) + timers, until: Some(now + ON_THE_WAY) };
+        *self = Self { timers: self.at(now) + timers, until: Some(now + within) };
     }
 
     fn fewer(&mut self, timers: usize) {
@@ -178,6 +181,21 @@ impl State {
     /// The number of claims that a namespace may open.
     fn free(&self, namespace: &str, most_open: usize) -> usize {
         free_for(self.tenant(namespace).open, most_open.saturating_sub(self.open.len()))
+    }
+
+    /// Wakes the first timer at a shelf, if a receiver waits.
+    fn wake_one(&mut self, reason: &Reason) {
+        let Some(queue) = self.queues.get_mut(reason).filter(|queue| !queue.receivers.is_empty()) else {
+            return;
+        };
+        while let Some(shelf) = self.shelves.get_mut(reason)
+            && let Some((_, waiting)) = shelf.waiting.pop_first()
+        {
+            if waiting.send(()).is_ok() {
+                queue.coming.more(1, ON_THE_WAY);
+                return;
+            }
+        }
     }
 
     /// Removes an open claim.
@@ -301,7 +319,7 @@ impl Desk {
             false => self.board.count(&reason) > 0,
         };
         let (sender, claims) = mpsc::unbounded_channel();
-        let number = {
+        let (number, has_parked) = {
             let mut state = self.lock();
             let full = |what: &str| {
                 let problem = Problem::new(ProblemKind::LimitReached, what);
@@ -334,10 +352,12 @@ impl Desk {
             {
                 woken += usize::from(waiting.send(()).is_ok());
             }
+            let is_coming =
+                state.shelves.get(&reason).is_some_and(|shelf| shelf.coming.at(Instant::now()) > 0);
             if let Some(queue) = state.queues.get_mut(&reason).filter(|_| woken > 0) {
-                queue.coming.more(woken);
+                queue.coming.more(woken, ON_THE_WAY);
             }
-            number
+            (number, has_parked || woken > 0 || is_coming)
         };
         let mut visit = Visit { desk: self, namespace, reason: &reason, number, claims, got: Vec::new() };
         match self.has_others {
@@ -462,9 +482,15 @@ impl Desk {
         state.shelves.retain(|_, shelf| is_of_use(shelf));
         let receivers = state.queues.get(reason).into_iter().flat_map(|queue| &queue.receivers);
         let largest = receivers.map(|receiver| receiver.max).max().unwrap_or(0);
-        let most = wanted + largest.saturating_mul(SPARE.0).min(SPARE.1);
+        // What the namespace could not open would be parked again.
+        let free = match reason {
+            Reason::Queue(namespace, _) => state.free(namespace, self.most_open),
+            _ => 0,
+        };
+        let spare = largest.saturating_mul(SPARE.0).min(SPARE.1).min(free.saturating_sub(wanted));
+        let most = wanted + spare;
         if !state.is_closed {
-            state.shelves.entry(reason.clone()).or_default().coming.more(most);
+            state.shelves.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
         }
         most
     }
@@ -473,6 +499,7 @@ impl Desk {
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         if let Some(shelf) = self.lock().shelves.get_mut(reason) {
             shelf.coming.fewer(most.saturating_sub(taken));
+            shelf.coming.more(0, ON_THE_WAY);
         }
     }
 
@@ -504,7 +531,10 @@ impl Desk {
 
     /// Tells the receivers of a queue that nothing is parked for it: those that do not want to wait go.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
-        if let Some(queue) = self.lock().queues.get(reason) {
+        let (state, now) = (self.lock(), Instant::now());
+        let coming = state.shelves.get(reason).map_or(0, |shelf| shelf.coming.at(now));
+        let is_coming = |queue: &Queue| coming + queue.coming.at(now) + queue.arriving > 0;
+        if let Some(queue) = state.queues.get(reason).filter(|queue| !is_coming(queue)) {
             for receiver in &queue.receivers {
                 let _has_gone = receiver.sender.send(Got::Nothing);
             }
@@ -514,7 +544,7 @@ impl Desk {
     /// Notes that so many timers are about to be unparked for a queue.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().queues.get_mut(reason) {
-            queue.coming.more(timers);
+            queue.coming.more(timers, ON_THE_WAY);
         }
     }
 
@@ -587,13 +617,17 @@ impl Arrival<'_> {
                 Found::Receiver => return true,
                 Found::Nobody => return false,
                 Found::Shelf(woken, until) => {
-                    let _leaves = OnShelf(self);
-                    if !matches!(tokio::time::timeout_at(until, woken).await, Ok(Ok(()))) {
+                    let mut at_shelf = OnShelf { arrival: self, has_left: false };
+                    let woken = tokio::time::timeout_at(until, woken).await;
+                    // Somebody may have woken it in the moment of its timeout.
+                    let was_there = at_shelf.leave();
+                    drop(at_shelf);
+                    if matches!(woken, Ok(Err(_))) || was_there {
                         return false;
                     }
+                    self.counted = Counted::Woken;
                 }
             }
-            self.counted = Counted::Woken;
         }
     }
 
@@ -601,8 +635,11 @@ impl Arrival<'_> {
         let mut state = self.desk.lock();
         self.leave(&mut state);
         let has_room = !state.is_closed && state.free(self.namespace, self.desk.most_open) > 0;
+        let is_fetched = self.shelf_until.is_some();
         let queue = state.queues.get_mut(self.reason).filter(|queue| !queue.receivers.is_empty());
         match (queue, has_room) {
+            // The others that are about to be handed over are enough.
+            (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
                 queue.arriving += 1;
                 self.counted = Counted::Arriving;
@@ -665,22 +702,45 @@ impl Arrival<'_> {
     }
 }
 
+/// A timer that goes although it has found a receiver leaves it to the first one at the shelf.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
+        let was_arriving = self.counted == Counted::Arriving;
         if self.counted != Counted::Nowhere {
-            self.leave(&mut self.desk.lock());
+            let mut state = self.desk.lock();
+            self.leave(&mut state);
+            if was_arriving {
+                state.wake_one(self.reason);
+            }
         }
     }
 }
 
 /// A timer at the shelf. It is gone from there once this is dropped.
-struct OnShelf<'a, 'd>(&'a Arrival<'d>);
+struct OnShelf<'a, 'd> {
+    arrival: &'a Arrival<'d>,
+    has_left: bool,
+}
 
+impl OnShelf<'_, '_> {
+    /// Takes the timer from the shelf. Returns whether it was there: otherwise it was woken, or the desk is closed.
+    fn leave(&mut self) -> bool {
+        self.has_left = true;
+        let mut state = self.arrival.desk.lock();
+        let shelf = state.shelves.get_mut(self.arrival.reason);
+        shelf.is_some_and(|shelf| shelf.waiting.remove(&self.arrival.place).is_some())
+    }
+}
+
+/// A timer that is given up, though it was woken perhaps, leaves its receiver to the next one.
 impl Drop for OnShelf<'_, '_> {
     fn drop(&mut self) {
-        let mut state = self.0.desk.lock();
-        if let Some(shelf) = state.shelves.get_mut(self.0.reason) {
-            shelf.waiting.remove(&self.0.place);
+        if !self.has_left && !self.leave() {
+            let mut state = self.arrival.desk.lock();
+            if let Some(queue) = state.queues.get_mut(self.arrival.reason) {
+                queue.coming.fewer(1);
+            }
+            state.wake_one(self.arrival.reason);
         }
     }
 }
@@ -857,26 +917,47 @@ mod tests {
         desk.end_fetch(&reason, most, 2);
         let (mut one, mut two) = (desk.arrive(&reason, "a", moment(1)), desk.arrive(&reason, "a", moment(2)));
         let mut other = desk.arrive(&reason, "a", moment(3));
-        // Each of the three finds the one receiver.
-        assert!(one.is_awaited().await && two.is_awaited().await && other.is_awaited().await);
-        assert!(one.hand_over(&claim(1)).is_some());
-        assert!(two.hand_over(&claim(2)).is_none(), "the receiver has what it wants");
-        assert_eq!(first.await.unwrap().unwrap().len(), 1);
-        assert!(!other.is_awaited().await, "it was not fetched");
         let began = tokio::time::Instant::now();
+        assert!(one.is_awaited().await && other.is_awaited().await, "both find the one receiver");
+        let soon = Duration::from_millis(10);
+        let waits = tokio::time::timeout(soon, two.is_awaited()).await;
+        assert!(waits.is_err(), "the others that are about to be handed over are enough");
+        assert!(other.hand_over(&claim(3)).is_some());
+        assert!(one.hand_over(&claim(1)).is_none(), "the receiver has what it wants");
+        assert_eq!(first.await.unwrap().unwrap().len(), 1);
+        let mut late = desk.arrive(&reason, "a", moment(4));
+        assert!(!late.is_awaited().await, "it was not fetched");
         let waits = async {
-            assert!(two.is_awaited().await);
-            assert!(two.hand_over(&claim(2)).is_some());
+            assert!(one.is_awaited().await);
+            assert!(one.hand_over(&claim(1)).is_some());
             began.elapsed()
         };
         let comes = async {
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            tokio::time::sleep_until(began + Duration::from_millis(600)).await;
             receiver(1).await.unwrap().unwrap()
         };
         let (waited, claims) = tokio::join!(waits, comes);
         assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
-        assert!(!one.is_awaited().await, "nobody comes");
+        assert!(!two.is_awaited().await, "nobody comes");
         assert_eq!(began.elapsed(), SHELF, "it waits for a second from its arrival on");
+        // One that has found a receiver, and goes without it, wakes the next one.
+        let most = desk.begin_fetch(&reason, 1);
+        desk.end_fetch(&reason, most, 2);
+        let last = receiver(1);
+        tokio::task::yield_now().await;
+        let (mut goes, mut next) =
+            (desk.arrive(&reason, "a", moment(5)), desk.arrive(&reason, "a", moment(6)));
+        assert!(goes.is_awaited().await);
+        let comes = async {
+            assert!(next.is_awaited().await);
+            assert!(next.hand_over(&claim(6)).is_some());
+        };
+        let leaves = async {
+            tokio::time::sleep(soon).await;
+            drop(goes);
+        };
+        tokio::join!(comes, leaves);
+        assert_eq!(last.await.unwrap().unwrap().len(), 1);
         assert!(desk.lock().shelves.values().all(|shelf| shelf.waiting.is_empty()), "nothing is left there");
     }
 

@@ -328,7 +328,9 @@ impl Pipe {
         if state.epoch == epoch {
             match synced {
                 Ok(()) => {
-                    state.journal.synced(last);
+                    // The seal is for the next start; a file of the caller's may panic when it is written.
+                    let seal = AssertUnwindSafe(|| state.journal.synced(last));
+                    let _panic = catch_unwind(seal);
                     answers = state.answers(last);
                 }
                 Err(error) => {

@@ -216,9 +216,9 @@ impl Caller {
         Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once. If a kept connection is closed within a second and before a byte of an answer has come, the
-    /// callback is sent once more at once, on a new connection: servers close kept connections at any moment. The head
-    /// of the answer decides, and has the attempt's time; after it, the body is read for a second at most.
+    /// Sends a callback once. If a kept connection is closed within a second and before a byte of an answer has come,
+    /// the callback is sent once more at once, on a new connection: servers close kept connections at any moment. The
+    /// head of the answer decides, and has the attempt's time; after it, the body is read for a second at most.
     ///
     /// # Cancellation
     ///
@@ -269,8 +269,8 @@ impl Caller {
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
     }
 
-    /// Sends the request again as long as nothing of it was sent, and once more if a kept connection was closed while it
-    /// was on its way. Fails without an error if nothing was sent in the end.
+    /// Sends the request again as long as nothing of it was sent, and once more if a kept connection was closed while
+    /// it was on its way. Fails without an error if nothing was sent in the end.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);

@@ -359,8 +359,9 @@ fn a_job_shuts_its_engine_down() {
             let unfired = inside.shutdown().len();
             sink.push((unfired, due.keyed.schedule(due.key, MS, 1).is_err(), due.keyed.drain()));
         });
-        keyed.schedule(1, MS, 1).unwrap();
+        // In this order: the first job shuts the engine down.
         keyed.schedule(2, HOUR, 2).unwrap();
+        keyed.schedule(1, MS, 1).unwrap();
         wait_until("it is shut down", || log.len() == 1);
         assert_eq!(log.take(), [(0, true, vec![(2, 2)])]);
     });

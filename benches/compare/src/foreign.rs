@@ -2,6 +2,7 @@
 //! has their tools.
 
 use crate::contestants::{Clock, Reads};
+use crate::results::LEFT_OUT;
 use crate::workload::{Entrant, Scale};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -81,7 +82,7 @@ pub(crate) fn loops() -> Vec<Entrant> {
 pub(crate) fn versions() -> BTreeMap<String, String> {
     let versions = |(language, built): (&str, &LazyLock<Built>)| match &**built {
         Ok(start) => start.versions.clone(),
-        Err(why) => BTreeMap::from([(language.to_owned(), format!("left out: {why}"))]),
+        Err(why) => BTreeMap::from([(language.to_owned(), format!("{LEFT_OUT}: {why}"))]),
     };
     [("Java", &JAVA), ("Go", &GO), ("libuv and libevent", &C)].into_iter().flat_map(versions).collect()
 }

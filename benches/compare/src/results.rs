@@ -105,6 +105,9 @@ impl Row {
     }
 }
 
+/// The beginning of the version of a program that a run has left out.
+pub(crate) const LEFT_OUT: &str = "left out";
+
 impl Results {
     pub(crate) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -114,7 +117,12 @@ impl Results {
     /// These results, in which the results of a later run replace those of the same workloads and cases.
     pub(crate) fn updated_by(mut self, later: Self) -> Self {
         let commit = later.machine["commit"].as_str().map(str::to_owned);
-        self.versions.extend(later.versions);
+        for (program, version) in later.versions {
+            // The rows of what was left out this time are those of before, and so is its version.
+            if !version.starts_with(LEFT_OUT) || !self.versions.contains_key(&program) {
+                self.versions.insert(program, version);
+            }
+        }
         for outcome in later.outcomes {
             let is_of_it =
                 |old: &&mut Outcome| old.workload == outcome.workload && old.case.name == outcome.case.name;
@@ -220,6 +228,17 @@ mod tests {
         let gathered = updated.updated_by(results("new", &[("few", 5.0)])).of_one_commit_if_gathered();
         assert!(gathered.outcomes.iter().all(|outcome| outcome.commit.is_none()));
         assert_eq!((&gathered.machine["commit"], gathered.seconds), (&serde_json::json!("new"), 0));
+    }
+
+    #[test]
+    fn what_a_later_run_left_out_keeps_its_version() {
+        let results = |versions: [(&str, &str); 2]| Results {
+            versions: versions.map(|(program, version)| (program.to_owned(), version.to_owned())).into(),
+            ..synthetic::results()
+        };
+        let updated = results([("Go", "1.27"), ("moka", "0.12")])
+            .updated_by(results([("Go", "left out: no go here"), ("moka", "0.13")]));
+        assert_eq!((&*updated.versions["Go"], &*updated.versions["moka"]), ("1.27", "0.13"));
     }
 
     #[test]

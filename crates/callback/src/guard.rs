@@ -179,9 +179,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Whether an address is one of this machine: a packet to it would come from that address itself. None is sent. An
-/// address to which there is no way is of another machine, and one of which nothing can be found out counts as this
-/// machine's.
+/// Whether an address is one of this machine: a packet to it would come from that address itself. The system computes
+/// this without sending a packet. If no route leads to the address, it belongs to another machine. After any other
+/// error the answer is yes.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -85,7 +85,7 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Waits until the connection of a request has ended, and for what the request should come to by then. Notes the
+/// Ends a moment after the connection of a request: the request has its outcome by then, or is lost. Notes the
 /// connection once there is one.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);

@@ -69,7 +69,8 @@ const GATHERING: Duration = Duration::from_millis(20);
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 /// The time for which a fetched timer waits for a receiver.
 const SHELF: Duration = Duration::from_secs(1);
-/// The number of timers that are fetched beyond the wish: so many times those of the largest request, and at most.
+/// A fetch takes this many times the largest request beyond what receivers want, and this many timers beyond it at
+/// most.
 const SPARE: (usize, usize) = (7, 350);
 /// The greatest number of receivers that wait.
 const MOST_WAITING: usize = 10_000;

@@ -21,7 +21,7 @@ mod timer;
 
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
 pub use claim::{Claim, ClaimRequest, Claims, Nack, Renewed};
-pub use endpoint::{Breaker, Endpoint};
+pub use endpoint::{Breaker, Endpoint, OpenBreaker};
 pub use event::{Event, EventKind};
 pub use history::{History, HistoryPoint, Horizon, HorizonBucket, LatenessBySecond, SecondLateness};
 pub use moment::Moment;

@@ -26,7 +26,10 @@ pub struct NamespaceLimits {
     /// The greatest number of stored timers. It may be exceeded by the requests that are under way at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_timers: Option<u64>,
-    /// The greatest number of schedules.
+    /// The greatest number of timers that are made in a second. The service's `limits.creations` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creations_per_second: Option<u32>,
+    /// The greatest number of schedules. The service's `limits.schedules` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_schedules: Option<u64>,
     /// The greatest number of deliveries a second. Deliveries above it wait, and that is no attempt.

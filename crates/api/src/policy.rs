@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The number of failures after which the timer is dead. 10 by default.
+    /// The number of failures after which the timer is dead. 10 by default, at most 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The age, from the scheduled moment on, after which no further delivery is planned. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
-    /// The time for one attempt: 15 s by default, at most 30 s; up to an hour for a timer that a receiver fetches.
+    /// The time for one attempt: 15 s by default, at least 100 ms, at most 30 s; up to an hour for a timer that a receiver fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The pause after a failure.
+    /// The pause after a failure. The service has a least one (`deliveries.least_pause`, 1 s by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
     /// A delivery that would be later than this is skipped. By default a timer is delivered however late.

@@ -50,9 +50,9 @@ pub struct HostView {
     pub host: String,
     /// The callbacks under way.
     pub running: u64,
-    /// The failures since the last success.
+    /// The failures since the last success of the namespace that has the most.
     pub failures: u32,
-    /// The time for which the host gets no callbacks, if its breaker is open.
+    /// The longest time for which callbacks of a namespace wait, to the host or to a path, if a breaker is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_ms: Option<u64>,
 }

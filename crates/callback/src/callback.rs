@@ -170,6 +170,12 @@ impl Callback {
         let host = self.url.host_str().unwrap_or("").trim_end_matches('.');
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
+
+    /// The path, without the query.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.url.path()
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The client that sends callbacks, and the meaning of receivers' answers.
 
 use crate::callback::Callback;
-use crate::dial::{Dialler, Resolver, blocked_in, system_resolver};
+use crate::dial::{Dialler, blocked_in};
 use crate::guard::{Blocked, Guard};
-use crate::hosts::{HostLimits, HostReport, Hosts};
+use crate::hosts::{HostLimits, HostReport, Hosts, Part, Shown};
+use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
 use crate::wire::{Watched, is_unsent, lost};
 use bytes::Bytes;
 use core::fmt;
+use core::net::SocketAddr;
 use core::time::Duration;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
@@ -35,8 +37,12 @@ pub struct CallerSettings {
     pub answer: usize,
     /// The longest pause that a receiver may ask for by `Retry-After`. A day by default.
     pub longest_retry_after: Duration,
-    /// The resolver of names. The system's by default.
+    /// The resolver of names. By default one that blocks no thread, remembers addresses for a minute at most, and asks
+    /// `name_servers`.
     pub resolver: Option<Resolver>,
+    /// The name servers. Those of the system by default (`/etc/resolv.conf`), as they are at the first look-up; the
+    /// names in `/etc/hosts` come first.
+    pub name_servers: Vec<SocketAddr>,
     /// Certificates that are trusted besides those of the web, in DER.
     pub certificates: Vec<Vec<u8>>,
 }
@@ -50,6 +56,7 @@ impl Default for CallerSettings {
             answer: 4 << 10,
             longest_retry_after: Duration::from_secs(86_400),
             resolver: None,
+            name_servers: Vec::new(),
             certificates: Vec::new(),
         }
     }
@@ -67,6 +74,8 @@ impl fmt::Debug for CallerSettings {
 /// One attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
+    /// Whose callback it is. What callbacks show of a host concerns their tenant only. Empty if there is one.
+    pub tenant: &'a str,
     /// The id, which is the same for all attempts. A receiver that remembers ids recognises an attempt that it has had
     /// before. It must not have a full stop.
     pub id: &'a str,
@@ -99,8 +108,10 @@ pub enum Outcome {
     Gone(Answer),
     /// The destination is blocked. No later attempt is better.
     Blocked(Blocked),
-    /// The callback was not sent: the host has no place for it, or fails. That is no attempt.
+    /// The callback was not sent: the host has no place for it, or the host or the path fails. That is no attempt.
     Parked {
+        /// What takes no callbacks.
+        at: Part,
         /// The time after which to try again.
         for_: Duration,
     },
@@ -116,6 +127,14 @@ pub struct Answer {
     pub head: Bytes,
     /// The time from the call to the answer.
     pub took: Duration,
+}
+
+impl Answer {
+    /// Whether it says that the receiver does not work at present: 429 or 5xx.
+    #[must_use]
+    pub fn is_of_fault(&self) -> bool {
+        self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
+    }
 }
 
 /// The reason why a callback was not taken.
@@ -195,7 +214,10 @@ impl Caller {
             .with_no_client_auth();
         let dialler = Dialler {
             guard: Arc::new(settings.guard.clone()),
-            resolver: settings.resolver.clone().unwrap_or_else(system_resolver),
+            resolver: settings
+                .resolver
+                .clone()
+                .unwrap_or_else(|| names::resolver(settings.name_servers.clone(), settings.connect_timeout)),
             timeout: settings.connect_timeout,
         };
         let connector = HttpsConnectorBuilder::new()
@@ -225,16 +247,17 @@ impl Caller {
     /// If the future is dropped, the receiver may have got the callback.
     pub async fn send(&self, callback: &Callback, attempt: Attempt<'_>) -> Outcome {
         let begin = Instant::now();
-        let permit = match self.hosts.admit(&callback.host(), begin) {
+        let to = (attempt.tenant, &*callback.host(), callback.path());
+        let permit = match self.hosts.admit(to, begin) {
             Ok(permit) => permit,
-            Err(rest) => return Outcome::Parked { for_: rest },
+            Err((at, rest)) => return Outcome::Parked { at, for_: rest },
         };
         let outcome = match tokio::time::timeout(attempt.timeout, self.request(callback, attempt)).await {
             Ok(Ok(response)) => self.outcome(response, begin).await,
             Ok(Err(failed)) => failed,
             Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
         };
-        permit.settle(works(&outcome));
+        permit.settle(shown(&outcome));
         outcome
     }
 
@@ -319,21 +342,27 @@ impl Caller {
         Outcome::Failed { failure: Failure::Status(answer), retry_after }
     }
 
-    /// The hosts that have had callbacks.
+    /// Closes the breakers of a host and of its paths, for all tenants: what has failed is tried again at once.
+    pub fn close_breakers(&self, host: &str) {
+        self.hosts.close_breakers(host);
+    }
+
+    /// The hosts that have had callbacks, by tenant, and their paths whose breakers are not closed.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostReport> {
         self.hosts.report(Instant::now())
     }
 }
 
-/// Whether the outcome is one of a host that works: the host's answers about a single callback are.
-fn works(outcome: &Outcome) -> bool {
+/// What the outcome shows of the receiver: that it works, if the answer is about a single callback.
+fn shown(outcome: &Outcome) -> Shown {
     match outcome {
-        Outcome::Failed { failure: Failure::Status(answer), .. } => {
-            !answer.status.is_server_error() && answer.status != StatusCode::TOO_MANY_REQUESTS
-        }
-        Outcome::Failed { .. } => false,
-        _ => true,
+        Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,
+        Outcome::Failed { failure: Failure::Status(_), .. } => Shown::Works,
+        Outcome::Failed { .. } => Shown::Silent,
+        Outcome::Delivered(_) | Outcome::Gone(_) => Shown::Works,
+        // Nothing was dialled.
+        Outcome::Blocked(_) | Outcome::Parked { .. } => Shown::Nothing,
     }
 }
 

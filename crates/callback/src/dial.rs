@@ -1,6 +1,7 @@
 //! The connector: resolves a name, checks what it resolved to, and dials exactly that.
 
 use crate::guard::{Blocked, Guard};
+use crate::names::Resolver;
 use core::future::Future;
 use core::net::SocketAddr;
 use core::pin::Pin;
@@ -13,20 +14,6 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
-
-/// The future of a resolver's answer.
-pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-
-/// Resolves the name of a host, for a port. The system's resolver by default.
-pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
-
-/// The system's resolver.
-pub(crate) fn system_resolver() -> Resolver {
-    Arc::new(|host, port| {
-        let host = host.to_owned();
-        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
-    })
-}
 
 /// Dials addresses that the guard permits.
 #[derive(Clone)]

@@ -164,11 +164,12 @@ pub enum Blocked {
     Port(u16),
 }
 
+/// The text shows no address: who may send callbacks must not learn what a name inside resolves to.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotGlobal(address) => write!(f, "{address} is not reachable from the whole internet"),
-            Self::Own(address) => write!(f, "the service itself listens at {address}"),
+            Self::NotGlobal(_) => f.write_str("the address is not reachable from the whole internet"),
+            Self::Own(_) => f.write_str("the service itself listens at the address"),
             Self::NoAddress => f.write_str("the name has no address"),
             Self::Scheme => f.write_str("the scheme is not permitted"),
             Self::UserInfo => f.write_str("the URL has a user's name"),

@@ -1,28 +1,38 @@
-//! What each host may take: so many callbacks at a time, and none while it fails.
+//! What each host may take from each tenant: so many callbacks at a time, and none while it fails.
 //!
-//! ```text
-//!            10 failures in a row, or 10 of the last 20
-//!   closed ─────────────────────────────────────────────► open(until) ◄──┐
-//!     ▲                                                     │ until      │ failure: twice the pause
-//!     └──────────────── success ◄── half open: one callback ◄┘ ──────────┘
-//! ```
-//! A callback that was under way when the breaker opened changes nothing at its end: it says how the host was before.
+//! # Tenants
+//! A tenant meets a host by itself: what its callbacks show of the host concerns no other tenant. Otherwise callbacks
+//! that must fail, to a path that does not exist or with a time that is too short, would shut the host for others.
 //!
-//! A callback that its host may not take now is *parked*: it is tried later, and that is no attempt.
+//! # Hosts and paths
+//! A tenant's host has a [`Breaker`], and so has each path of the host that has refused lately:
+//!
+//! | a callback | its path | its host |
+//! |---|---|---|
+//! | the receiver takes it, or refuses this one (4xx) | works | works |
+//! | no connection, or no answer in time | | fails |
+//! | 429 or 5xx | fails | fails, unless the path has refused before since the host's last success |
+//!
+//! So a path that refuses shuts itself, and a host is shut if so many of its paths refuse in a row. If the host was
+//! silent, any answer shows that it is back.
+//!
+//! A callback that may not be sent now is *parked*: it is tried later, and that is no attempt.
 
+use crate::breaker::{Breaker, Cause, PROBED, Sign};
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The limits of each host.
+/// The limits of each host, for each tenant.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
     /// The greatest number of callbacks at a time. 16 by default.
     pub concurrency: usize,
-    /// The number of failures in a row after which the host gets no callbacks for a while. 10 by default.
+    /// The number of failures in a row after which the host, or a path of it, gets no callbacks for a while. 10 by
+    /// default.
     pub failures: u32,
     /// The first such while, which doubles with each failure after it. 10 s by default.
     pub first_pause: Duration,
@@ -41,66 +51,92 @@ impl Default for HostLimits {
     }
 }
 
-/// The pause of a callback for which its host has no place.
-const NO_PLACE: Duration = Duration::from_millis(250);
-/// The number of the last outcomes of which a half must not be failures.
-const WINDOW: u32 = 20;
-/// Hosts that are remembered. Beyond this number those are forgotten that have no running callback and no pause, and if
-/// there are still as many, those that have a pause.
+/// Hosts of tenants that are remembered. Beyond this number those are forgotten that have no running callback and no
+/// pause, and if there are still as many, those that have a pause of the tenant that has the most.
 const MOST_HOSTS: usize = 10_000;
+/// The paths of a host that are remembered for a tenant. Beyond this number those are forgotten that have no pause.
+const MOST_PATHS: usize = 64;
 
 /// All hosts.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
-    states: Arc<Mutex<HashMap<Box<str>, Host>>>,
+    states: Arc<Mutex<HashMap<Key, Host>>>,
 }
 
-#[derive(Debug, Default)]
+/// A host, as a tenant meets it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    tenant: Box<str>,
+    host: Box<str>,
+}
+
+#[derive(Debug)]
 struct Host {
     running: usize,
-    in_a_row: u32,
-    /// The last outcomes, the latest in the lowest bit; a failure is a one.
-    window: u32,
-    known: u32,
-    open: Option<Open>,
-    /// How often the breaker has opened.
-    openings: u64,
+    breaker: Breaker,
+    /// The paths that have refused lately.
+    paths: HashMap<Box<str>, Path>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    /// The moment of the failure that opened the breaker first.
-    since: Instant,
-    until: Instant,
-    pause: Duration,
-    is_probed: bool,
+#[derive(Debug)]
+struct Path {
+    breaker: Breaker,
+    /// It has refused since the host's last success.
+    has_refused: bool,
 }
 
-/// The state of one host, for a person.
+/// The part of a host that gets no callbacks for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Host,
+    /// The path of this callback.
+    Path,
+}
+
+/// The state of a host, or of a path of it, for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
+    /// The tenant.
+    pub tenant: Box<str>,
     /// The host and port.
     pub host: Box<str>,
-    /// The callbacks under way.
+    /// The path whose breaker is not closed. `None` if this is about the host.
+    pub path: Option<Box<str>>,
+    /// The callbacks under way to the host.
     pub running: usize,
     /// The failures since the last success.
     pub failures: u32,
-    /// The time for which the host gets no callbacks, if its breaker is not closed. Once it is zero, one callback finds
-    /// out whether the host works.
+    /// The time for which nothing is sent, if the breaker is not closed. Once it is zero, one callback finds out whether
+    /// the receiver works.
     pub open_for: Option<Duration>,
     /// The time since the breaker opened, if it is not closed.
     pub open_since: Option<Duration>,
 }
 
-/// The right to send one callback to a host.
+/// The right to send one callback.
 pub(crate) struct Permit {
     hosts: Hosts,
-    host: Box<str>,
-    /// How often the breaker had opened.
-    openings: u64,
+    key: Key,
+    path: Box<str>,
+    /// How often the breakers of the host and of the path had opened.
+    openings: (u64, u64),
     is_settled: bool,
+}
+
+/// What the end of a callback shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// The receiver works.
+    Works,
+    /// It cannot be reached, or does not answer in time.
+    Silent,
+    /// Its answer says that it does not work.
+    Refuses,
+    /// Nothing.
+    Nothing,
 }
 
 impl Hosts {
@@ -108,109 +144,159 @@ impl Hosts {
         Self { limits, states: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Host>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Host>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place at the host. Fails with the time after which to ask again.
-    pub(crate) fn admit(&self, host: &str, now: Instant) -> Result<Permit, Duration> {
+    /// The right to send a callback of the tenant to a path of the host. Fails with the part that takes none, and the
+    /// time after which to ask again.
+    pub(crate) fn admit(
+        &self,
+        (tenant, host, path): (&str, &str, &str),
+        now: Instant,
+    ) -> Result<Permit, (Part, Duration)> {
         let mut states = self.lock();
-        if states.len() >= MOST_HOSTS && !states.contains_key(host) {
-            let rests = |host: &Host| host.open.is_some_and(|open| open.until > now);
-            states.retain(|_, host| host.running > 0 || rests(host));
-            if states.len() >= MOST_HOSTS {
-                states.retain(|_, host| host.running > 0);
-            }
+        let key = Key { tenant: tenant.into(), host: host.into() };
+        if states.len() >= MOST_HOSTS && !states.contains_key(&key) {
+            forget_some(&mut states, now);
         }
-        let state = states.entry(host.into()).or_default();
+        let state = states.entry(key.clone()).or_insert_with(Host::new);
         if state.running >= self.limits.concurrency {
-            return Err(NO_PLACE);
+            return Err((Part::Host, PROBED));
         }
-        if let Some(open) = &mut state.open {
-            if open.is_probed {
-                return Err(NO_PLACE);
-            }
-            if let Some(rest) = open.until.checked_duration_since(now).filter(|rest| !rest.is_zero()) {
-                return Err(rest);
-            }
-            open.is_probed = true;
+        if let Some(rest) = state.breaker.rest(now) {
+            return Err((Part::Host, rest));
+        }
+        if let Some(rest) = state.paths.get(path).and_then(|path| path.breaker.rest(now)) {
+            return Err((Part::Path, rest));
         }
         state.running += 1;
-        let openings = state.openings;
-        Ok(Permit { hosts: self.clone(), host: host.into(), openings, is_settled: false })
+        let of_path = state.paths.get_mut(path).map_or(0, |path| path.breaker.begin());
+        let openings = (state.breaker.begin(), of_path);
+        Ok(Permit { hosts: self.clone(), key, path: path.into(), openings, is_settled: false })
     }
 
-    fn settle(&self, permit: &Permit, outcome: Option<bool>, now: Instant) {
-        let mut states = self.lock();
-        let Some(state) = states.get_mut(&permit.host) else { return };
-        state.running -= 1;
-        if state.openings != permit.openings {
-            return;
+    fn settle(&self, permit: &Permit, shown: Shown, now: Instant) {
+        if let Some(state) = self.lock().get_mut(&permit.key) {
+            state.running -= 1;
+            state.end(&permit.path, permit.openings, shown, &self.limits, now);
         }
-        match outcome {
-            None => {
-                if let Some(open) = &mut state.open {
-                    open.is_probed = false;
-                }
-            }
-            Some(true) => {
-                state.in_a_row = 0;
-                state.note(0);
-                if state.open.take().is_some() {
-                    (state.window, state.known) = (0, 0);
-                }
-            }
-            Some(false) => {
-                state.in_a_row += 1;
-                state.note(1);
-                let fails = state.in_a_row >= self.limits.failures
-                    || state.known >= WINDOW && state.window.count_ones() >= WINDOW / 2;
-                let pause = match state.open {
-                    Some(open) => Some((open.pause * 2).min(self.limits.longest_pause)),
-                    None => fails.then_some(self.limits.first_pause),
-                };
-                if let Some(pause) = pause {
-                    state.openings += 1;
-                    let since = state.open.map_or(now, |open| open.since);
-                    state.open = Some(Open { since, until: now + pause, pause, is_probed: false });
-                }
-            }
+    }
+
+    /// Closes the breakers of a host, and of its paths, for all tenants.
+    pub(crate) fn close_breakers(&self, host: &str) {
+        for (_, state) in self.lock().iter_mut().filter(|(key, _)| *key.host == *host) {
+            state.breaker.close();
+            state.paths.values_mut().for_each(|path| path.breaker.close());
         }
     }
 
     pub(crate) fn report(&self, now: Instant) -> Vec<HostReport> {
         let states = self.lock();
-        let report = |(host, state): (&str, &Host)| HostReport {
-            host: host.into(),
-            running: state.running,
-            failures: state.in_a_row,
-            open_for: state.open.map(|open| open.until.saturating_duration_since(now)),
-            open_since: state.open.map(|open| now.saturating_duration_since(open.since)),
-        };
-        states.iter().map(|(host, state)| report((host, state))).collect()
+        let mut all = Vec::with_capacity(states.len());
+        for (key, state) in &*states {
+            let report = |path: Option<&str>, breaker: &Breaker| HostReport {
+                tenant: key.tenant.clone(),
+                host: key.host.clone(),
+                path: path.map(Into::into),
+                running: state.running,
+                failures: breaker.in_a_row(),
+                open_for: breaker.open().map(|open| open.until.saturating_duration_since(now)),
+                open_since: breaker.open().map(|open| now.saturating_duration_since(open.since)),
+            };
+            all.push(report(None, &state.breaker));
+            let open = state.paths.iter().filter(|(_, path)| path.breaker.open().is_some());
+            all.extend(open.map(|(name, path)| report(Some(name), &path.breaker)));
+        }
+        all
     }
 }
 
+/// Makes room for a host.
+fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
+    states.retain(|_, host| host.running > 0 || host.rests(now));
+    if states.len() < MOST_HOSTS {
+        return;
+    }
+    let mut of_tenants: HashMap<&str, usize> = HashMap::new();
+    states.keys().for_each(|key| *of_tenants.entry(&key.tenant).or_default() += 1);
+    let largest = of_tenants.into_iter().max_by_key(|(_, hosts)| *hosts).map(|(tenant, _)| Box::from(tenant));
+    let is_of_largest = |key: &Key| largest.as_ref() == Some(&key.tenant);
+    states.retain(|key, host| host.running > 0 || !is_of_largest(key));
+}
+
 impl Host {
-    fn note(&mut self, outcome: u32) {
-        self.window = (self.window << 1 | outcome) & ((1 << WINDOW) - 1);
-        self.known = (self.known + 1).min(WINDOW);
+    fn new() -> Self {
+        Self { running: 0, breaker: Breaker::new(Cause::Silence), paths: HashMap::new() }
+    }
+
+    fn end(
+        &mut self,
+        path: &str,
+        (of_host, of_path): (u64, u64),
+        shown: Shown,
+        limits: &HostLimits,
+        now: Instant,
+    ) {
+        let sign = match shown {
+            Shown::Works => Sign::Works,
+            Shown::Silent => Sign::Fails(Cause::Silence),
+            Shown::Refuses => self.refusal(path, now),
+            Shown::Nothing => Sign::Nothing,
+        };
+        self.breaker.end(of_host, sign, limits, now);
+        if sign == Sign::Works {
+            self.paths.values_mut().for_each(|path| path.has_refused = false);
+        }
+        let Some(of) = self.paths.get_mut(path) else { return };
+        let sign = match shown {
+            Shown::Works => Sign::Works,
+            Shown::Refuses => Sign::Fails(Cause::Answer),
+            Shown::Silent | Shown::Nothing => Sign::Nothing,
+        };
+        of.breaker.end(of_path, sign, limits, now);
+        if of.breaker.is_spotless() {
+            self.paths.remove(path);
+        }
+    }
+
+    /// What a refusal by a path shows of the host.
+    fn refusal(&mut self, path: &str, now: Instant) -> Sign {
+        let is_new = !self.paths.contains_key(path);
+        if is_new && self.paths.len() >= MOST_PATHS {
+            self.paths.retain(|_, path| path.breaker.rests(now));
+        }
+        if is_new && self.paths.len() < MOST_PATHS {
+            self.paths.insert(path.into(), Path { breaker: Breaker::new(Cause::Answer), has_refused: false });
+        }
+        let of = self.paths.get_mut(path);
+        let is_repeated = of.is_some_and(|of| core::mem::replace(&mut of.has_refused, true));
+        match self.breaker.open().map(|open| open.cause) {
+            Some(Cause::Silence) => Sign::Works,
+            Some(Cause::Answer) => Sign::Fails(Cause::Answer),
+            None if is_repeated => Sign::Nothing,
+            None => Sign::Fails(Cause::Answer),
+        }
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        self.breaker.rests(now) || self.paths.values().any(|path| path.breaker.rests(now))
     }
 }
 
 impl Permit {
-    /// Gives the place back with the outcome: whether the host answered as a host does that works.
-    pub(crate) fn settle(mut self, works: bool) {
+    /// Gives the place back with what the callback has shown.
+    pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
-        self.hosts.settle(&self, Some(works), Instant::now());
+        self.hosts.settle(&self, shown, Instant::now());
     }
 }
 
-/// A callback that was given up has no outcome.
+/// A callback that was given up shows nothing.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.hosts.settle(self, None, Instant::now());
+            self.hosts.settle(self, Shown::Nothing, Instant::now());
         }
     }
 }
@@ -225,80 +311,172 @@ impl fmt::Debug for Hosts {
 mod tests {
     use super::*;
 
-    fn fail(hosts: &Hosts, times: usize) {
+    const A: (&str, &str, &str) = ("", "a:443", "/");
+
+    fn hosts() -> Hosts {
+        Hosts::new(HostLimits::default())
+    }
+
+    fn at(path: &str) -> (&str, &str, &str) {
+        ("", "a:443", path)
+    }
+
+    fn send(hosts: &Hosts, to: (&str, &str, &str), shown: Shown, times: usize) {
         for _ in 0..times {
-            hosts.admit("a:443", Instant::now()).unwrap().settle(false);
+            hosts.admit(to, Instant::now()).map_err(|(part, _)| part).unwrap().settle(shown);
         }
     }
 
-    #[test]
-    fn a_host_takes_so_many_at_a_time() {
-        let hosts = Hosts::new(HostLimits::default());
-        let now = Instant::now();
-        let permits: Vec<Permit> = (0..16).map(|_| hosts.admit("a:443", now).unwrap()).collect();
-        assert!(hosts.admit("a:443", now).is_err());
-        assert!(hosts.admit("b:443", now).is_ok());
-        drop(permits);
-        assert!(hosts.admit("a:443", now).is_ok());
+    fn rest(hosts: &Hosts, to: (&str, &str, &str)) -> Option<(Part, Duration)> {
+        hosts.admit(to, Instant::now()).err()
+    }
+
+    /// The part that gets nothing now.
+    fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
+        rest(hosts, to).map(|(part, _)| part)
     }
 
     #[test]
-    fn a_host_that_fails_gets_one_callback_after_a_pause() {
-        let hosts = Hosts::new(HostLimits::default());
-        fail(&hosts, 9);
-        hosts.admit("a:443", Instant::now()).unwrap().settle(true);
+    fn a_host_takes_so_many_of_a_tenant_at_a_time() {
+        let hosts = hosts();
+        let now = Instant::now();
+        let permits: Vec<Permit> = (0..16).map(|_| hosts.admit(A, now).ok().unwrap()).collect();
+        assert_eq!(shut(&hosts, A), Some(Part::Host));
+        assert!(
+            hosts.admit(("", "b:443", "/"), now).is_ok() && hosts.admit(("t", "a:443", "/"), now).is_ok()
+        );
+        drop(permits);
+        assert!(hosts.admit(A, now).is_ok());
+    }
+
+    #[test]
+    fn a_host_that_is_silent_gets_one_callback_after_a_pause() {
+        let hosts = hosts();
+        send(&hosts, A, Shown::Silent, 9);
+        send(&hosts, A, Shown::Works, 1);
         // Nine of ten have failed, and twenty are not known yet.
-        fail(&hosts, 9);
-        assert!(hosts.admit("a:443", Instant::now()).is_ok());
-        fail(&hosts, 1);
-        let rest = hosts.admit("a:443", Instant::now()).err().unwrap();
-        assert!(rest > Duration::from_secs(9), "{rest:?}");
+        send(&hosts, A, Shown::Silent, 9);
+        assert_eq!(rest(&hosts, A), None);
+        send(&hosts, A, Shown::Silent, 1);
+        let (part, pause) = rest(&hosts, at("/other")).unwrap();
+        assert!(part == Part::Host && pause > Duration::from_secs(9), "{pause:?}");
         let later = Instant::now() + Duration::from_secs(11);
-        let probe = hosts.admit("a:443", later).unwrap();
-        assert!(hosts.admit("a:443", later).is_err(), "one at a time");
-        probe.settle(false);
-        let rest = hosts.admit("a:443", Instant::now()).err().unwrap();
-        assert!(rest > Duration::from_secs(19), "{rest:?}");
-        let probe = hosts.admit("a:443", later + Duration::from_secs(20)).unwrap();
+        let probe = hosts.admit(A, later).ok().unwrap();
+        assert!(hosts.admit(A, later).is_err(), "one at a time");
+        probe.settle(Shown::Silent);
+        let (_, pause) = rest(&hosts, A).unwrap();
+        assert!(pause > Duration::from_secs(19), "{pause:?}");
+        let probe = hosts.admit(A, later + Duration::from_secs(20)).ok().unwrap();
         drop(probe);
-        hosts.admit("a:443", later + Duration::from_secs(20)).unwrap().settle(true);
-        assert!(hosts.admit("a:443", Instant::now()).is_ok());
+        hosts.admit(A, later + Duration::from_secs(20)).ok().unwrap().settle(Shown::Works);
+        assert_eq!(rest(&hosts, A), None);
         assert_eq!(hosts.report(Instant::now())[0].failures, 0);
     }
 
     #[test]
     fn callbacks_that_were_under_way_when_the_breaker_opened_change_nothing() {
-        let hosts = Hosts::new(HostLimits::default());
-        let under_way: Vec<Permit> = (0..16).map(|_| hosts.admit("a:443", Instant::now()).unwrap()).collect();
-        let ends = [false; 13].into_iter().chain([true, false, true]);
-        under_way.into_iter().zip(ends).for_each(|(permit, works)| permit.settle(works));
-        let rest = hosts.admit("a:443", Instant::now()).err().unwrap();
-        assert!(rest > Duration::from_secs(9) && rest <= Duration::from_secs(10), "one opening: {rest:?}");
-        let later = Instant::now() + Duration::from_secs(11);
-        hosts.admit("a:443", later).unwrap().settle(true);
-        assert!(hosts.admit("a:443", Instant::now()).is_ok(), "the probe decides");
+        let hosts = hosts();
+        for (silent_or_refuses, part) in [(Shown::Silent, Part::Host), (Shown::Refuses, Part::Path)] {
+            let under_way: Vec<Permit> =
+                (0..16).map(|_| hosts.admit(A, Instant::now()).ok().unwrap()).collect();
+            let ends =
+                [silent_or_refuses; 13].into_iter().chain([Shown::Works, silent_or_refuses, Shown::Works]);
+            under_way.into_iter().zip(ends).for_each(|(permit, shown)| permit.settle(shown));
+            let (shut, pause) = rest(&hosts, A).unwrap();
+            let is_one_opening = pause > Duration::from_secs(9) && pause <= Duration::from_secs(10);
+            assert!(shut == part && is_one_opening, "{pause:?}");
+            hosts.admit(A, Instant::now() + Duration::from_secs(11)).ok().unwrap().settle(Shown::Works);
+            assert_eq!(rest(&hosts, A), None, "the probe decides");
+        }
     }
 
     #[test]
-    fn the_memory_for_hosts_that_fail_is_bounded() {
+    fn what_a_tenant_does_shuts_a_host_for_no_other() {
+        let hosts = hosts();
+        for shown in [Shown::Silent, Shown::Refuses] {
+            send(&hosts, A, shown, 10);
+            assert!(shut(&hosts, A).is_some());
+            assert_eq!(shut(&hosts, ("t", "a:443", "/")), None);
+            hosts.close_breakers("a:443");
+        }
+        assert_eq!(shut(&hosts, A), None);
+    }
+
+    #[test]
+    fn a_path_that_refuses_shuts_itself_only() {
+        let hosts = hosts();
+        for _ in 0..9 {
+            send(&hosts, at("/bad"), Shown::Refuses, 1);
+            send(&hosts, at("/good"), Shown::Works, 1);
+        }
+        send(&hosts, at("/bad"), Shown::Refuses, 1);
+        assert_eq!((shut(&hosts, at("/bad")), shut(&hosts, at("/good"))), (Some(Part::Path), None));
+        let reports = hosts.report(Instant::now());
+        let open: Vec<_> = reports.iter().filter(|report| report.open_for.is_some()).collect();
+        assert_eq!(open.len(), 1);
+        assert_eq!((open[0].path.as_deref(), open[0].failures), (Some("/bad"), 10));
+        let probe = hosts.admit(at("/bad"), Instant::now() + Duration::from_secs(11)).ok().unwrap();
+        assert_eq!(shut(&hosts, at("/bad")), Some(Part::Path), "one at a time");
+        probe.settle(Shown::Works);
+        assert_eq!(shut(&hosts, at("/bad")), None);
+    }
+
+    #[test]
+    fn a_host_of_which_ten_paths_refuse_in_a_row_is_shut() {
+        let hosts = hosts();
+        for path in 0..9 {
+            send(&hosts, at(&path.to_string()), Shown::Refuses, 2);
+        }
+        send(&hosts, at("good"), Shown::Works, 1);
+        for path in 0..10 {
+            assert_eq!(shut(&hosts, at("good")), None, "{path}");
+            send(&hosts, at(&path.to_string()), Shown::Refuses, 1);
+        }
+        assert_eq!(shut(&hosts, at("good")), Some(Part::Host));
+        // A probe that is refused says that the host goes on so.
+        hosts.admit(at("0"), Instant::now() + Duration::from_secs(11)).ok().unwrap().settle(Shown::Refuses);
+        assert!(rest(&hosts, at("good")).unwrap().1 > Duration::from_secs(19));
+    }
+
+    #[test]
+    fn a_refusal_shows_that_a_silent_host_is_back() {
+        let hosts = hosts();
+        send(&hosts, A, Shown::Silent, 10);
+        hosts.admit(A, Instant::now() + Duration::from_secs(11)).ok().unwrap().settle(Shown::Refuses);
+        assert_eq!(shut(&hosts, A), None);
+    }
+
+    #[test]
+    fn the_memory_for_hosts_that_fail_is_bounded_and_a_tenant_takes_it_from_itself() {
         let hosts = Hosts::new(HostLimits { failures: 1, ..HostLimits::default() });
         let now = Instant::now();
-        let runs = hosts.admit("runs:443", now).unwrap();
+        let runs = hosts.admit(("", "runs:443", "/"), now).ok().unwrap();
+        send(&hosts, ("other", "a:443", "/"), Shown::Silent, 1);
         for number in 0..3 * MOST_HOSTS {
-            hosts.admit(&format!("{number}:443"), now).unwrap().settle(false);
+            hosts.admit(("", &format!("{number}:443"), "/"), now).ok().unwrap().settle(Shown::Silent);
             assert!(hosts.lock().len() <= MOST_HOSTS, "{number}");
         }
-        assert!(hosts.lock().contains_key("runs:443"), "a host keeps the count of its callbacks");
+        let runs_still =
+            hosts.report(now).into_iter().any(|host| &*host.host == "runs:443" && host.running == 1);
+        assert!(runs_still, "a host keeps the count of its callbacks");
+        assert_eq!(shut(&hosts, ("other", "a:443", "/")), Some(Part::Host));
         drop(runs);
+        for path in 0..10 * MOST_PATHS {
+            let _shut = hosts.admit(at(&path.to_string()), now).map(|permit| permit.settle(Shown::Refuses));
+        }
+        assert!(hosts.lock().values().all(|host| host.paths.len() <= MOST_PATHS));
     }
 
     #[test]
     fn half_of_the_last_twenty_is_too_many() {
-        let hosts = Hosts::new(HostLimits::default());
-        for _ in 0..10 {
-            hosts.admit("a:443", Instant::now()).unwrap().settle(true);
-            fail(&hosts, 1);
+        for (failure, part) in [(Shown::Silent, Part::Host), (Shown::Refuses, Part::Path)] {
+            let hosts = hosts();
+            for _ in 0..10 {
+                send(&hosts, A, failure, 1);
+                send(&hosts, A, Shown::Works, 1);
+            }
+            send(&hosts, A, failure, 1);
+            assert_eq!(shut(&hosts, A), Some(part));
         }
-        assert!(hosts.admit("a:443", Instant::now()).is_err());
     }
 }

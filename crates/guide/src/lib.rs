@@ -22,6 +22,7 @@ pages! {
     timeouts = "timeouts.md",
     durable = "durable.md",
     service = "service.md",
+    receivers = "receivers.md",
     schedules = "schedules.md",
     operating = "operating.md",
     time = "time.md",

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
+use url::{Host, Url};
 
 /// The reason why a callback to this URL is blocked, with the setting that permits it, if one does.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
@@ -13,16 +14,28 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
         Blocked::NotGlobal(address) => {
             let mut guard = Guard::default();
             guard.allow_private = true;
-            if guard.check(SocketAddr::new(address, 443)).is_ok() {
-                format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
-            } else {
-                format!("{blocked}: only `callbacks.allowed` of the service permits it")
+            let is_private = guard.check(SocketAddr::new(address, 443)).is_ok();
+            match (names_address(url), is_private) {
+                (true, true) => {
+                    format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
+                }
+                (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
+                // Not even whether it is private: that would tell what is inside.
+                (false, _) => {
+                    format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
+                }
             }
         }
         Blocked::UserInfo => format!("{blocked}: use the header `authorization`"),
         Blocked::Port(_) => format!("{blocked}: use 80, 443, or one from 1024 on"),
         other => other.to_string(),
     }
+}
+
+/// Whether the URL has an address in place of a name.
+fn names_address(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
 /// The reason why a callback of a namespace must not go to this host.
@@ -40,6 +53,7 @@ mod tests {
         for (blocked, url, remedy) in [
             (Blocked::Scheme, "http://example.com/", "`callbacks.allow_http`"),
             (Blocked::Scheme, "gopher://example.com/", "use `https`"),
+            (not_global("127.0.0.1"), "https://127.0.0.1/", "`callbacks.allow_private`"),
             (not_global("127.0.0.1"), "https://localhost/", "`callbacks.allow_private`"),
             (not_global("fd00::1"), "https://[fd00::1]/", "`callbacks.allow_private`"),
             (not_global("169.254.169.254"), "https://169.254.169.254/", "only `callbacks.allowed`"),
@@ -48,6 +62,7 @@ mod tests {
         ] {
             let words = words(blocked, url);
             assert!(words.contains(remedy), "{words}");
+            assert!(!words.contains("127.0.0.1"), "what a name resolves to is not shown: {words}");
             // A reason and its beginning are kept with the timer, and shown, up to 200 bytes.
             assert!(words.len() < 180, "{words}");
         }

@@ -178,7 +178,9 @@ fn bytes(
 }
 
 const MOST_PAUSES: usize = 32;
+const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
+const LEAST_TIMEOUT_MS: u64 = 100;
 /// The time by which the store's runtime waits longer for a handler than the handler for the receiver: the handler's
 /// end is the one that counts, and the handler may wait for a place before.
 const BEYOND: Duration = Duration::from_secs(15);
@@ -186,8 +188,9 @@ const BEYOND: Duration = Duration::from_secs(15);
 /// The time for one attempt, in milliseconds.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
-    let is_permitted = timeout > 0 && u128::from(timeout) <= most;
-    let refused = || Problem::field(format!("{at}/timeout_ms"), format!("a timeout is 1 to {most} ms"));
+    let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;
+    let detail = format!("a timeout is {LEAST_TIMEOUT_MS} to {most} ms");
+    let refused = || Problem::field(format!("{at}/timeout_ms"), detail);
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
@@ -211,6 +214,9 @@ fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy,
             ));
         }
     };
+    if policy.attempts.is_some_and(|attempts| attempts > MOST_ATTEMPTS) {
+        return Err(Problem::field(format!("{at}/attempts"), format!("at most {MOST_ATTEMPTS} attempts")));
+    }
     Ok(Policy {
         attempts: policy.attempts.unwrap_or(default.attempts),
         deliveries: default.deliveries,

@@ -20,8 +20,18 @@ pub struct Settings {
     pub caller: CallerSettings,
     /// The greatest number of callbacks at a time. 1,024 by default.
     pub concurrency: usize,
+    /// The greatest number of callbacks of a namespace to one host at a time. 16 by default. A host that answers within
+    /// a tenth of a second gets more, up to `caller.hosts.concurrency`, which is 256 by default.
+    pub host_concurrency: usize,
     /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
     pub open_claims: usize,
+    /// The least pause after a failed delivery, whatever the policy says. 1 s by default.
+    pub least_pause: Duration,
+    /// The greatest number of timers that a namespace makes in a second, unless it has a limit of its own. 50,000 by
+    /// default.
+    pub creations: u32,
+    /// The greatest number of schedules of a namespace, unless it has a limit of its own. 10,000 by default.
+    pub max_schedules: u64,
     /// The length of a lease: a service that dies on a shared store is taken over after it. 30 s by default.
     pub lease: Duration,
     /// The greatest number of stored timers, 100 million by default.
@@ -118,13 +128,19 @@ impl fmt::Debug for TelemetrySettings {
 impl Settings {
     /// The settings by default, with this folder.
     pub fn new(data: impl Into<PathBuf>) -> Self {
+        let mut caller = CallerSettings::default();
+        caller.hosts.concurrency = 256;
         Self {
             data: data.into(),
             tokens: None,
             rules: Rules::default(),
-            caller: CallerSettings::default(),
+            caller,
             concurrency: 1_024,
+            host_concurrency: 16,
             open_claims: 10_000,
+            least_pause: Duration::from_secs(1),
+            creations: 50_000,
+            max_schedules: 10_000,
             lease: Duration::from_secs(30),
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),

@@ -1,36 +1,3 @@
-//! Shares of what all namespaces use.
-//!
-//! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
-//! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
-//! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
-//! or a limit for each.
+//! Shares of what all namespaces use: the rule of the store's claims.
 
-/// A namespace takes one more if it has fewer than so many times those that are free.
-const SHARE: usize = 3;
-
-/// The number that a namespace may take which has so many, if so many are free.
-pub(crate) fn free_for(has: usize, free: usize) -> usize {
-    // One after the other, each of which leaves fewer free ones.
-    (SHARE * free).saturating_sub(has).div_ceil(SHARE + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn so_many_are_free_as_can_be_taken_one_after_the_other() {
-        for all in 0..100 {
-            for others in 0..=all {
-                for has in 0..=all - others {
-                    let free = all - others - has;
-                    let (mut taken, mut left) = (0, free);
-                    while has + taken < SHARE * left {
-                        (taken, left) = (taken + 1, left - 1);
-                    }
-                    assert_eq!(free_for(has, free), taken, "{has} of {all}, {others} are others'");
-                }
-            }
-        }
-    }
-}
+pub(crate) use tourbillon_durable::store::free_for;

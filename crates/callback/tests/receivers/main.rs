@@ -3,6 +3,7 @@
 mod addresses;
 mod bodies;
 mod closed;
+mod habits;
 
 use addresses::{outcome_of, resolver};
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tourbillon_callback::guard::Guard;
 use tourbillon_callback::{
-    Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Resolver, Rules, Secret,
+    Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Part, Resolver, Rules, Secret,
 };
 
 /// What a receiver does with a connection.
@@ -151,6 +152,7 @@ fn callback(url: &str) -> Callback {
 }
 
 const ATTEMPT: Attempt<'static> = Attempt {
+    tenant: "",
     id: "timer-1",
     number: 3,
     scheduled_for: "2026-01-01T00:00:00.000Z",
@@ -288,7 +290,9 @@ async fn a_host_that_fails_is_left_alone_and_others_are_not() {
         assert!(matches!(caller.send(&to_bad, ATTEMPT).await, Outcome::Failed { .. }));
     }
     for _ in 0..5 {
-        let Outcome::Parked { for_ } = caller.send(&to_bad, ATTEMPT).await else { panic!("it is open") };
+        let Outcome::Parked { at: Part::Path, for_ } = caller.send(&to_bad, ATTEMPT).await else {
+            panic!("it is open")
+        };
         assert!(for_ > Duration::from_secs(5));
         assert!(matches!(caller.send(&to_good, ATTEMPT).await, Outcome::Delivered(_)));
     }

@@ -42,7 +42,10 @@ pub(crate) struct Set {
     /// The greatest number of stored timers, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_timers: Option<Limit<u64>>,
-    /// The greatest number of schedules, or `none`
+    /// The greatest number of timers that are made in a second, or `none` for the service's
+    #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
+    creations: Option<Limit<u32>>,
+    /// The greatest number of schedules, or `none` for the service's
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_schedules: Option<Limit<u64>>,
     /// The greatest number of deliveries a second, or `none`
@@ -88,6 +91,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
     NamespaceLimits {
         max_timers: of(set.max_timers, limits.max_timers),
+        creations_per_second: of(set.creations, limits.creations_per_second),
         max_schedules: of(set.max_schedules, limits.max_schedules),
         rate_per_second: of(set.rate, limits.rate_per_second),
         concurrency: of(set.concurrency, limits.concurrency),
@@ -158,6 +162,7 @@ fn fields(view: &NamespaceView) -> Vec<(&'static str, String)> {
         ("paused", if limits.paused { "yes".to_owned() } else { String::new() }),
         ("max timers", or_none(limits.max_timers)),
         ("max schedules", or_none(limits.max_schedules)),
+        ("creations a second", or_none(limits.creations_per_second)),
         ("rate a second", or_none(limits.rate_per_second)),
         ("concurrency", or_none(limits.concurrency)),
         ("max body", or_none(limits.max_body_bytes)),

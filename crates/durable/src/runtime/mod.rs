@@ -144,6 +144,16 @@ impl Builder {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
+    /// Has the namespaces share the handlers: one that has many timers due at once holds up no other. A namespace alone
+    /// has three quarters of the [`concurrency`](Self::concurrency), a second one three quarters of the rest, and so
+    /// on; its further timers wait in the store, and those of others are claimed that are due later. A store that has
+    /// no claims in turn delivers by the due moments alone, as without this: [`MemoryStore`](crate::store::MemoryStore)
+    /// and [`RedbStore`](crate::store::RedbStore) have them.
+    pub fn in_turn(mut self) -> Self {
+        self.settings.in_turn = true;
+        self
+    }
+
     /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
     /// run. If the process dies, another one delivers its timers after that time at most; a store that only one process
     /// can open does so at once.
@@ -304,6 +314,7 @@ impl Durable {
             concurrency: None,
             settings: Settings {
                 concurrency: 0,
+                in_turn: false,
                 lease: Duration::from_secs(30),
                 limits: Limits::default(),
                 catch_up_rate: Some(10_000),

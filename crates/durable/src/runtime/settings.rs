@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) struct Settings {
     /// The greatest number of handlers that run at a time.
     pub(crate) concurrency: usize,
+    /// Whether the namespaces share the handlers.
+    pub(crate) in_turn: bool,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
     pub(crate) catch_up_rate: Option<u32>,

@@ -3,11 +3,11 @@
 use super::error::StoreError;
 use super::fault::Fault;
 use super::horizon::Horizon;
-use super::ledger::{LOOKS, Ledger};
+use super::ledger::{LOOKS, Ledger, Turns};
 use super::tables::{Table, Tables};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    Reasons, TimerStore,
+    Reasons, Shares, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -50,6 +50,7 @@ type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
     changed: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
+    turns: Turns,
 }
 
 impl InMemory {
@@ -118,20 +119,39 @@ impl MemoryStore {
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
+        self.transact_in_turn(|ledger, _| act(ledger))
+    }
+
+    /// Runs a transaction that may claim in turn.
+    fn transact_in_turn<R>(
+        &self,
+        act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
         let mut tables = self.lock();
         // Of a transaction that panicked.
         tables.roll_back();
+        let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
-        let result = act(&mut ledger).and_then(|result| Ok((result, ledger.finish()?.1)));
-        match &result {
-            Ok(_) => tables.changed.clear(),
-            Err(_) => tables.roll_back(),
+        ledger.follow(&turns);
+        let result = act(&mut ledger, &mut turns).and_then(|result| Ok((result, ledger.finish()?.1)));
+        match result {
+            Ok((result, made_due)) => {
+                let wakes = made_due.first.is_some();
+                turns.note(made_due);
+                tables.turns = turns;
+                tables.changed.clear();
+                drop(tables);
+                if wakes {
+                    self.wakers.wake();
+                }
+                Ok(result)
+            }
+            // The turns begin anew.
+            Err(error) => {
+                tables.roll_back();
+                Err(error)
+            }
         }
-        drop(tables);
-        if let Ok((_, Some(_first_due))) = &result {
-            self.wakers.wake();
-        }
-        result.map(|(result, _)| result)
     }
 }
 
@@ -150,6 +170,14 @@ impl TimerStore for MemoryStore {
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
         ready(self.transact(|ledger| ledger.claim(by, claim, limit).map(|(claimed, _)| claimed)))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        ready(self.transact_in_turn(|ledger, turns| {
+            let chosen = ledger.choose(turns, limit, &shares)?;
+            let (claimed, _) = ledger.claim_chosen(by, claim, &chosen.timers)?;
+            Ok(Claimed { next_claim: chosen.next, ..claimed })
+        }))
     }
 
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {

@@ -23,6 +23,7 @@ mod ledger;
 mod memory;
 mod nodes;
 mod redb;
+mod shares;
 mod tables;
 
 pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
@@ -33,6 +34,7 @@ pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
+pub use shares::{Shares, free_for};
 
 use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};
@@ -235,6 +237,9 @@ pub struct Claimed {
     pub leased: Vec<Leased>,
     /// The due moment of the first timer that is still pending. It may have come already, if the limit was reached.
     pub next_due: Option<UtcMillis>,
+    /// After a claim in turn the moment from which the next one takes something: that of `next_due`, or a later one if
+    /// timers that are due were left since their namespaces have their shares.
+    pub next_claim: Option<UtcMillis>,
     /// The number of records that could not be read. They are set aside with their bytes.
     pub quarantined: u32,
     /// Instants of series that were left out.
@@ -350,6 +355,17 @@ pub trait TimerStore: Send + Sync + 'static {
     /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
     /// is delivered at most once. A claim may be made while earlier ones have no answer, and be answered before them.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
+
+    /// The same, but no namespace gets more than its share of a runtime's room: its timers are passed over, and those of
+    /// others are claimed that are due later. A store without this claims by the due moments alone.
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        let _has_no_turns = shares;
+        let claimed = self.claim(by, claim, limit);
+        Box::pin(async {
+            let claimed = claimed.await?;
+            Ok(Claimed { next_claim: claimed.next_due, ..claimed })
+        })
+    }
 
     /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store
     /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up

@@ -197,9 +197,11 @@ impl Config {
         }
         let positive = [
             ("limits.connections", u64::from(self.max_connections)),
+            ("limits.creations", u64::from(self.creations)),
             ("deliveries.concurrency", self.concurrency as u64),
             ("deliveries.open_claims", self.open_claims as u64),
             ("deliveries.host_concurrency", self.host_concurrency as u64),
+            ("deliveries.prompt_host_concurrency", self.prompt_host_concurrency as u64),
             ("deliveries.host_failures", u64::from(self.host_failures)),
         ];
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
@@ -254,8 +256,12 @@ impl Config {
         let mut settings = Settings::new(&self.data);
         settings.tokens = Some(self.token_file());
         settings.concurrency = self.concurrency;
+        settings.host_concurrency = self.host_concurrency;
         settings.open_claims = self.open_claims;
         settings.lease = self.lease;
+        settings.least_pause = self.least_pause;
+        settings.creations = self.creations;
+        settings.max_schedules = self.max_schedules;
         settings.max_timers = self.max_timers;
         settings.max_delay = self.max_delay;
         settings.catch_up_rate = (self.catch_up_rate > 0).then_some(self.catch_up_rate);
@@ -272,9 +278,10 @@ impl Config {
         let caller = &mut settings.caller;
         caller.guard.allow_private = self.allow_private;
         caller.guard.allowed.clone_from(&self.allowed);
-        caller.hosts.concurrency = self.host_concurrency;
+        caller.hosts.concurrency = self.prompt_host_concurrency.max(self.host_concurrency);
         caller.hosts.failures = self.host_failures;
         caller.connect_timeout = self.connect_timeout;
+        caller.name_servers.clone_from(&self.name_servers);
         if let Some(path) = &self.certificates {
             let of = |error: rustls::pki_types::pem::Error| {
                 ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))

@@ -109,6 +109,10 @@ settings! {
     max_body: Size, "limits.body" = "64KiB";
     /// The greatest number of stored timers.
     max_timers: u64, "limits.timers" = "100000000";
+    /// The greatest number of timers that a namespace makes in a second, unless it has a limit of its own.
+    creations: u32, "limits.creations" = "50000";
+    /// The greatest number of schedules of a namespace, unless it has a limit of its own.
+    max_schedules: u64, "limits.schedules" = "10000";
     /// The longest time to a due moment.
     max_delay: Duration, "limits.delay" = "36600d";
 
@@ -125,12 +129,18 @@ settings! {
     concurrency: usize, "deliveries.concurrency" = "1024";
     /// The greatest number of timers that receivers have fetched and not ended yet.
     open_claims: usize, "deliveries.open_claims" = "10000";
-    /// The greatest number of callbacks to one host at a time; a quarter for a host that is slow or not known yet.
+    /// The greatest number of callbacks of a namespace to one host at a time; a quarter for a host that is slow or not
+    /// known yet. Several namespaces have a third more together.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
-    /// The number of failures in a row after which a host gets no callbacks for a while.
+    /// The same for a host that answers within a tenth of a second: it gets one more with each answer, up to so many.
+    prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
+    /// The number of failures in a row after which a host, or a path of it, gets no callbacks of the namespace for a
+    /// while.
     host_failures: u32, "deliveries.host_failures" = "10";
     /// The rate of deliveries per second that are late, after a downtime for example. Zero for no limit.
     catch_up_rate: u32, "deliveries.catch_up_rate" = "10000";
+    /// The least pause after a failed delivery, whatever the policy of the timer says.
+    least_pause: Duration, "deliveries.least_pause" = "1s";
     /// The length of a lease, which is renewed while a delivery runs.
     lease: Duration, "deliveries.lease" = "30s";
 
@@ -140,6 +150,9 @@ settings! {
     allow_private: bool, "callbacks.allow_private" = "false";
     /// Ranges of addresses to which callbacks may go whatever the other rules say.
     allowed: Vec<Range>, "callbacks.allowed" = "";
+    /// The name servers for the names of receivers. Those of the system if there are none (`/etc/resolv.conf`, read at
+    /// the start).
+    name_servers: Vec<SocketAddr>, "callbacks.name_servers" = "";
     /// A file of certificates, in PEM, that are trusted besides those of the web.
     certificates: Option<PathBuf>, "callbacks.certificates" = "";
     /// The time for resolving a receiver's name, and for connecting to it.

@@ -1,7 +1,7 @@
 //! A timer that is due and sends an HTTP request.
 
 use super::gates::Gates;
-use super::pause::patient;
+use super::pause::Patience;
 use super::reason::Reason;
 use super::watch::Watch;
 use crate::blocked;
@@ -13,7 +13,9 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_api::Moment;
-use tourbillon_callback::{Answer, Attempt, Callback, Caller, Failure, Outcome, Refusal, Rules, Secret};
+use tourbillon_callback::{
+    Answer, Attempt, Callback, Caller, Failure, Outcome, Part, Refusal, Rules, Secret,
+};
 use tourbillon_durable::{Delivery, Verdict};
 
 /// The number of bytes of an answer that are kept with an attempt.
@@ -28,6 +30,7 @@ pub(crate) struct Callbacks {
     flights: Arc<Flights>,
     endpoints: Arc<Endpoints>,
     rules: Rules,
+    patience: Patience,
     telemetry: Telemetry,
 }
 
@@ -36,9 +39,9 @@ impl Callbacks {
         caller: Caller,
         gates: Arc<Gates>,
         (watch, flights, endpoints): (Arc<Watch>, Arc<Flights>, Arc<Endpoints>),
-        (rules, telemetry): (Rules, Telemetry),
+        (rules, patience, telemetry): (Rules, Patience, Telemetry),
     ) -> Self {
-        Self { caller, gates, watch, flights, endpoints, rules, telemetry }
+        Self { caller, gates, watch, flights, endpoints, rules, patience, telemetry }
     }
 
     /// Makes one attempt.
@@ -49,8 +52,11 @@ impl Callbacks {
             Err(reason) => return Verdict::Dead(reason),
         };
         let host = callback.host();
-        let lane = Reason::host(&host);
-        let (mut place, namespace) = match self.gates.enter(&delivery.namespace, Some(&lane)).await {
+        let to = [
+            Reason::host(&delivery.namespace, &host),
+            Reason::path(&delivery.namespace, &host, callback.path()),
+        ];
+        let (mut place, namespace) = match self.gates.enter(&delivery.namespace, &to).await {
             Ok(entered) => entered,
             Err(held_back) => return park(&held_back),
         };
@@ -64,6 +70,7 @@ impl Callbacks {
         let mut span = self.telemetry.callback(delivery, &method, &url);
         let trace = span.trace().map(|trace| trace.to_string());
         let attempt = Attempt {
+            tenant: &delivery.namespace,
             id: &id,
             number: delivery.attempt,
             scheduled_for: &scheduled,
@@ -76,14 +83,14 @@ impl Callbacks {
         let keeps_answers = namespace.limits.keep_answers;
         self.note(delivery, (&host, &mut span), &outcome, begun.elapsed(), keeps_answers);
         drop(span);
-        if let Some((works, has_answered)) = shows(&outcome) {
-            place.note(works, has_answered);
+        if let Some(works) = shows(&outcome) {
+            place.note(works);
         }
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
                 // Without the beginning of the answer: people see errors that may not see answers.
-                patient(
+                self.patience.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,
                 )
@@ -92,9 +99,11 @@ impl Callbacks {
             Outcome::Blocked(reason) => {
                 Verdict::Dead(format!("{BLOCKED}: {}", blocked::words(reason, &url)).into())
             }
-            Outcome::Parked { for_ } => {
-                self.gates.shut(&lane, for_);
-                park(&lane)
+            Outcome::Parked { at, for_ } => {
+                let [host, path] = &to;
+                let shut = if at == Part::Path { path } else { host };
+                self.gates.shut(shut, for_);
+                park(shut)
             }
             other => Verdict::Retry { error: format!("{other:?}").into(), after: None },
         }
@@ -176,17 +185,13 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Whether the host answered as a host does that works, and whether it answered at all, if it was asked.
-fn shows(outcome: &Outcome) -> Option<(bool, Option<bool>)> {
+/// Whether the host answered as one that works, if it answered. `None` if it was not dialled.
+fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
-        Outcome::Parked { .. } => None,
-        // Nothing was dialled.
-        Outcome::Blocked(_) => Some((true, None)),
-        Outcome::Failed { failure: Failure::Status(answer), .. } => {
-            Some((!answer.status.is_server_error() && answer.status.as_u16() != 429, Some(true)))
-        }
-        Outcome::Failed { .. } => Some((false, Some(false))),
-        _ => Some((true, Some(true))),
+        Outcome::Parked { .. } | Outcome::Blocked(_) => None,
+        Outcome::Failed { failure: Failure::Status(answer), .. } => Some(Some(!answer.is_of_fault())),
+        Outcome::Failed { .. } => Some(None),
+        _ => Some(Some(true)),
     }
 }
 

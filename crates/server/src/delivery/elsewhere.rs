@@ -4,7 +4,7 @@
 //! node that has the lease notices it at the lease's next renewal. A renewal is a note of the deployment, which that
 //! node reads before it gives the claim up.
 
-use super::pause::patient;
+use super::pause::Patience;
 use crate::convert::unavailable;
 use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
 use core::fmt;
@@ -27,7 +27,10 @@ const LONGEST_ERROR: usize = 500;
 
 /// The claims of all nodes.
 #[derive(Clone)]
-pub(crate) struct Elsewhere(Arc<RedisStore>);
+pub(crate) struct Elsewhere {
+    store: Arc<RedisStore>,
+    patience: Patience,
+}
 
 impl fmt::Debug for Elsewhere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,21 +91,21 @@ fn op_of(named: &Named, verdict: &Verdict) -> Option<Op> {
 }
 
 impl Elsewhere {
-    pub(crate) fn new(store: Arc<RedisStore>) -> Self {
-        Self(store)
+    pub(crate) fn new(store: Arc<RedisStore>, patience: Patience) -> Self {
+        Self { store, patience }
     }
 
     /// The name of a claim. A timer that is delivered at most once has no lease that another node could end.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
-        let (id, begun) = (delivery.id.as_u128(), self.0.now().as_millis());
+        let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
         Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
     }
 
     /// The timer of a claim that is open on any node.
     async fn open(&self, namespace: &str, claim: &str) -> Result<(Named, Timer), Problem> {
         let named = Named::read(claim).ok_or_else(Named::ended)?;
-        let timer = self.0.get(named.id.into()).await.map_err(|error| unavailable(&error))?;
+        let timer = self.store.get(named.id.into()).await.map_err(|error| unavailable(&error))?;
         let is_open = |timer: &Timer| {
             *timer.namespace == *namespace
                 && *timer.kind == *PULL
@@ -120,9 +123,9 @@ impl Elsewhere {
         verdict: &Verdict,
     ) -> Result<Timer, Problem> {
         let (named, timer) = self.open(namespace, claim).await?;
-        let verdict = patient(verdict.clone(), timer.next_pause());
+        let verdict = self.patience.with(verdict.clone(), timer.next_pause());
         let op = op_of(&named, &verdict).ok_or_else(Named::ended)?;
-        let outcomes = self.0.apply(vec![op], Durability::PowerLoss).await;
+        let outcomes = self.store.apply(vec![op], Durability::PowerLoss).await;
         match outcomes.map_err(|error| unavailable(&error))?.first() {
             Some(Outcome::Ended { .. }) => Ok(timer),
             _ => Err(Named::ended()),
@@ -135,7 +138,7 @@ impl Elsewhere {
         let pull: StoredPull =
             read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
         let timeout = Duration::from_millis(pull.timeout_ms.into());
-        let until = (self.0.now() + timeout).min(named.begun + LONGEST_CLAIM);
+        let until = (self.store.now() + timeout).min(named.begun + LONGEST_CLAIM);
         self.note(claim, until).await.map_err(|error| unavailable(&error))?;
         Ok(Moment::from_millis(until.as_millis()))
     }
@@ -144,11 +147,11 @@ impl Elsewhere {
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
-            let now = self.0.now().as_millis();
+            let now = self.store.now().as_millis();
             renewals.retain(|_, until| *until > now);
             renewals.insert(claim.to_owned(), until.as_millis());
             let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
-            if self.0.replace_note(RENEWALS, version, Some(&value)).await? {
+            if self.store.replace_note(RENEWALS, version, Some(&value)).await? {
                 return Ok(());
             }
         }
@@ -156,7 +159,7 @@ impl Elsewhere {
     }
 
     async fn renewals(&self) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
-        match self.0.note(RENEWALS).await? {
+        match self.store.note(RENEWALS).await? {
             Some(note) => {
                 let renewals = serde_json::from_slice(&note.value).map_err(std::io::Error::from)?;
                 Ok((note.version, renewals))
@@ -170,7 +173,7 @@ impl Elsewhere {
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);
-        Some(until - self.0.now()).filter(|rest| !rest.is_zero())
+        Some(until - self.store.now()).filter(|rest| !rest.is_zero())
     }
 }
 

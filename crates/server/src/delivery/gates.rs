@@ -23,7 +23,7 @@ pub(crate) struct Gates {
     namespaces: Arc<Namespaces>,
     places: Arc<Places>,
     rates: Mutex<HashMap<Box<str>, Paced>>,
-    /// The greatest number of callbacks at a time, of all and of those to one host.
+    /// The greatest number of callbacks at a time, of all and of those of a namespace to one host.
     most: (usize, usize),
 }
 
@@ -36,8 +36,15 @@ struct Paced {
 }
 
 impl Gates {
-    pub(crate) fn new(namespaces: Arc<Namespaces>, board: Arc<Board>, most: (usize, usize)) -> Self {
-        Self { namespaces, places: Arc::new(Places::new(board)), rates: Mutex::default(), most }
+    /// Gates that let so many callbacks in at a time, so many of a namespace to one host, and so many if that answers
+    /// promptly.
+    pub(crate) fn new(
+        namespaces: Arc<Namespaces>,
+        board: Arc<Board>,
+        (all, at_host, at_prompt_host): (usize, usize, usize),
+    ) -> Self {
+        let places = Arc::new(Places::new(board, at_prompt_host));
+        Self { namespaces, places, rates: Mutex::default(), most: (all, at_host) }
     }
 
     fn rates(&self) -> MutexGuard<'_, HashMap<Box<str>, Paced>> {
@@ -50,16 +57,13 @@ impl Gates {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Lets a delivery in, to this host if it is a callback. Otherwise the reason for which the timer is to be parked.
-    pub(crate) async fn enter(
-        &self,
-        name: &str,
-        host: Option<&Reason>,
-    ) -> Result<(Place, Arc<Namespace>), Reason> {
+    /// Lets a delivery in, to this host and path if it is a callback. Otherwise the reason for which the timer is to be
+    /// parked.
+    pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Place, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
-        let mut lanes: Vec<LaneAt> = Vec::with_capacity(4);
-        if let Some(host) = host {
-            lanes.push((host.clone(), self.most.1));
+        let mut lanes: Vec<LaneAt> = Vec::with_capacity(5);
+        if !to.is_empty() {
+            lanes.extend(to.iter().map(|part| (part.clone(), self.most.1)));
             lanes.push((Reason::Slow(name.into()), slow_places(self.most.0)));
             lanes.push((Reason::Share(name.into()), self.most.0));
         }
@@ -91,7 +95,7 @@ impl Gates {
         paced.rate.take(now)
     }
 
-    /// Shuts a host's lane for a while.
+    /// Shuts the lane of a host, or of a path, for a while.
     pub(crate) fn shut(&self, host: &Reason, rest: Duration) {
         self.places.shut(host, rest);
     }
@@ -111,9 +115,11 @@ impl Gates {
                 None => Wanted::Now(BATCH),
                 Some(per_second) => self.wanted_at_rate(name, per_second, now),
             },
-            Reason::Share(_) | Reason::Slow(_) | Reason::Concurrency(_) | Reason::Host(_) => {
-                self.places.wanted(reason, now)
-            }
+            Reason::Share(_)
+            | Reason::Slow(_)
+            | Reason::Concurrency(_)
+            | Reason::Host(..)
+            | Reason::Path(..) => self.places.wanted(reason, now),
             Reason::Queue(..) => Wanted::Nothing,
         }
     }
@@ -147,7 +153,11 @@ impl Gates {
                     (paced.coming, paced.coming_until) = (paced.coming + timers, Instant::now() + ON_THE_WAY);
                 }
             }
-            Reason::Share(_) | Reason::Slow(_) | Reason::Concurrency(_) | Reason::Host(_) => {
+            Reason::Share(_)
+            | Reason::Slow(_)
+            | Reason::Concurrency(_)
+            | Reason::Host(..)
+            | Reason::Path(..) => {
                 self.places.expect(reason, timers);
             }
             Reason::Paused(_) | Reason::Queue(..) => {}

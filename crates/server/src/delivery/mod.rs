@@ -66,7 +66,8 @@ impl Deliveries {
         (flights, endpoints, telemetry): (&Arc<Flights>, &Arc<Endpoints>, &Telemetry),
     ) -> Self {
         let board = Arc::new(board::Board::default());
-        let most = (settings.concurrency, settings.caller.hosts.concurrency);
+        let patience = pause::Patience { least: settings.least_pause };
+        let most = (settings.concurrency, settings.host_concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
         let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims, namespaces.is_shared()));
         let doubts = Arc::new(doubt::Doubts::default());
@@ -82,10 +83,10 @@ impl Deliveries {
             caller.clone(),
             Arc::clone(&gates),
             (Arc::clone(&watch), Arc::clone(flights), Arc::clone(endpoints)),
-            (settings.rules, telemetry.clone()),
+            (settings.rules, patience, telemetry.clone()),
         );
-        let elsewhere = namespaces.shared().map(elsewhere::Elsewhere::new);
-        let seen = (Arc::clone(&watch), telemetry.clone());
+        let elsewhere = namespaces.shared().map(|store| elsewhere::Elsewhere::new(store, patience));
+        let seen = (Arc::clone(&watch), patience, telemetry.clone());
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), seen, elsewhere.clone());
         let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
         let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());

@@ -3,7 +3,7 @@
 use super::desk::{Desk, OpenClaim, Order, Ticket};
 use super::elsewhere::Elsewhere;
 use super::gates::Gates;
-use super::pause::patient;
+use super::pause::Patience;
 use super::reason::Reason;
 use super::watch::Watch;
 use crate::convert::shown_body;
@@ -23,6 +23,7 @@ pub(crate) struct Pulls {
     desk: Arc<Desk>,
     watch: Arc<Watch>,
     telemetry: Telemetry,
+    patience: Patience,
     /// The claims of all nodes, if there are others.
     elsewhere: Option<Elsewhere>,
 }
@@ -31,10 +32,10 @@ impl Pulls {
     pub(crate) fn new(
         gates: Arc<Gates>,
         desk: Arc<Desk>,
-        (watch, telemetry): (Arc<Watch>, Telemetry),
+        (watch, patience, telemetry): (Arc<Watch>, Patience, Telemetry),
         elsewhere: Option<Elsewhere>,
     ) -> Self {
-        Self { gates, desk, watch, telemetry, elsewhere }
+        Self { gates, desk, watch, telemetry, patience, elsewhere }
     }
 
     /// Hands the timer to a receiver that waits, and waits for the end of its claim.
@@ -55,7 +56,7 @@ impl Pulls {
             if !arrival.is_awaited().await {
                 return park(&reason);
             }
-            let place = match self.gates.enter(name, None).await {
+            let place = match self.gates.enter(name, &[]).await {
                 Ok((place, _)) => place,
                 Err(held_back) => return park(&held_back),
             };
@@ -75,7 +76,7 @@ impl Pulls {
         span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
         let Some((verdict, ticket)) = ended else { return park(&reason) };
-        let verdict = patient(verdict, delivery.pause);
+        let verdict = self.patience.with(verdict, delivery.pause);
         if let Some(ticket) = ticket {
             self.watch.expect_end(delivery, &verdict, ticket);
         }

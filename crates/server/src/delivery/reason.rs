@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
 /// What a parked timer waits for.
@@ -17,27 +18,49 @@ pub(crate) enum Reason {
     Concurrency(Box<str>),
     /// The moment that the rate of a namespace permits.
     Rate(Box<str>),
-    /// A place at a host and port, or the host's recovery.
-    Host(Box<str>),
+    /// A place of a namespace at a host and port, or the host's recovery.
+    Host(Box<str>, Box<str>),
+    /// The recovery of a path of a host, which has this number, as a namespace meets it.
+    Path(Box<str>, Box<str>, u64),
     /// A receiver that fetches from a queue of a namespace.
     Queue(Box<str>, Box<str>),
 }
 
 /// The greatest length of a host in a reason: the store has a limit for reasons.
-const LONGEST_HOST: usize = 200;
+const LONGEST_HOST: usize = 168;
+
+/// A number of the text, which is the same in each start of a version.
+fn number_of(text: &str) -> u64 {
+    // The hasher of the standard library without a key.
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The host as reasons name it: one that is too long is cut, and has a number instead of its end.
+fn host_in_reasons(host: &str) -> Cow<'_, str> {
+    if host.len() <= LONGEST_HOST {
+        return host.into();
+    }
+    let number = format!("~{:016x}", number_of(host));
+    let end = (0..=LONGEST_HOST - number.len()).rev().find(|at| host.is_char_boundary(*at)).unwrap_or(0);
+    (host[..end].to_owned() + &number).into()
+}
 
 impl Reason {
-    /// The reason for a host and port. A host that is too long for a reason is cut, and has a number instead of its
-    /// end.
-    pub(crate) fn host(host: &str) -> Self {
-        if host.len() <= LONGEST_HOST {
-            return Self::Host(host.into());
-        }
-        // The hasher of the standard library without a key is the same in each start of a version.
-        let mut hasher = DefaultHasher::new();
-        host.hash(&mut hasher);
-        let end = (0..=LONGEST_HOST).rev().find(|at| host.is_char_boundary(*at)).unwrap_or(0);
-        Self::Host(format!("{}~{:016x}", &host[..end], hasher.finish()).into())
+    /// The reason for a host and port, as the namespace meets it.
+    pub(crate) fn host(namespace: &str, host: &str) -> Self {
+        Self::Host(namespace.into(), host_in_reasons(host).into())
+    }
+
+    /// The reason for a path of a host and port, as the namespace meets it.
+    pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
+        Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
+    }
+
+    /// Whether it is that of the host and port, or of one of its paths.
+    pub(crate) fn is_of_host(&self, host: &str) -> bool {
+        matches!(self, Self::Host(_, of) | Self::Path(_, of, _) if **of == *host_in_reasons(host))
     }
 
     /// The word of the reason's kind.
@@ -48,13 +71,15 @@ impl Reason {
             Self::Slow(_) => "slow",
             Self::Concurrency(_) => "concurrency",
             Self::Rate(_) => "rate",
-            Self::Host(_) => "host",
+            Self::Host(..) => "host",
+            Self::Path(..) => "path",
             Self::Queue(..) => "queue",
         }
     }
 
     /// The reason that is stored as this text, if the service parks timers for it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
         match kind {
             "paused" => Some(Self::Paused(rest.into())),
@@ -62,10 +87,17 @@ impl Reason {
             "slow" => Some(Self::Slow(rest.into())),
             "concurrency" => Some(Self::Concurrency(rest.into())),
             "rate" => Some(Self::Rate(rest.into())),
-            "host" => Some(Self::Host(rest.into())),
-            "queue" => {
-                rest.split_once('/').map(|(namespace, queue)| Self::Queue(namespace.into(), queue.into()))
+            "host" => match pair(rest) {
+                Some((namespace, host)) => Some(Self::Host(namespace, host)),
+                // An earlier version wrote it so, for all namespaces.
+                None => Some(Self::Host("".into(), rest.into())),
+            },
+            "path" => {
+                let (path, number) = rest.rsplit_once('#')?;
+                let (namespace, host) = pair(path)?;
+                u64::from_str_radix(number, 16).ok().map(|number| Self::Path(namespace, host, number))
             }
+            "queue" => pair(rest).map(|(namespace, queue)| Self::Queue(namespace, queue)),
             _ => None,
         }
     }
@@ -79,7 +111,9 @@ impl fmt::Display for Reason {
             Self::Slow(namespace) => write!(f, "slow:{namespace}"),
             Self::Concurrency(namespace) => write!(f, "concurrency:{namespace}"),
             Self::Rate(namespace) => write!(f, "rate:{namespace}"),
-            Self::Host(host) => write!(f, "host:{host}"),
+            Self::Host(namespace, host) if namespace.is_empty() => write!(f, "host:{host}"),
+            Self::Host(namespace, host) => write!(f, "host:{namespace}/{host}"),
+            Self::Path(namespace, host, number) => write!(f, "path:{namespace}/{host}#{number:016x}"),
             Self::Queue(namespace, queue) => write!(f, "queue:{namespace}/{queue}"),
         }
     }
@@ -97,18 +131,34 @@ mod tests {
             Reason::Slow("a".into()),
             Reason::Concurrency("a".into()),
             Reason::Rate("a".into()),
-            Reason::host("[::1]:8080"),
-            Reason::host(&format!("{}:443", "x".repeat(250))),
+            Reason::host("a", "[::1]:8080"),
+            Reason::host(&"n".repeat(64), &format!("{}:443", "x".repeat(250))),
+            Reason::path("a", "b:443", "/c"),
+            Reason::path(&"n".repeat(64), &format!("{}:443", "ü".repeat(250)), &"/".repeat(2_000)),
+            Reason::Host("".into(), "b:443".into()),
             Reason::Queue("a".into(), "b-c".into()),
         ] {
             let text = reason.to_string();
             assert!(text.len() <= 255, "{text}");
             assert_eq!(Reason::parse(&text), Some(reason));
         }
-        for other in ["paused", "no handler: mail", "", "weather:rain", "queue:a"] {
+        for other in [
+            "path:a/b",
+            "path:a#1",
+            "path:a/b#x",
+            "paused",
+            "no handler: mail",
+            "",
+            "weather:rain",
+            "queue:a",
+        ] {
             assert_eq!(Reason::parse(other), None, "{other}");
         }
-        let long = |end: &str| Reason::host(&format!("{}{end}", "x".repeat(250)));
-        assert_ne!(long("a:443"), long("b:443"));
+        let long = |end: &str| format!("{}{end}", "x".repeat(250));
+        let (a, b) = (long("a:443"), long("b:443"));
+        assert_ne!(Reason::host("n", &a), Reason::host("n", &b));
+        let of = [Reason::host("n", &a), Reason::path("m", &a, "/")];
+        assert!(of.iter().all(|reason| reason.is_of_host(&a) && !reason.is_of_host(&b)));
+        assert!(!Reason::Rate("a".into()).is_of_host("a"));
     }
 }

@@ -67,6 +67,7 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
     let NamespaceLimits {
         max_timers,
         max_schedules,
+        creations_per_second,
         rate_per_second,
         concurrency,
         max_body_bytes,
@@ -78,6 +79,7 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
     let mut list = Vec::new();
     list.extend(max_timers.map(|most| format!("{} timers", number(most))));
     list.extend(max_schedules.map(|most| format!("{} schedules", number(most))));
+    list.extend(creations_per_second.map(|rate| format!("{} creations/s", number(rate.into()))));
     list.extend(rate_per_second.map(|rate| format!("{} deliveries/s", number(rate.into()))));
     list.extend(concurrency.map(|most| format!("{} at a time", number(most.into()))));
     list.extend(max_body_bytes.map(|most| format!("bodies of {} bytes", number(most.into()))));

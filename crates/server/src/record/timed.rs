@@ -9,7 +9,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Reasons, Scrub, StoreError, TimerStore,
+    Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -101,6 +101,10 @@ impl TimerStore for Timed {
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
         self.change(timed(self.store.claim(by, claim, limit), &self.times.claim), false)
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        self.change(timed(self.store.claim_in_turn(by, claim, limit, shares), &self.times.claim), false)
     }
 
     fn claim_parked(

@@ -8,6 +8,7 @@ use crate::blocked;
 use crate::convert::{due, unavailable};
 use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
 use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
@@ -42,7 +43,13 @@ impl Service {
         if let (Some(callback), Some(sent)) = (callback, &timer.callback) {
             self.check_host(limits, (callback, &sent.url), pointer)?;
         }
-        self.check_room(name, limits, naming, ahead).await
+        self.check_room(name, limits, naming, ahead).await?;
+        let per_second = limits.creations_per_second.unwrap_or(self.settings().creations);
+        self.0.creations.take(name, per_second, Instant::now()).map_err(|rest| {
+            let detail = format!("the namespace makes {per_second} timers in a second at most");
+            let millis = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(millis)
+        })
     }
 
     /// Fails if a namespace does not permit this due moment.

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind
 /// The time for which the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(3);
 /// The words of the reasons for which the service parks timers.
-const PARKED_FOR: [&str; 6] = ["paused", "busy", "concurrency", "rate", "host", "queue"];
+const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 impl Service {
     /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
@@ -154,10 +154,11 @@ impl Service {
     }
 
     fn write_hosts(&self, page: &mut Page) {
-        let hosts = self.caller().hosts();
+        let hosts = self.hosts_now();
         page.single("callback_hosts", "gauge", "Hosts of callbacks that are known.", &hosts.len());
-        let open = hosts.iter().filter(|host| host.open_for.is_some()).count();
-        page.single("breaker_open", "gauge", "Hosts that get no callbacks for a time.", &open);
+        let open = hosts.values().filter(|host| host.open_for().is_some()).count();
+        let help = "Hosts of which a breaker is open, for a namespace or for a path.";
+        page.single("breaker_open", "gauge", help, &open);
     }
 }
 

@@ -5,9 +5,11 @@ mod backup;
 mod census;
 mod change;
 mod counters;
+mod creations;
 mod deployment;
 mod events;
 mod files;
+mod hosts;
 mod idempotency;
 mod limits;
 mod metrics;
@@ -81,6 +83,7 @@ struct Inner {
     caller: Caller,
     deliveries: Deliveries,
     census: census::Census,
+    creations: creations::Creations,
     counters: Arc<Counters>,
     schedules: Schedules,
     telemetry: Telemetry,
@@ -112,7 +115,9 @@ struct Start {
 /// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory.
 /// Each of the three has its own limit, so none takes the room of the others.
 fn capacity(settings: &Settings) -> usize {
-    settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING)
+    let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
+    // Three quarters of it are one namespace's.
+    limits.saturating_add(limits.div_ceil(3))
 }
 
 /// Writes a line of the log about what an administrator has to look at.
@@ -236,6 +241,7 @@ impl Service {
         let builder = Durable::builder_on(store)
             .executor(move |work| drop(runtime.spawn(work)))
             .concurrency(capacity(&settings))
+            .in_turn()
             .lease(settings.lease)
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate)
@@ -258,6 +264,7 @@ impl Service {
             caller,
             deliveries,
             census: census::Census::default(),
+            creations: creations::Creations::default(),
             counters,
             schedules,
             telemetry,

@@ -74,9 +74,12 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
 
 /// The limits in the form in which they are compared, or the fault of a field.
 pub(super) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
-    for (field, limit) in [("rate_per_second", limits.rate_per_second), ("concurrency", limits.concurrency)] {
+    for (field, limit, detail) in [
+        ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
+        ("concurrency", limits.concurrency, "at least 1; `paused` holds deliveries back"),
+        ("creations_per_second", limits.creations_per_second, "at least 1; `max_timers` of 0 permits none"),
+    ] {
         if limit == Some(0) {
-            let detail = "at least 1; `paused` holds deliveries back";
             return Err(Problem::field(format!("/{field}"), detail));
         }
     }

@@ -132,12 +132,12 @@ impl Service {
     }
 
     fn hosts(&self) -> Vec<HostView> {
-        let hosts = self.caller().hosts().into_iter().take(MOST_HOSTS);
-        let view = hosts.map(|host| HostView {
-            host: host.host.into(),
-            running: host.running as u64,
+        let hosts = self.hosts_now().into_iter().take(MOST_HOSTS);
+        let view = hosts.map(|(name, host)| HostView {
+            host: name.into(),
+            running: host.running,
             failures: host.failures,
-            open_for_ms: host.open_for.map(millis),
+            open_for_ms: host.open_for().map(millis),
         });
         view.collect()
     }

@@ -35,7 +35,7 @@ fn refused(fault: &ScheduleFault) -> Problem {
         ScheduleFault::Plan(error) => plan_problem(error),
         ScheduleFault::EndBeforeStart => Problem::field("/end", fault.to_string()),
         ScheduleFault::Full(_) => {
-            let detail = format!("{fault}: remove a schedule, or raise `max_schedules` of the namespace");
+            let detail = format!("{fault}: remove a schedule, or set `max_schedules` of the namespace");
             Problem::new(ProblemKind::LimitReached, detail)
         }
         ScheduleFault::Store(error) => unavailable(error),
@@ -235,7 +235,7 @@ impl Service {
         let schedule = rule(new)?;
         let template = self.template(namespace, new).await?;
         let at = ScheduleKey::new(namespace, key);
-        let most = of.limits.max_schedules.unwrap_or(u64::MAX);
+        let most = of.limits.max_schedules.unwrap_or(self.settings().max_schedules);
         let put =
             self.on_schedules(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
         drop(of);

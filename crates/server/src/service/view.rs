@@ -1,21 +1,23 @@
 //! What people look at: the past, the present and the near future of the service.
 
 use super::Service;
+use super::hosts::HostNow;
 use super::place::by_key;
 use crate::convert::{moment, phase, shown_reason, unavailable};
-use crate::delivery::Reason;
 use crate::record::{Entry, MOST_HOSTS, Met};
 use core::time::Duration;
-use std::collections::HashMap;
 use tourbillon_api::{
-    self as api, Breaker, EndKind, Endpoint, History, Horizon, HorizonBucket, LatenessBySecond, Moment, Past,
-    PastAttempt, PastEnd, Problem, ProblemKind,
+    self as api, Breaker, EndKind, Endpoint, History, Horizon, HorizonBucket, LatenessBySecond, Moment,
+    OpenBreaker, Past, PastAttempt, PastEnd, Problem, ProblemKind,
 };
 use tourbillon_callback::HostReport;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::Span;
 use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The greatest number of breakers that are shown of a host.
+const MOST_BREAKERS: usize = 20;
 
 impl Service {
     /// The service's numbers from a moment on, in at most so many intervals.
@@ -60,18 +62,18 @@ impl Service {
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers().timer_store().now();
         let mut met = self.0.endpoints.all();
-        let reports: HashMap<_, _> =
-            self.caller().hosts().into_iter().map(|report| (report.host.clone(), report)).collect();
+        let mut hosts = self.hosts_now();
         let parked = self.deliveries().parked();
-        for (host, report) in &reports {
-            if met.len() < MOST_HOSTS && (report.running > 0 || report.open_for.is_some()) {
+        for (host, at_present) in &hosts {
+            if met.len() < MOST_HOSTS && (at_present.running > 0 || at_present.open_for().is_some()) {
                 met.entry(host.clone()).or_default();
             }
         }
         let of = |(host, met): (Box<str>, Met)| {
-            let parked = parked.get(&Reason::host(&host)).copied().unwrap_or(0);
-            let report = reports.get(&host);
-            endpoint(host, met, report, parked, now)
+            let of_host = parked.iter().filter(|(reason, _)| reason.is_of_host(&host));
+            let parked = of_host.map(|(_, count)| count).sum();
+            let at_present = hosts.remove(&host).unwrap_or_default();
+            endpoint(host, met, at_present, parked, now)
         };
         let mut endpoints: Vec<_> = met.into_iter().map(of).collect();
         endpoints.sort_unstable_by(|a, b| a.host.cmp(&b.host));
@@ -98,16 +100,11 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn endpoint(
-    host: Box<str>,
-    mut met: Met,
-    report: Option<&HostReport>,
-    parked: u64,
-    now: UtcMillis,
-) -> Endpoint {
+fn endpoint(host: Box<str>, mut met: Met, at_present: HostNow, parked: u64, now: UtcMillis) -> Endpoint {
     let recent = met.recent(now);
-    let open_for = report.and_then(|report| report.open_for);
-    let since = report.and_then(|report| report.open_since);
+    let open_for = at_present.open_for();
+    let breakers: Vec<_> =
+        at_present.open.into_iter().take(MOST_BREAKERS).map(|report| open_breaker(report, now)).collect();
     Endpoint {
         host: host.into(),
         breaker: match open_for {
@@ -115,10 +112,11 @@ fn endpoint(
             Some(Duration::ZERO) => Breaker::HalfOpen,
             Some(_) => Breaker::Open,
         },
-        since: since.map(|since| Moment::from_millis(now.as_millis().saturating_sub(millis(since)))),
+        since: breakers.first().map(|breaker| breaker.since),
         open_for_ms: open_for.map(millis),
-        running: report.map_or(0, |report| report.running as u64),
-        failures_in_a_row: report.map_or(0, |report| report.failures),
+        breakers,
+        running: at_present.running,
+        failures_in_a_row: at_present.failures,
         parked,
         deliveries: met.deliveries,
         errors: met.errors,
@@ -128,6 +126,17 @@ fn endpoint(
         p99_ms: recent.p99_ms,
         last: (met.deliveries > 0).then(|| moment(met.last)),
         last_error: met.last_error.map(Into::into),
+    }
+}
+
+fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
+    let since = now.as_millis().saturating_sub(report.open_since.map_or(0, millis));
+    OpenBreaker {
+        namespace: report.tenant.into(),
+        path: report.path.map(Into::into),
+        since: Moment::from_millis(since),
+        open_for_ms: report.open_for.map_or(0, millis),
+        failures_in_a_row: report.failures,
     }
 }
 

@@ -100,6 +100,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
         settings.rules.allow_http = true;
+        settings.least_pause = Duration::ZERO;
         settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut settings);
         Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), None).await
@@ -110,6 +111,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
         settings.rules.allow_http = true;
+        settings.least_pause = Duration::ZERO;
         settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
         Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), Some(store)).await
     }

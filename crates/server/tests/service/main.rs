@@ -28,4 +28,5 @@ mod shared;
 mod slow_disk;
 #[cfg(feature = "otel")]
 mod spans;
+mod tenants;
 mod view;

@@ -90,6 +90,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
         settings.rules.allow_http = true;
+        settings.least_pause = Duration::ZERO;
         settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut settings);
         Self::open(settings, folder).await

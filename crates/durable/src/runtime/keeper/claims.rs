@@ -13,7 +13,7 @@ use crate::runtime::catch_up::CatchUp;
 use crate::runtime::event::Ending;
 use crate::runtime::under_way::{Observed, UnderWay};
 use crate::state::{State as TimerState, Token};
-use crate::store::{Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind};
+use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind};
 use crate::supervise::supervise;
 use crate::timer::Timer;
 use crate::utc::UtcMillis;
@@ -71,7 +71,14 @@ impl Keeper {
             }
         };
         let limit = Limit { timers: permitted, bytes: CLAIM_BYTES };
-        let claimed = match self.wait_for(calls, self.store.claim(self.claimant, claim, limit)) {
+        let call = match self.settings.in_turn {
+            false => self.store.claim(self.claimant, claim, limit),
+            true => {
+                let shares = Shares::new(room, self.lock().occupants.counts());
+                self.store.claim_in_turn(self.claimant, claim, limit, shares)
+            }
+        };
+        let claimed = match self.wait_for(calls, call) {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.recover(&error, claim, (alarms, threads), calls);
@@ -81,6 +88,7 @@ impl Keeper {
                 return;
             }
         };
+        let next = if self.settings.in_turn { claimed.next_claim } else { claimed.next_due };
         pause.reset();
         self.reporter.claimed(&claimed);
         catch_up.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
@@ -88,12 +96,14 @@ impl Keeper {
             let mut state = self.lock();
             state.has_claimed = true;
             state.next_due = claimed.next_due;
-            state.look |= claimed.next_due.is_some_and(|due| due <= claimed.now);
+            let is_due = |moment: Option<UtcMillis>| moment.is_some_and(|moment| moment <= claimed.now);
+            state.look |= is_due(next);
+            state.has_withheld = is_due(claimed.next_due) && !is_due(next);
         }
         if let Some(end) = claimed.next_reap {
             self.set_renewal_by(alarms, end, claimed.now);
         }
-        if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
+        if let Some(due) = next.filter(|due| *due > claimed.now) {
             alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
         }
         for leased in claimed.leased.into_iter().filter_map(|leased| calls.keep(leased)) {
@@ -225,6 +235,9 @@ impl Keeper {
             // A handler that is seen to run has its timeout.
             let mut state = self.lock();
             state.occupied += 1;
+            if self.settings.in_turn {
+                state.occupants.enter(number, &timer.namespace);
+            }
             if let Some(under_way) = state.under_way.get_mut(&number) {
                 under_way.timeout = timeout;
             }

@@ -48,6 +48,8 @@ impl Supervisor for Keeper {
         let at = self.store.now();
         let mut state = self.lock();
         state.occupied -= 1;
+        state.occupants.leave(number);
+        state.look |= state.has_withheld;
         let dropped = state.under_way.remove(&number);
         let settlement = dropped.as_ref().map(|under_way| Arc::clone(&under_way.settlement));
         if let Some(under_way) = dropped

@@ -37,10 +37,12 @@ mod clocks;
 mod ends;
 mod handlers;
 mod leases;
+mod occupants;
 mod pause;
 mod waits;
 
 use self::calls::{Answered, Called, Calls, Renewed, Ring};
+use self::occupants::Occupants;
 use self::pause::Pause;
 use super::alarm::{Alarms, Signal};
 use super::catch_up::CatchUp;
@@ -112,6 +114,10 @@ struct State {
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned; some of their deliveries may be settled by now.
     occupied: usize,
+    /// Whose handlers these are, if claims are in turn.
+    occupants: Occupants,
+    /// Timers that are due wait since their namespaces have their shares.
+    has_withheld: bool,
     /// Plans are being computed anew.
     is_following: bool,
     /// The clock has gone back since that was begun.
@@ -160,7 +166,7 @@ struct Stop {
 
 impl State {
     fn is_idle(&self, now: UtcMillis) -> bool {
-        let nothing_due = self.next_due.is_none_or(|due| due > now);
+        let nothing_due = !self.has_withheld && self.next_due.is_none_or(|due| due > now);
         self.has_claimed
             && !self.look
             && self.fetches.is_empty()

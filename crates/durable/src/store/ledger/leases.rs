@@ -2,6 +2,7 @@
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use super::timers::{Ledger, bug};
+use super::turns::due_entry;
 use crate::state::{Event, Next, Phase, State, Token, step};
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
@@ -17,9 +18,6 @@ impl<T: Tables> Ledger<T> {
         claim: u64,
         limit: Limit,
     ) -> Result<(Claimed, bool), StoreError> {
-        let token = Token { incarnation: by.incarnation, claim };
-        let mut claimed = Claimed { now: self.now, ..Claimed::default() };
-        let (mut bytes, mut must_be_durable) = (0, false);
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
             let is_due = moment_of(key) <= self.now && due.len() < limit.timers as usize;
@@ -28,8 +26,33 @@ impl<T: Tables> Ledger<T> {
             }
             is_due
         })?;
+        self.claim_entries(by, claim, due, limit.bytes)
+    }
+
+    /// Claims the timers that were chosen.
+    pub(crate) fn claim_chosen(
+        &mut self,
+        by: Claimant,
+        claim: u64,
+        chosen: &[(UtcMillis, TimerId)],
+    ) -> Result<(Claimed, bool), StoreError> {
+        let entries = chosen.iter().map(|(due, id)| due_entry(*due, *id)).collect();
+        self.claim_entries(by, claim, entries, u64::MAX)
+    }
+
+    /// Claims the timers of these entries of the index, until the payloads have so many bytes.
+    fn claim_entries(
+        &mut self,
+        by: Claimant,
+        claim: u64,
+        due: Vec<Vec<u8>>,
+        most_bytes: u64,
+    ) -> Result<(Claimed, bool), StoreError> {
+        let token = Token { incarnation: by.incarnation, claim };
+        let mut claimed = Claimed { now: self.now, ..Claimed::default() };
+        let (mut bytes, mut must_be_durable) = (0, false);
         for key in due {
-            if bytes > 0 && bytes >= limit.bytes {
+            if bytes > 0 && bytes >= most_bytes {
                 break;
             }
             let timer = match id_at_end(&key) {
@@ -63,6 +86,7 @@ impl<T: Tables> Ledger<T> {
             }
         }
         claimed.next_due = self.next_due()?;
+        claimed.next_claim = claimed.next_due;
         claimed.quarantined = self.quarantined;
         Ok((claimed, must_be_durable))
     }

@@ -27,6 +27,7 @@ mod operations;
 mod placing;
 mod remembered;
 mod scrub;
+mod turns;
 
 pub use changes::PAUSED;
 pub(crate) use entries::{entries, key_of, moment_of};
@@ -34,3 +35,4 @@ pub(crate) use horizon::LOOKS;
 pub(crate) use limits::admit;
 pub(crate) use scrub::{Place, Step, Suspect};
 pub(crate) use timers::Ledger;
+pub(crate) use turns::{Chosen, Turns};

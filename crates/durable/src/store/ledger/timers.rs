@@ -1,6 +1,7 @@
 //! Stored timers: their entries and counts go together.
 
 use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of};
+use super::turns::{Turns, due_entry};
 use crate::record;
 use crate::state::{Lease, Phase, State};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -31,6 +32,18 @@ pub(crate) struct Ledger<T> {
     pub(super) has_mended: bool,
     /// The earliest moment for which the transaction has made a timer due.
     first_due: Option<UtcMillis>,
+    /// The moment up to which claims have come, and the entries of timers that the transaction has made due until then.
+    pub(super) frontier: Option<UtcMillis>,
+    made_due: Vec<(Box<str>, Vec<u8>)>,
+}
+
+/// What a transaction has made of timers that were not due before.
+#[derive(Debug, Default)]
+pub(crate) struct MadeDue {
+    /// The earliest moment for which a timer was made due.
+    pub(crate) first: Option<UtcMillis>,
+    /// Those that are due before the moment up to which claims have come: their namespaces and entries.
+    pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
 }
 
 /// What a ledger had noted before a request, apart from the tables.
@@ -50,11 +63,13 @@ impl<T: Tables> Ledger<T> {
             quarantined: 0,
             has_mended: false,
             first_due: None,
+            frontier: None,
+            made_due: Vec::new(),
         }
     }
 
-    /// Writes the counts. Returns the tables, and the earliest moment for which the transaction has made a timer due.
-    pub(crate) fn finish(mut self) -> Result<(T, Option<UtcMillis>), StoreError> {
+    /// Writes the counts. Returns the tables, and the timers that the transaction has made due.
+    pub(crate) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         for ((namespace, phase), change) in core::mem::take(&mut self.counted) {
             if change != 0 {
                 let key = count_key(&namespace, phase);
@@ -67,7 +82,12 @@ impl<T: Tables> Ledger<T> {
             }
         }
         self.finish_hours()?;
-        Ok((self.tables, self.first_due))
+        Ok((self.tables, MadeDue { first: self.first_due, entries: self.made_due }))
+    }
+
+    /// Has the transaction note what concerns these turns.
+    pub(crate) fn follow(&mut self, turns: &Turns) {
+        self.frontier = turns.moment();
     }
 
     /// The tables, for a store that notes its own entries or takes back those of a request.
@@ -206,6 +226,9 @@ impl<T: Tables> Ledger<T> {
     fn note_due(&mut self, timer: &Timer) {
         if timer.state == State::Pending {
             self.first_due = Some(self.first_due.map_or(timer.due, |first| first.min(timer.due)));
+            if self.frontier.is_some_and(|frontier| timer.due <= frontier) {
+                self.made_due.push((timer.namespace.clone(), due_entry(timer.due, timer.id)));
+            }
         }
     }
 

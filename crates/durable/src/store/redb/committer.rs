@@ -13,7 +13,7 @@ use super::tables::Writing;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
-use crate::store::ledger::Ledger;
+use crate::store::ledger::{Ledger, Turns};
 use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
 use crate::utc::UtcMillis;
@@ -60,6 +60,7 @@ pub(super) struct Committer {
     checkpoint_at: Option<Instant>,
     /// The first due moment, as the last claim's answer said.
     next_due: Option<UtcMillis>,
+    turns: Turns,
     outage: Option<Outage>,
     /// The number of requests of the last batch.
     last_batch: usize,
@@ -122,6 +123,7 @@ impl Committer {
             sequence: opened.sequence,
             checkpoint_at: None,
             next_due: None,
+            turns: Turns::default(),
             outage: None,
             last_batch: 0,
             is_closed: opened.is_closed,
@@ -316,6 +318,7 @@ impl Committer {
             Ok(()) => None,
             Err((error, may_have_effect)) => {
                 self.common.count(|stats| stats.failed += 1);
+                self.turns.reset();
                 self.fall(error.clone());
                 Some(self.verdict(error, may_have_effect, attempted))
             }
@@ -357,11 +360,25 @@ impl Committer {
         let sequence = self.sequence + 1;
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
+        // If the transaction fails, the turns begin anew.
+        let mut turns = core::mem::take(&mut self.turns);
+        ledger.follow(&turns);
         let mut wanted = Durability::Volatile;
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
         while let Some(request) = requests.pop_front() {
+            let request = match request.chosen(&mut ledger, &mut turns) {
+                Ok(request) => request,
+                Err((error, pending)) => {
+                    batch.refusals.push(pending);
+                    if ledger.tables().has_failed() {
+                        return Err(before(error));
+                    }
+                    turns.reset();
+                    continue;
+                }
+            };
             let noted = notes.len();
             if !must_commit && request.note(&mut notes).is_err() {
                 // The database itself is made durable with what cannot be noted.
@@ -395,6 +412,7 @@ impl Committer {
                         return Err(before(error));
                     }
                     notes.truncate(noted);
+                    turns.reset();
                     ledger.undo(outer);
                     ledger.tables().undo().map_err(before)?;
                 }
@@ -402,12 +420,14 @@ impl Committer {
         }
         // Damage is not repeated: what it has led to goes to the database at once, and not into the journal.
         must_commit |= ledger.has_met_damage();
-        let (mut tables, first_due) = ledger.finish().map_err(before)?;
-        batch.first_due = first_due;
+        let (mut tables, made_due) = ledger.finish().map_err(before)?;
+        batch.first_due = made_due.first;
+        turns.note(made_due);
         let has_changed = tables.has_changed();
         if !has_changed {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
+            self.turns = turns;
             // The request may repeat one whose effect is not durable yet.
             return self.keep_promise(wanted, batch).map_err(|(error, _)| before(error));
         }
@@ -421,6 +441,7 @@ impl Committer {
             none.map_err(|error| before(converted(redb::Error::from(error))))?;
         }
         transaction.commit().map_err(|error| (converted(error), must_commit))?;
+        self.turns = turns;
         if has_ends {
             reach(Point::EndsCommitted);
         }

@@ -167,7 +167,7 @@ impl Digested for LeftOut {
 impl Digested for Claimed {
     fn write(&self, bytes: &mut Vec<u8>) {
         // The time is the record's, and the token the request's. A store of one process takes nothing over.
-        let Self { now: _, leased, next_due, quarantined, left_out, next_reap: _ } = self;
+        let Self { now: _, leased, next_due, next_claim: _, quarantined, left_out, next_reap: _ } = self;
         number(bytes, leased.len() as u64);
         leased.iter().for_each(|leased| leased.timer.write(bytes));
         next_due.write(bytes);

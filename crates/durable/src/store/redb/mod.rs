@@ -116,7 +116,7 @@ use super::horizon::Horizon;
 use super::ledger::{LOOKS, Ledger};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
-    Reasons, Scrub, TimerStore,
+    Reasons, Scrub, Shares, TimerStore,
 };
 use crate::clock::WallClock;
 use crate::state::Token;
@@ -508,6 +508,13 @@ impl TimerStore for RedbStore {
             return refused(error);
         }
         self.ask(|reply| Request::Claim(by, claim, limit, reply))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        if let Some(error) = self.common.room.absence() {
+            return refused(error);
+        }
+        self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
     /// After all claims that were called before.

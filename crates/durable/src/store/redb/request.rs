@@ -4,8 +4,8 @@ use super::digest::{Digested, digest};
 use super::tables::Writing;
 use crate::state::Token;
 use crate::store::error::StoreError;
-use crate::store::ledger::{Ledger, Suspect};
-use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped};
+use crate::store::ledger::{Chosen, Ledger, Suspect, Turns};
+use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped, Shares};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::time::Duration;
@@ -18,6 +18,9 @@ pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
+    ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
+    /// A claim in turn, once it is known what it takes.
+    ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
     Reap(u32, Reply<Reaped>),
@@ -34,6 +37,7 @@ pub(super) enum Logged {
     Claim { incarnation: u64, lease: Duration, claim: u64, timers: u32, bytes: u64 },
     Renew { incarnation: u64, lease: Duration, leases: Vec<(TimerId, Token)> },
     Reap(u32),
+    ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
 /// The same without ownership, for writing.
@@ -43,6 +47,7 @@ enum Logging<'a> {
     Claim { incarnation: u64, lease: Duration, claim: u64, timers: u32, bytes: u64 },
     Renew { incarnation: u64, lease: Duration, leases: &'a [(TimerId, Token)] },
     Reap(u32),
+    ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
 /// The part of a request that is left once its changes are made: the reply, which is sent when they are as durable as
@@ -54,7 +59,7 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// What the changes have to survive before the reply.
     pub(super) durability: Durability,
-    /// The answer of a claim: the first due moment that is left.
+    /// The answer of a claim: the moment from which the next one takes something.
     pub(super) next_due: Option<Option<UtcMillis>>,
     /// The digest of the outcome, of a request that is noted.
     pub(super) digest: u32,
@@ -73,7 +78,12 @@ impl Request {
             Self::Renew(_, leases, _) => leases.len(),
             Self::Import(timers, _) => timers.len(),
             Self::Mend(suspects, _) => suspects.len(),
-            Self::Claim(..) | Self::Recover(..) | Self::Reap(..) | Self::Compact(_) => 1,
+            Self::Claim(..)
+            | Self::ClaimInTurn(..)
+            | Self::ClaimChosen(..)
+            | Self::Recover(..)
+            | Self::Reap(..)
+            | Self::Compact(_) => 1,
         }
     }
 
@@ -81,7 +91,9 @@ impl Request {
     pub(super) fn fail(self, error: StoreError) {
         match self {
             Self::Apply(.., reply) => drop(reply.send(Err(error))),
-            Self::Claim(.., reply) => drop(reply.send(Err(error))),
+            Self::Claim(.., reply) | Self::ClaimInTurn(.., reply) | Self::ClaimChosen(.., reply) => {
+                drop(reply.send(Err(error)));
+            }
             Self::Recover(.., reply) => drop(reply.send(Err(error))),
             Self::Renew(.., reply) => drop(reply.send(Err(error))),
             Self::Reap(_, reply) => drop(reply.send(Err(error))),
@@ -122,10 +134,41 @@ impl Request {
                 Logging::Renew { incarnation: by.incarnation, lease: by.lease, leases }
             }
             Self::Reap(limit, _) => Logging::Reap(*limit),
-            Self::Recover(..) | Self::Import(..) | Self::Compact(_) | Self::Mend(..) => return Ok(()),
+            Self::ClaimChosen(by, claim, chosen, _) => Logging::ClaimChosen {
+                incarnation: by.incarnation,
+                lease: by.lease,
+                claim: *claim,
+                timers: &chosen.timers,
+            },
+            Self::Recover(..)
+            | Self::Import(..)
+            | Self::Compact(_)
+            | Self::Mend(..)
+            | Self::ClaimInTurn(..) => return Ok(()),
         };
         *notes = postcard::to_extend(&logging, core::mem::take(notes))?;
         Ok(())
+    }
+
+    /// The request of which the journal can have the effect: a claim in turn becomes one of what it takes.
+    pub(super) fn chosen(
+        self,
+        ledger: &mut Ledger<Writing<'_>>,
+        turns: &mut Turns,
+    ) -> Result<Self, (StoreError, Pending)> {
+        match self {
+            Self::ClaimInTurn(by, claim, limit, shares, reply) => {
+                match ledger.choose(turns, limit, &shares) {
+                    Ok(chosen) => Ok(Self::ClaimChosen(by, claim, chosen, reply)),
+                    Err(error) => {
+                        let own = error.clone();
+                        let pending = |later: Option<StoreError>| drop(reply.send(Err(later.unwrap_or(own))));
+                        Err((error, Box::new(pending)))
+                    }
+                }
+            }
+            other => Ok(other),
+        }
     }
 
     /// Makes the changes.
@@ -143,8 +186,22 @@ impl Request {
                     if must_be_durable {
                         durability = Durability::PowerLoss;
                     }
-                    next_due = Some(claimed.next_due);
+                    next_due = Some(claimed.next_claim);
                     claimed
+                });
+                answer(reply, noting(claimed, &mut sum))
+            }
+            Self::ClaimInTurn(by, claim, limit, _, reply) => {
+                return Self::Claim(by, claim, limit, reply).run(ledger);
+            }
+            Self::ClaimChosen(by, claim, chosen, reply) => {
+                let claimed = ledger.claim_chosen(by, claim, &chosen.timers);
+                let claimed = claimed.map(|(claimed, must_be_durable)| {
+                    if must_be_durable {
+                        durability = Durability::PowerLoss;
+                    }
+                    next_due = Some(chosen.next);
+                    Claimed { next_claim: chosen.next, ..claimed }
                 });
                 answer(reply, noting(claimed, &mut sum))
             }
@@ -198,6 +255,9 @@ impl Logged {
                 digest(&ledger.renew(Claimant { incarnation, lease }, leases)?)
             }
             Self::Reap(limit) => digest(&ledger.reap(limit, false)?),
+            Self::ClaimChosen { incarnation, lease, claim, timers } => {
+                digest(&ledger.claim_chosen(Claimant { incarnation, lease }, claim, &timers)?.0)
+            }
         })
     }
 
@@ -205,7 +265,7 @@ impl Logged {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",
-            Self::Claim { .. } => "claim",
+            Self::Claim { .. } | Self::ClaimChosen { .. } => "claim",
             Self::Renew { .. } => "renewal",
             Self::Reap(_) => "reap",
         }
@@ -299,6 +359,7 @@ mod tests {
             Request::Claim(by, 7, Limit { timers: 300, bytes: 70_000 }, channel().0),
             Request::Renew(by, vec![(ID, TOKEN)], channel().0),
             Request::Reap(300, channel().0),
+            Request::ClaimChosen(by, 7, Chosen { timers: vec![(DUE, ID)], next: Some(DUE) }, channel().0),
             Request::Apply(ops(), Durability::PowerLoss, channel().0),
         ];
         for op in ops() {

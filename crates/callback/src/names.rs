@@ -1,0 +1,93 @@
+//! Look-ups of names, without threads: a name server that is silent costs the callbacks to its names a wait, and
+//! nothing else.
+//!
+//! The resolver of the system blocks a thread for each name that it looks up. Names below a zone whose server does not
+//! answer would take all threads of a runtime, and those of other work with them.
+
+use core::future::Future;
+use core::net::SocketAddr;
+use core::pin::Pin;
+use core::time::Duration;
+use hickory_resolver::config::{
+    ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+/// The future of a resolver's answer.
+pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+
+/// Resolves the name of a host, for a port.
+pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
+
+/// The tries of a look-up, which share its time.
+const TRIES: u32 = 3;
+/// The names that are remembered.
+const CACHED: u64 = 4_096;
+/// The longest times for which an address is believed, and the absence of one.
+const BELIEVED: Duration = Duration::from_secs(60);
+const MISSED: Duration = Duration::from_secs(5);
+/// The look-ups under way on one connection to a name server.
+const UNDER_WAY: usize = 4_096;
+
+/// A resolver that asks these name servers, or those of the system if there are none, and gives a look-up so much time.
+///
+/// The system's names (`/etc/hosts`) and its servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot
+/// be read, the system resolves.
+pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
+    let made: Arc<OnceLock<Option<TokioResolver>>> = Arc::default();
+    Arc::new(move |host, port| {
+        let resolver = made.get_or_init(|| make(&servers, time).ok()).clone();
+        let host = host.to_owned();
+        Box::pin(async move {
+            let Some(resolver) = resolver else {
+                return Ok(tokio::net::lookup_host((host, port)).await?.collect());
+            };
+            let found = resolver.lookup_ip(host).await.map_err(|error| words(&error))?;
+            Ok(found.iter().map(|address| SocketAddr::new(address, port)).collect())
+        })
+    })
+}
+
+fn make(servers: &[SocketAddr], time: Duration) -> Result<TokioResolver, NetError> {
+    let mut builder = if servers.is_empty() { TokioResolver::builder_tokio()? } else { of_servers(servers) };
+    set_options(builder.options_mut(), time);
+    builder.build()
+}
+
+fn of_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
+    let server = |address: &SocketAddr| {
+        let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+            connection.port = address.port();
+            connection
+        });
+        NameServerConfig::new(address.ip(), true, connections.into())
+    };
+    let config = ResolverConfig::from_name_servers(servers.iter().map(server).collect());
+    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+}
+
+fn set_options(options: &mut ResolverOpts, time: Duration) {
+    options.timeout = time / TRIES;
+    options.attempts = TRIES as usize - 1;
+    // All addresses, since one that is blocked blocks the name.
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.cache_size = CACHED;
+    options.positive_max_ttl = Some(BELIEVED);
+    options.negative_max_ttl = Some(MISSED);
+    options.max_active_requests = UNDER_WAY;
+}
+
+/// The error, in words that name no server.
+fn words(error: &NetError) -> io::Error {
+    if error.is_no_records_found() {
+        return io::Error::new(io::ErrorKind::NotFound, "the name is not known");
+    }
+    match error {
+        NetError::Timeout => io::Error::new(io::ErrorKind::TimedOut, "the name server does not answer"),
+        _ => io::Error::other("the name server answers with an error"),
+    }
+}

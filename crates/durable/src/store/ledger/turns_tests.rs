@@ -1,0 +1,185 @@
+use super::*;
+use crate::samples::plain;
+use crate::state::{State, Token};
+use crate::store::{Claimant, Claimed, Durability, IfPresent, MemoryStore, Op, TimerStore};
+use crate::timer::Timer;
+use core::future::Future;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use tourbillon::{ManualClock, Timestamp};
+
+const BY: Claimant = Claimant { incarnation: 1, lease: Duration::from_secs(60) };
+const START: u64 = 1_000_000;
+const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
+
+fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    match core::pin::pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result.unwrap(),
+        Poll::Pending => panic!("the store in memory answers at once"),
+    }
+}
+
+/// A store with a clock, and the deliveries under way by namespace, as a runtime has them.
+struct Rig {
+    store: MemoryStore,
+    clock: ManualClock,
+    room: usize,
+    under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
+    claims: u64,
+    made: u128,
+}
+
+impl Rig {
+    fn new(room: usize) -> Self {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_millis(START));
+        let store = MemoryStore::new(clock.clone());
+        Self { store, clock, room, under_way: BTreeMap::new(), claims: 0, made: 0 }
+    }
+
+    /// Stores timers of a namespace that are due so long after the start.
+    fn place(&mut self, namespace: &str, due: u64, count: u128) {
+        for _ in 0..count {
+            self.made += 1;
+            let id = TimerId::from_u128(self.made);
+            let (due, namespace) = (UtcMillis::from_millis(START + due), namespace.into());
+            let timer = Timer { id, namespace, key: None, due, scheduled: due, ..plain() };
+            let timer = Timer { state: State::Pending, labels: Box::default(), ..timer };
+            now(self.store.apply(vec![Op::Place(Box::new(timer), IfPresent::Reject)], Durability::Volatile));
+        }
+    }
+
+    /// Claims, and returns the claimed timers by namespace.
+    fn claim(&mut self, limit: Limit) -> (BTreeMap<Box<str>, usize>, Claimed) {
+        self.claims += 1;
+        let counts = self.under_way.iter().map(|(namespace, timers)| (namespace.clone(), timers.len()));
+        let used: usize = self.under_way.values().map(Vec::len).sum();
+        let shares = Shares::new(self.room - used, Arc::new(counts.collect()));
+        let claimed = now(self.store.claim_in_turn(BY, self.claims, limit, shares));
+        let mut counts = BTreeMap::new();
+        for leased in &claimed.leased {
+            let namespace = &leased.timer.namespace;
+            *counts.entry(namespace.clone()).or_default() += 1;
+            self.under_way.entry(namespace.clone()).or_default().push((leased.timer.id, leased.token));
+        }
+        (counts, claimed)
+    }
+
+    /// Ends so many deliveries of a namespace by this operation.
+    fn end(&mut self, namespace: &str, count: usize, op: impl Fn(TimerId, Token) -> Op) {
+        let timers = self.under_way.get_mut(namespace).unwrap();
+        let ops = timers.drain(..count).map(|(id, token)| op(id, token)).collect();
+        now(self.store.apply(ops, Durability::Volatile));
+    }
+}
+
+fn ack(id: TimerId, token: Token) -> Op {
+    Op::Ack(id, token)
+}
+
+#[test]
+fn a_herd_gets_its_share_and_those_behind_it_are_claimed() {
+    let mut rig = Rig::new(100);
+    rig.place("herd", 0, 10_000);
+    rig.place("other", 1, 5);
+    rig.clock.advance(Duration::from_millis(10));
+    let (mut herd, mut other) = (0, 0);
+    // A bounded number of entries is passed over by one claim.
+    for _ in 0..4 {
+        let (counts, _) = rig.claim(ALL);
+        herd += counts.get("herd").copied().unwrap_or(0);
+        other += counts.get("other").copied().unwrap_or(0);
+    }
+    assert_eq!((herd, other), (75, 5));
+    let (counts, claimed) = rig.claim(ALL);
+    assert!(counts.is_empty() && claimed.next_due.is_some() && claimed.next_claim.is_none());
+    // Its timers are claimed as soon as its share has room, in their order.
+    rig.end("herd", 10, ack);
+    let (counts, claimed) = rig.claim(ALL);
+    let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
+    assert_eq!(counts.get("herd"), Some(&ids.len()));
+    assert_eq!(ids, (76..76 + ids.len() as u128).collect::<Vec<_>>());
+}
+
+#[test]
+fn namespaces_that_wait_are_served_in_turn() {
+    let mut rig = Rig::new(1_000);
+    for namespace in ["a", "b", "c"] {
+        rig.place(namespace, 0, 2_000);
+    }
+    let few = Limit { timers: 30, ..ALL };
+    let mut sums: BTreeMap<Box<str>, usize> = BTreeMap::new();
+    for round in 0..400 {
+        let (counts, _) = rig.claim(few);
+        for (namespace, count) in counts {
+            if round > 100 {
+                *sums.entry(namespace.clone()).or_default() += count;
+            }
+            rig.end(&namespace, count, ack);
+        }
+    }
+    let (least, most) = (sums.values().min().unwrap(), sums.values().max().unwrap());
+    assert!(sums.len() == 3 && most - least <= most / 4, "{sums:?}");
+}
+
+#[test]
+fn no_timer_is_forgotten_whatever_makes_it_due_again() {
+    let mut rig = Rig::new(40);
+    rig.place("herd", 0, 5_000);
+    rig.place("other", 0, 20);
+    let mut ended = 0;
+    let (mut returned, mut late) = (0, 0);
+    for round in 0..20_000 {
+        let (counts, claimed) = rig.claim(ALL);
+        for (namespace, count) in counts {
+            // Some come back, under due moments that claims have passed.
+            if round % 7 == 0 && returned < 500 {
+                returned += count;
+                rig.end(&namespace, count, Op::Release);
+            } else if round % 11 == 0 {
+                rig.end(&namespace, count, |id, token| Op::Park(id, token, "r".into()));
+                now(rig.store.apply(vec![Op::Unpark("r".into(), 1_000)], Durability::Volatile));
+            } else {
+                ended += count;
+                rig.end(&namespace, count, ack);
+            }
+        }
+        if late < 50 && round % 3 == 0 {
+            late += 1;
+            rig.place("late", 0, 1);
+        }
+        if claimed.next_due.is_none() && late == 50 {
+            break;
+        }
+    }
+    assert_eq!(ended, 5_000 + 20 + 50);
+    assert!(now(rig.store.check()).is_empty());
+}
+
+#[test]
+fn what_claims_remember_is_bounded() {
+    let mut rig = Rig::new(4);
+    rig.place("herd", 0, 3 * EXACT as u128);
+    for _ in 0..10 {
+        rig.claim(ALL);
+    }
+    let mut waiting = Waiting::nothing();
+    for number in 0..3 * EXACT as u128 {
+        waiting.add(due_entry(UtcMillis::from_millis(START), TimerId::from_u128(number)));
+    }
+    assert!(matches!(waiting, Waiting::From(first) if id_at_end(&first) == Some(TimerId::from_u128(0))));
+}
+
+#[test]
+fn a_clock_that_goes_back_hides_no_timer() {
+    let mut rig = Rig::new(40);
+    rig.place("herd", 0, 100);
+    rig.place("herd", 5_000, 100);
+    rig.clock.advance(Duration::from_secs(10));
+    rig.claim(ALL);
+    rig.clock.set(Timestamp::ZERO + Duration::from_millis(START + 1_000));
+    rig.place("other", 2_000, 1);
+    rig.clock.set(Timestamp::ZERO + Duration::from_millis(START + 10_000));
+    let (counts, _) = rig.claim(ALL);
+    assert_eq!(counts.get("other"), Some(&1));
+}

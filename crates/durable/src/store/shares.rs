@@ -1,0 +1,66 @@
+//! Shares of what several namespaces use.
+//!
+//! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
+//! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
+//! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
+//! or a limit for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A namespace takes one more if it has fewer than so many times those that are free.
+const SHARE: usize = 3;
+
+/// The number that a namespace may take which has so many, if so many are free.
+#[must_use]
+pub fn free_for(has: usize, free: usize) -> usize {
+    // One after the other, each of which leaves fewer free ones.
+    SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
+}
+
+/// What the namespaces have of a runtime's room for deliveries.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Shares {
+    /// The number of further deliveries for which there is room.
+    pub free: usize,
+    /// The number of deliveries under way, of each namespace that has any.
+    pub under_way: Arc<BTreeMap<Box<str>, usize>>,
+}
+
+impl Shares {
+    /// Shares of a room with so many free places.
+    #[must_use]
+    pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
+        Self { free, under_way }
+    }
+
+    /// The number of timers of a namespace that may be claimed, if `taken` of it and `all` altogether were claimed
+    /// since.
+    #[must_use]
+    pub fn left(&self, namespace: &str, taken: usize, all: usize) -> usize {
+        let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
+        free_for(has, self.free.saturating_sub(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_free_as_can_be_taken_one_after_the_other() {
+        for all in 0..100 {
+            for others in 0..=all {
+                for has in 0..=all - others {
+                    let free = all - others - has;
+                    let (mut taken, mut left) = (0, free);
+                    while has + taken < SHARE * left {
+                        (taken, left) = (taken + 1, left - 1);
+                    }
+                    assert_eq!(free_for(has, free), taken, "{has} of {all}, {others} are others'");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What one tenant costs another: how late the callbacks of a tenant come that does nothing wrong, alone and beside one
+//! that does everything that it may, and how long the service takes for a request meanwhile.
+//!
+//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, UdpSocket};
+use tourbillon_api::Moment;
+use tourbillon_server::{Service, Settings, router};
+use tower::ServiceExt as _;
+
+/// The timers of the tenant that does nothing wrong, and the pause between two.
+const TIMERS: usize = 1_000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+type Lateness = Arc<Mutex<Vec<Duration>>>;
+
+/// Starts a receiver with a path that works, one that refuses, and one that hangs.
+async fn receiver() -> (Lateness, SocketAddr) {
+    let lateness = Lateness::default();
+    let app = Router::new()
+        .route("/ok", post(take))
+        .route("/bad", post(async || StatusCode::SERVICE_UNAVAILABLE))
+        .route("/hang", post(std::future::pending::<StatusCode>))
+        .with_state(Arc::clone(&lateness));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (lateness, address)
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970")
+}
+
+async fn take(State(lateness): State<Lateness>, headers: HeaderMap) -> StatusCode {
+    let scheduled = headers.get("tourbillon-scheduled-for").and_then(|value| value.to_str().ok());
+    if let Some(Ok(moment)) = scheduled.map(str::parse::<Moment>) {
+        let late = now().saturating_sub(Duration::from_millis(moment.as_millis()));
+        lateness.lock().expect("no panic").push(late);
+    }
+    StatusCode::OK
+}
+
+/// Sends a request to the service, without a socket. Returns the time that it took.
+async fn send(app: &Router, method: &str, path: &str, body: Option<&Value>) -> Duration {
+    let begin = Instant::now();
+    let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let response = app.clone().oneshot(request.body(body).expect("a request")).await.expect("an answer");
+    assert!(response.status().is_success(), "{method} {path}: {}", response.status());
+    begin.elapsed()
+}
+
+async fn place(app: &Router, namespace: &str, count: usize, timer: &Value) {
+    let changes = |count: usize| json!({ "changes": vec![json!({ "op": "put", "timer": timer }); count] });
+    let path = format!("/v1/namespaces/{namespace}/batch");
+    for placed in (0..count).step_by(100) {
+        send(app, "POST", &path, Some(&changes(100.min(count - placed)))).await;
+    }
+}
+
+/// The least number that so many of a hundred do not exceed.
+fn percentile(numbers: &mut [Duration], of_hundred: usize) -> Duration {
+    numbers.sort_unstable();
+    numbers[(numbers.len() * of_hundred).div_ceil(100).saturating_sub(1)]
+}
+
+/// The timers of a tenant that does everything that it may.
+#[derive(Clone, Copy)]
+enum Hostile {
+    Nobody,
+    /// Refusing and hanging paths of the host that the other tenant calls.
+    Host,
+    /// A great many timers that are due at once, to another host.
+    Herd,
+    /// Names whose server is silent.
+    Names,
+}
+
+impl Hostile {
+    async fn act(self, app: &Router, (shared, other): (SocketAddr, SocketAddr), part: usize) {
+        let policy = json!({ "attempts": 1_000, "backoff": { "kind": "fixed", "pause_ms": 0 } });
+        match self {
+            Self::Nobody => {}
+            Self::Host => {
+                for (path, timeout) in [("bad", 15_000), ("hang", 100), ("hang", 30_000), ("nowhere", 15_000)]
+                {
+                    let mut policy = policy.clone();
+                    policy["timeout_ms"] = json!(timeout);
+                    let callback = json!({ "url": format!("http://{shared}/{path}") });
+                    place(app, "hostile", 125, &json!({ "callback": callback, "policy": policy })).await;
+                }
+            }
+            Self::Herd => {
+                // All are stored before they are due.
+                let due = now() + Duration::from_secs(60) / u32::try_from(part).expect("a small part");
+                let due = Moment::from_millis(u64::try_from(due.as_millis()).expect("a moment")).to_string();
+                let callback = json!({ "url": format!("http://{other}/ok") });
+                place(app, "hostile", 200_000 / part, &json!({ "callback": callback, "due": due })).await;
+                let rest = Duration::from_secs(60) / u32::try_from(part).expect("a small part");
+                tokio::time::sleep(rest.saturating_sub(Duration::from_secs(30))).await;
+            }
+            Self::Names => {
+                for name in 0..100 {
+                    let callback = json!({ "url": format!("http://n{name}.silent.test/hook") });
+                    place(
+                        app,
+                        "hostile",
+                        100 / part.min(100),
+                        &json!({ "callback": callback, "policy": policy }),
+                    )
+                    .await;
+                }
+            }
+        }
+    }
+}
+
+async fn measure(name: &str, hostile: Hostile, part: usize) {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = Settings::new(folder.path());
+    settings.rules.allow_http = true;
+    settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().expect("a range")];
+    settings.caller.name_servers = vec![silent.local_addr().expect("an address")];
+    let service = Service::open(settings).expect("a service");
+    let app = router(service.clone());
+    let ((lateness, shared), (_, other)) = (receiver().await, receiver().await);
+    hostile.act(&app, (shared, other), part).await;
+    let url = format!("http://{shared}/ok");
+    let mut requests = Vec::new();
+    let begin = Instant::now();
+    let count = TIMERS / part.min(10);
+    // As long as the herd lasts, in any case.
+    let until = Instant::now()
+        + if matches!(hostile, Hostile::Herd) { Duration::from_secs(60) } else { Duration::ZERO };
+    let mut placed = 0;
+    while placed < count || part == 1 && Instant::now() < until {
+        place(&app, "other", 1, &json!({ "callback": { "url": url }, "delay_ms": 50 })).await;
+        requests.push(send(&app, "GET", "/v1/namespaces/other", None).await);
+        placed += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+    while lateness.lock().expect("no panic").len() < placed && begin.elapsed() < Duration::from_secs(180) {
+        tokio::time::sleep(PAUSE).await;
+    }
+    let mut late = lateness.lock().expect("no panic").clone();
+    let came = late.len();
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    println!(
+        "| {name} | {came} of {placed} | {:.1} | {:.1} | {:.1} | {:.1} |",
+        millis(percentile(&mut late, 50)),
+        millis(percentile(&mut late, 99)),
+        millis(percentile(&mut late, 100)),
+        millis(percentile(&mut requests, 99)),
+    );
+    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.expect("its end");
+}
+
+fn main() {
+    let part = if std::env::args().any(|argument| argument == "--quick") { 100 } else { 1 };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    println!("| beside | came | lateness p50, ms | p99 | greatest | a request, p99, ms |");
+    println!("|---|---|---|---|---|---|");
+    runtime.block_on(async {
+        measure("nobody", Hostile::Nobody, part).await;
+        measure("500 timers that fail, to the same host", Hostile::Host, part).await;
+        measure("200,000 timers due at once", Hostile::Herd, part).await;
+        measure("10,000 timers to names whose server is silent", Hostile::Names, part).await;
+    });
+}

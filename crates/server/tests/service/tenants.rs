@@ -1,0 +1,208 @@
+//! Two tenants, of which one does everything that it may.
+
+use crate::receivers::eventually;
+use crate::rig::Rig;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::net::{TcpListener, UdpSocket};
+
+/// The time in which the callbacks of a tenant come that does nothing wrong. A machine may be busy.
+const SOON: Duration = Duration::from_secs(3);
+
+/// A receiver with a path that works, one that refuses, and one that hangs.
+#[derive(Clone, Default)]
+struct Host {
+    /// How late each callback to the path that works was, after its scheduled moment.
+    lateness: Arc<Mutex<Vec<Duration>>>,
+    refused: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Host {
+    async fn start() -> (Self, SocketAddr) {
+        let host = Self::default();
+        let app = Router::new()
+            .route("/ok", post(take))
+            .route("/bad", post(refuse))
+            .route("/hang", post(std::future::pending::<StatusCode>))
+            .with_state(host.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (host, address)
+    }
+
+    fn taken(&self) -> usize {
+        self.lateness.lock().unwrap().len()
+    }
+
+    /// The lateness that 99 of a hundred did not exceed.
+    fn p99(&self) -> Duration {
+        let mut lateness = self.lateness.lock().unwrap().clone();
+        lateness.sort();
+        lateness[(lateness.len() * 99).div_ceil(100) - 1]
+    }
+}
+
+async fn take(State(host): State<Host>, headers: HeaderMap) -> StatusCode {
+    let scheduled = headers["tourbillon-scheduled-for"].to_str().unwrap();
+    let scheduled: tourbillon_api::Moment = scheduled.parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let late = now.saturating_sub(Duration::from_millis(scheduled.as_millis()));
+    host.lateness.lock().unwrap().push(late);
+    StatusCode::OK
+}
+
+async fn refuse(State(host): State<Host>) -> StatusCode {
+    host.refused.lock().unwrap().push(Instant::now());
+    StatusCode::SERVICE_UNAVAILABLE
+}
+
+/// Stores so many timers of a namespace, in requests of a hundred.
+async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
+    let puts = vec![json!({ "op": "put", "timer": timer }); 100.min(count)];
+    for _ in 0..count.div_ceil(100) {
+        let body = json!({ "changes": puts });
+        let (status, answer) = rig.send("POST", &format!("/v1/namespaces/{namespace}/batch"), body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+}
+
+/// Stores a timer each 20 ms, and waits until all have come.
+async fn go_on(rig: &Rig, namespace: &str, host: &Host, url: &str, count: usize) {
+    let before = host.taken();
+    for _ in 0..count {
+        place(rig, namespace, 1, &json!({ "callback": { "url": url }, "delay_ms": 50 })).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    eventually("all have come", async || (host.taken() >= before + count).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
+    let rig = Rig::start().await;
+    let (host, address) = Host::start().await;
+    let url = |path: &str| format!("http://{address}/{path}");
+    let backoff = json!({ "kind": "fixed", "pause_ms": 0 });
+    for (path, policy) in [
+        ("bad", json!({ "attempts": 1_000, "backoff": backoff })),
+        ("hang", json!({ "attempts": 1_000, "backoff": backoff, "timeout_ms": 100 })),
+        ("hang", json!({ "attempts": 1_000, "backoff": backoff, "timeout_ms": 30_000 })),
+    ] {
+        place(&rig, "hostile", 200, &json!({ "callback": { "url": url(path) }, "policy": policy })).await;
+    }
+    go_on(&rig, "other", &host, &url("ok"), 100).await;
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+    let (_, endpoints) = rig.send("GET", "/v1/endpoints", Value::Null).await;
+    let breakers = &endpoints[0]["breakers"];
+    assert!(
+        breakers.as_array().is_some_and(|all| all.iter().all(|open| open["namespace"] == "hostile")),
+        "{endpoints}"
+    );
+    // A path that refuses shuts no other path of its own namespace.
+    let refusing =
+        json!({ "callback": { "url": url("bad") }, "policy": { "attempts": 1_000, "backoff": backoff } });
+    place(&rig, "third", 100, &refusing).await;
+    go_on(&rig, "third", &host, &url("ok"), 50).await;
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_of_one_tenant_holds_up_no_other() {
+    let rig = Rig::start().await;
+    let ((_, herds), (host, others)) = (Host::start().await, Host::start().await);
+    let due = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(8);
+    let due = tourbillon_api::Moment::from_millis(u64::try_from(due.as_millis()).unwrap()).to_string();
+    let herd = json!({ "callback": { "url": format!("http://{herds}/ok") }, "due": due });
+    place(&rig, "herd", 20_000, &herd).await;
+    let url = format!("http://{others}/ok");
+    // Some are due before the herd, some with it, and some after it.
+    go_on(&rig, "other", &host, &url, 300).await;
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_server_that_is_silent_holds_up_no_other_host_and_no_request() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let server = silent.local_addr().unwrap();
+    let rig = Rig::start_with(|settings| settings.caller.name_servers = vec![server]).await;
+    let (host, address) = Host::start().await;
+    for name in 0..20 {
+        let timer = json!({ "callback": { "url": format!("http://n{name}.silent.test/hook") } });
+        place(&rig, "hostile", 100, &timer).await;
+    }
+    let begin = Instant::now();
+    go_on(&rig, "other", &host, &format!("http://{address}/ok"), 50).await;
+    assert!(host.p99() < SOON, "{:?}", host.p99());
+    for _ in 0..20 {
+        let begin = Instant::now();
+        assert_eq!(rig.send("GET", "/v1/namespaces/other", Value::Null).await.0, StatusCode::OK);
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_refuses_is_called_once_a_second_whatever_the_policy() {
+    let rig = Rig::start_with(|settings| {
+        settings.least_pause = Duration::from_secs(1);
+        // The breaker is not what holds it back.
+        settings.caller.hosts.failures = 1_000;
+    })
+    .await;
+    let (host, address) = Host::start().await;
+    let backoff = json!({ "kind": "fixed", "pause_ms": 0 });
+    let url = format!("http://{address}/bad");
+    let timer = |policy: Value| json!({ "callback": { "url": url }, "policy": policy });
+    place(&rig, "n", 1, &timer(json!({ "attempts": 1_000, "backoff": backoff }))).await;
+    eventually("the third attempt", async || (host.refused.lock().unwrap().len() >= 3).then_some(())).await;
+    let refused = host.refused.lock().unwrap().clone();
+    let least = Duration::from_millis(990);
+    assert!(refused.windows(2).all(|two| two[1] - two[0] >= least), "{refused:?}");
+    for (policy, pointer) in [
+        (json!({ "attempts": 1_001 }), "/policy/attempts"),
+        (json!({ "timeout_ms": 99 }), "/policy/timeout_ms"),
+    ] {
+        let (status, problem) = rig.send("POST", "/v1/namespaces/n/timers", timer(policy)).await;
+        assert_eq!(
+            (status, &problem["errors"][0]["pointer"]),
+            (StatusCode::BAD_REQUEST, &json!(pointer)),
+            "{problem}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_makes_no_more_timers_in_a_second_than_it_may() {
+    let rig = Rig::start_with(|settings| settings.max_schedules = 1).await;
+    let limits = json!({ "creations_per_second": 5 });
+    assert!(rig.send("PUT", "/v1/namespaces/n", limits).await.0.is_success());
+    let timer = json!({ "delay_ms": 3_600_000, "pull": { "queue": "q" } });
+    let mut refused = Vec::new();
+    for _ in 0..50 {
+        let (status, answer) = rig.send("POST", "/v1/namespaces/n/timers", timer.clone()).await;
+        if status != StatusCode::CREATED {
+            refused.push((status, answer));
+        }
+        assert_eq!(rig.send("POST", "/v1/namespaces/m/timers", timer.clone()).await.0, StatusCode::CREATED);
+    }
+    assert!(refused.len() >= 20, "{}", refused.len());
+    for (status, answer) in refused {
+        assert_eq!(
+            (status, &answer["type"]),
+            (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
+        );
+        assert!(answer["retry_after_ms"].as_u64().is_some_and(|millis| millis <= 1_000), "{answer}");
+    }
+    // The service's own limits hold where a namespace has none.
+    let schedule = json!({ "every_ms": 60_000, "pull": { "queue": "q" } });
+    let made = rig.send("PUT", "/v1/namespaces/m/schedules/a", schedule.clone()).await;
+    assert_eq!(made.0, StatusCode::CREATED, "{}", made.1);
+    let second = rig.send("PUT", "/v1/namespaces/m/schedules/b", schedule).await;
+    assert_eq!(second.0, StatusCode::TOO_MANY_REQUESTS, "{}", second.1);
+}

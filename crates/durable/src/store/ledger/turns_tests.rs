@@ -44,7 +44,7 @@ impl Rig {
             let id = TimerId::from_u128(self.made);
             let (due, namespace) = (UtcMillis::from_millis(START + due), namespace.into());
             let timer = Timer { id, namespace, key: None, due, scheduled: due, ..plain() };
-            let timer = Timer { state: State::Pending, labels: Box::default(), ..timer };
+            let timer = Timer { state: State::Pending, labels: Vec::new(), ..timer };
             now(self.store.apply(vec![Op::Place(Box::new(timer), IfPresent::Reject)], Durability::Volatile));
         }
     }

@@ -3,6 +3,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod blocked;
+mod bodies;
+mod client;
 mod command;
 mod config;
 mod convert;
@@ -17,6 +19,7 @@ mod service;
 mod settings;
 mod share;
 mod similar;
+mod stream;
 mod telemetry;
 mod work;
 

@@ -4,11 +4,16 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
+use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Timers, UtcMillis};
 use uuid::Uuid;
 
-/// The greatest number of pages of the store that one page is made of.
+/// The greatest number of empty pages of the store that are looked at for one page.
 const MOST_PAGES: usize = 10;
+/// The greatest number of timers that are read before it is known how large they are.
+const FIRST: u32 = 16;
+/// The number of bytes of payloads with which a page ends early.
+const ENOUGH: usize = 1 << 20;
 
 /// A list, of which a cursor shows a place.
 pub(crate) struct Listing {
@@ -45,31 +50,53 @@ impl Listing {
         BASE64_URL_SAFE_NO_PAD.encode([&self.mark, cursor.as_bytes()].concat())
     }
 
-    /// The page at a place. It may have fewer timers than asked for, although there are further ones.
+    /// The page at a place. It may have fewer timers than asked for, although there are further ones: if the conditions
+    /// leave some out, or the payloads have about a megabyte together.
     pub(crate) async fn page(
         &self,
         timers: &Timers,
         mut cursor: Option<Cursor>,
         limit: u32,
     ) -> Result<Page, StoreError> {
-        let is_by_due = self.filter.phase == Some(Phase::Pending)
-            && self.filter.label.is_none()
-            && self.filter.key_prefix.is_none();
         let mut page = Page::default();
-        for _ in 0..MOST_PAGES {
-            page = timers.list(self.filter.clone(), cursor, limit).await?;
-            if let Some(before) = self.due_before {
-                let is_over = is_by_due && page.timers.last().is_some_and(|timer| timer.due >= before);
-                page.timers.retain(|timer| timer.due < before);
-                if is_over {
-                    page.next = None;
-                }
-            }
-            if !page.timers.is_empty() || page.next.is_none() {
+        let mut empty = 0;
+        let mut most = limit.min(FIRST);
+        while most > 0 && empty < MOST_PAGES {
+            let read = self.part(timers, cursor, most).await?;
+            empty += usize::from(read.timers.is_empty());
+            page.timers.extend(read.timers);
+            page.next = read.next;
+            if page.next.is_none() {
                 break;
             }
             cursor = page.next.clone();
+            most = room(&page.timers, limit);
         }
         Ok(page)
     }
+
+    /// One page of the store, without the timers that are due too late.
+    async fn part(&self, timers: &Timers, cursor: Option<Cursor>, limit: u32) -> Result<Page, StoreError> {
+        let is_by_due = self.filter.phase == Some(Phase::Pending)
+            && self.filter.label.is_none()
+            && self.filter.key_prefix.is_none();
+        let mut page = timers.list(self.filter.clone(), cursor, limit).await?;
+        if let Some(before) = self.due_before {
+            let is_over = is_by_due && page.timers.last().is_some_and(|timer| timer.due >= before);
+            page.timers.retain(|timer| timer.due < before);
+            if is_over {
+                page.next = None;
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// The number of timers that a page with these ones has room for, if the others are as large.
+fn room(timers: &[Timer], limit: u32) -> u32 {
+    let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
+    let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();
+    let each = (bytes / timers.len().max(1)).max(1);
+    let more = u32::try_from(ENOUGH.saturating_sub(bytes) / each).unwrap_or(u32::MAX);
+    more.min(limit.saturating_sub(count))
 }

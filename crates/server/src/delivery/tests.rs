@@ -1,15 +1,14 @@
 //! Deliveries as readers of events see them.
 
-use crate::service::{Naming, Service};
+use crate::service::{Naming, Service, Subscription};
 use crate::settings::Settings;
 use core::time::Duration;
-use tokio::sync::broadcast::Receiver;
 use tourbillon_api::{Event, EventKind, NewTimer, Pull};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
 
-async fn next(events: &mut Receiver<Event>) -> Event {
-    tokio::time::timeout(Duration::from_secs(10), events.recv()).await.expect("an event").unwrap()
+async fn next(events: &mut Subscription) -> Event {
+    tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("an event").unwrap()
 }
 
 async fn place(service: &Service, key: &str, attempts: u32) -> String {
@@ -23,7 +22,7 @@ async fn place(service: &Service, key: &str, attempts: u32) -> String {
 async fn each_delivery_is_shown_from_its_start_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(Settings::new(folder.path())).unwrap();
-    let mut events = service.events().subscribe().unwrap();
+    let mut events = service.events().subscribe(None).unwrap();
     let id = place(&service, "k", 2).await;
     let parked = loop {
         let event = next(&mut events).await;
@@ -71,7 +70,7 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
 async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(Settings::new(folder.path())).unwrap();
-    let mut events = service.events().subscribe().unwrap();
+    let mut events = service.events().subscribe(None).unwrap();
     let id = place(&service, "k", 1).await;
     let desk = service.deliveries().desk();
     let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);

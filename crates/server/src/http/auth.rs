@@ -4,38 +4,78 @@
 //! another site, or by a name that the page's own server resolves to this machine.
 
 use super::answer::Refused;
-use crate::service::{Principal, Service, TokenFault, role_name};
+use super::extract::Body;
+use crate::bodies::Hold;
+use crate::client::note_known;
+use crate::service::{Principal, Service, TokenFault, TokenHash, hash, role_name};
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use core::net::IpAddr;
-use http::header::{AUTHORIZATION, FORWARDED, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
+use utoipa::ToSchema;
 
 /// The right of a request, which each handler asks.
 #[derive(Debug)]
-pub(super) struct Right(Principal);
+pub(super) struct Right {
+    principal: Principal,
+    /// None while the service has no tokens.
+    token: Option<TokenHash>,
+    hold: Hold<Option<TokenHash>>,
+}
+
+/// A right that was granted. It reads the body, which is in memory until this is dropped.
+#[derive(Debug)]
+pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
+
+impl Granted<'_> {
+    /// Reads the body.
+    pub(super) async fn read<T: DeserializeOwned + ToSchema + 'static>(
+        self,
+        body: Body<T>,
+    ) -> Result<T, Refused> {
+        self.read_with_headers(body).await.map(|(body, _headers)| body)
+    }
+
+    /// Reads the body, and returns it with the request's headers.
+    pub(super) async fn read_with_headers<T: DeserializeOwned + ToSchema + 'static>(
+        self,
+        body: Body<T>,
+    ) -> Result<(T, HeaderMap), Refused> {
+        body.read(self.0).await
+    }
+}
 
 impl Right {
-    /// The right of a request with these headers.
-    pub(super) fn of(headers: &HeaderMap, service: &Service) -> Result<Self, Refused> {
-        if service.tokens().is_open() {
-            return Ok(Self(Principal::ALL));
-        }
-        let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
-        let token = token(headers).map_err(unauthorised)?;
-        service.tokens().principal(token).map(Self).map_err(|fault| match fault {
-            TokenFault::Unknown => unauthorised("the token is not known"),
-            TokenFault::Expired => unauthorised("the token has expired"),
-        })
+    /// The right of a request with this head.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        service: &Service,
+    ) -> Result<Self, Refused> {
+        let (principal, token) = if service.tokens().is_open() {
+            (Principal::ALL, None)
+        } else {
+            let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
+            let token = hash(token(headers).map_err(unauthorised)?);
+            let principal = service.tokens().principal_of(&token).map_err(|fault| match fault {
+                TokenFault::Unknown => unauthorised("the token is not known"),
+                TokenFault::Expired => unauthorised("the token has expired"),
+            });
+            (principal?, Some(token))
+        };
+        note_known(extensions);
+        Ok(Self { principal, token, hold: service.bodies().hold(token) })
     }
 
     /// Fails unless the request may do what this role permits in this namespace.
-    pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<(), Refused> {
-        if self.0.permits(role, namespace) {
-            return Ok(());
+    pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
+        if self.permits(role, namespace) {
+            return Ok(Granted(&self.hold));
         }
         let role = role_name(role);
         let detail = match namespace {
@@ -45,9 +85,24 @@ impl Right {
         Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
+    /// Whether the request may do what this role permits in this namespace.
+    pub(super) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
+        self.principal.permits(role, namespace)
+    }
+
     /// Whether the request may see payloads in this namespace.
     pub(super) fn sees_payloads(&self, namespace: &str) -> bool {
-        self.0.permits(Role::Writer, Some(namespace))
+        self.permits(Role::Writer, Some(namespace))
+    }
+
+    /// The token, by its hash. None while the service has no tokens.
+    pub(super) fn token(&self) -> Option<TokenHash> {
+        self.token
+    }
+
+    /// Waits until the request would have another right: its token was revoked, for example.
+    pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
+        service.tokens().ended(self.token, self.principal.clone())
     }
 }
 
@@ -55,7 +110,7 @@ impl FromRequestParts<Service> for Right {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
-        Self::of(&parts.headers, service)
+        Self::of(&parts.headers, &parts.extensions, service)
     }
 }
 
@@ -78,7 +133,7 @@ fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
-        && let Some(refusal) = is_from_elsewhere(uri, headers)
+        && let Some(refusal) = is_from_elsewhere(request.version(), uri, headers)
     {
         return Err(Problem::new(ProblemKind::Forbidden, refusal));
     }
@@ -125,13 +180,28 @@ fn is_this_machine(authority: &Authority) -> bool {
     literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Headers that proxies add, each of them by default or by its usual configuration.
+const FORWARDING: [&str; 9] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+    "x-envoy-external-address",
+    "x-envoy-expected-rq-timeout-ms",
+];
+
 /// The reason why a request to a service without tokens does not come from this machine, if it does not.
-fn is_from_elsewhere(uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
-    if headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for") {
+///
+/// HTTP/1.0 is what nginx speaks by default to the service behind it, under the service's own address and without a
+/// header that names the client. Nothing else has spoken it for long.
+fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
+    if version < Version::HTTP_11 || FORWARDING.iter().any(|name| headers.contains_key(*name)) {
         return Some("a service behind a proxy needs tokens");
     }
     match authority(uri, headers) {
-        // HTTP/1.0 only. Browsers always send it.
         None => None,
         Some(Ok(authority)) if is_this_machine(&authority) => None,
         Some(_) => Some("a service without tokens is called by a name or an address of this machine only"),
@@ -195,13 +265,19 @@ mod tests {
     #[test]
     fn a_request_from_elsewhere_is_known() {
         let uri = Uri::from_static("/v1");
+        let is_from_elsewhere =
+            |uri: &Uri, headers: &HeaderMap| is_from_elsewhere(Version::HTTP_11, uri, headers);
         assert!(is_from_elsewhere(&uri, &headers(&[])).is_none());
         assert!(is_from_elsewhere(&uri, &headers(&[("host", "localhost")])).is_none());
+        let of_a_proxy = super::is_from_elsewhere(Version::HTTP_10, &uri, &headers(&[("host", "localhost")]));
+        assert!(of_a_proxy.is_some(), "a bare proxy_pass of nginx");
         for list in [
             &[("host", "evil.example")][..],
             &[("host", "")],
             &[("host", "localhost"), ("forwarded", "for=1.2.3.4")],
             &[("host", "localhost"), ("x-forwarded-for", "1.2.3.4")],
+            &[("host", "localhost"), ("x-real-ip", "1.2.3.4")],
+            &[("host", "localhost"), ("via", "1.1 varnish")],
         ] {
             assert!(is_from_elsewhere(&uri, &headers(list)).is_some(), "{list:?}");
         }

@@ -47,9 +47,9 @@ async fn batch(
     right: Right,
     Path(namespace): Path<String>,
     headers: HeaderMap,
-    Body(batch): Body<Batch>,
+    body: Body<Batch>,
 ) -> Answer<Json<BatchAnswer>> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let batch = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let most = Timers::MOST_CHANGES;
     if batch.changes.len() > most {
         let detail = format!("a batch has at most {most} changes");

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::{Body, Path};
+use crate::client::Waits;
 use crate::convert::is_name;
 use crate::service::Service;
 use axum::Json;
@@ -43,9 +44,10 @@ async fn claim(
     State(service): State<Service>,
     right: Right,
     Path((namespace, queue)): Path<(String, String)>,
-    Body(request): Body<ClaimRequest>,
+    _ends_with_its_client: Waits,
+    body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let request = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     service.namespace(&namespace)?;
     if !is_name(&queue) {
         return Err(Refused(Problem::new(ProblemKind::NotFound, "no queue has such a name")));
@@ -95,9 +97,9 @@ async fn nack(
     State(service): State<Service>,
     right: Right,
     Path((namespace, claim)): Path<(String, String)>,
-    Body(nack): Body<Nack>,
+    body: Body<Nack>,
 ) -> Answer<StatusCode> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let nack = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let Nack { error, retry_after_ms, dead } = nack;
     if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
         return Err(Refused(Problem::field("/retry_after_ms", format!("at most {LONGEST_PAUSE_MS} ms"))));

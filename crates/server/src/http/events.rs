@@ -3,15 +3,16 @@
 use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::Query;
-use crate::service::{Service, Stop};
+use crate::client::Waits;
+use crate::service::{Service, Stop, Subscription};
+use crate::stream::event_stream;
 use axum::extract::State;
-use axum::response::Sse;
-use axum::response::sse::{self, KeepAlive};
+use axum::response::Response;
+use axum::response::sse::{self, KeepAlive, Sse};
 use core::convert::Infallible;
 use core::time::Duration;
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, StreamExt as _};
 use serde::Deserialize;
-use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tourbillon_api::{Event, Problem, ProblemKind, Role};
 use utoipa_axum::router::OpenApiRouter;
@@ -36,7 +37,8 @@ struct EventsQuery {
 ///
 /// The data of each is an `Event` in JSON. Events are not stored. A reader that is more than a thousand events behind
 /// misses some: the next event has their number, counted over all namespaces, in `missed`. A comment is sent every 15
-/// seconds without an event. The stream ends when the service stops.
+/// seconds without an event. The stream ends when the service stops, and when the token is revoked or expires. Each
+/// token has a share of the streams.
 #[utoipa::path(
     get, path = "/v1/events", tag = "service", params(EventsQuery),
     responses(
@@ -49,27 +51,29 @@ async fn events(
     State(service): State<Service>,
     right: Right,
     Query(EventsQuery { namespace }): Query<EventsQuery>,
-) -> Answer<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>> {
+    _ends_with_its_client: Waits,
+) -> Answer<Response> {
     right.require(Role::Reader, namespace.as_deref())?;
     if let Some(namespace) = &namespace {
         service.namespace(namespace)?;
     }
-    let Some(receiver) = service.events().subscribe() else {
+    let Some(events) = service.events().subscribe(right.token()) else {
         let problem = Problem::new(ProblemKind::LimitReached, "there are too many readers of events");
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
-    let reader = Reader { receiver, namespace, missed: 0, stop: service.stop().clone() };
+    let reader = Reader { events, namespace, missed: 0, stop: service.stop().clone() };
     let events = stream::unfold(reader, async |mut reader| {
         let event = reader.next().await?;
         // A text of JSON has no line feeds.
         let event = serde_json::to_string(&event).unwrap_or_default();
-        Some((Ok(sse::Event::default().data(event)), reader))
+        Some((Ok::<_, Infallible>(sse::Event::default().data(event)), reader))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat")))
+    let events = events.take_until(Box::pin(right.ended(&service)));
+    Ok(event_stream(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat"))))
 }
 
 struct Reader {
-    receiver: Receiver<Event>,
+    events: Subscription,
     namespace: Option<String>,
     /// The number of events that were missed since the last one that was shown.
     missed: u64,
@@ -83,7 +87,7 @@ impl Reader {
             let event = tokio::select! {
                 biased;
                 () = self.stop.begun() => return None,
-                event = self.receiver.recv() => event,
+                event = self.events.next() => event,
             };
             match event {
                 Ok(mut event) => {

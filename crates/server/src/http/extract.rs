@@ -2,31 +2,47 @@
 
 use super::answer::Refused;
 use super::json;
+use super::shape::Shape;
+use crate::bodies::Hold;
 use crate::service::Trace;
-use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use core::convert::Infallible;
+use core::hash::Hash;
+use core::marker::PhantomData;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
+use utoipa::ToSchema;
 
-/// A body in JSON.
+/// A body in JSON that was not read: only a right that was granted reads it.
 #[derive(Debug)]
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct Body<T> {
+    request: Request,
+    kind: PhantomData<fn() -> T>,
+}
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Refused;
+impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Infallible;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
-        Self::of(request).await.map(|(body, _headers)| body)
+    async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(request))
     }
 }
 
-impl<T: DeserializeOwned> Body<T> {
-    /// The body of a request, and its headers.
-    pub(super) async fn of(request: Request) -> Result<(Self, HeaderMap), Refused> {
+impl<T> Body<T> {
+    /// The body of a request.
+    pub(super) fn of(request: Request) -> Self {
+        Self { request, kind: PhantomData }
+    }
+}
+
+impl<T: DeserializeOwned + ToSchema + 'static> Body<T> {
+    /// Reads the body, whose bytes count in what the client holds, and returns it with the request's headers.
+    pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
+        let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         let kind = kind.split(';').next().unwrap_or("").trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -35,19 +51,9 @@ impl<T: DeserializeOwned> Body<T> {
                 format!("the type is {kind:?}"),
             )));
         }
-        let (mut parts, body) = request.into_parts();
-        let headers = core::mem::take(&mut parts.headers);
-        // The rest of the head has the limit of the body.
-        let rest = Request::from_parts(parts, body);
-        let bytes = Bytes::from_request(rest, &()).await.map_err(|rejection| {
-            let kind = if rejection.status() == http::StatusCode::PAYLOAD_TOO_LARGE {
-                ProblemKind::TooLarge
-            } else {
-                ProblemKind::BadRequest
-            };
-            Refused(Problem::new(kind, rejection.body_text()))
-        })?;
-        Ok((Self(json::read(&bytes).map_err(Refused)?), headers))
+        let headers = core::mem::take(request.headers_mut());
+        let bytes = hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
+        Ok((json::read(&bytes, &Shape::of::<T>()).map_err(Refused)?, headers))
     }
 }
 

@@ -57,9 +57,9 @@ async fn move_timer_by_id(
     State(service): State<Service>,
     right: Right,
     Path((namespace, text)): Path<(String, String)>,
-    Body(to): Body<Delay>,
+    body: Body<Delay>,
 ) -> Answer<Json<Changed>> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let to = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     Ok(Json(service.move_timer(&namespace, Named::Id(id(&text)?), &to).await?))
 }
 

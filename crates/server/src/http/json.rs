@@ -1,33 +1,42 @@
 //! JSON from outside: what serde's types accept in silence and a sender did not mean.
 //!
-//! A key that an object has twice, and a number that is not stored as it was written, would change a callback's body.
-//! Both are refused, at any depth.
+//! A key that an object has twice, and a number that is not stored as it was written, would change a callback's body. A
+//! list in the place of an object would set its fields by their order. All are refused, at any depth.
 
+use super::shape::Shape;
 use super::slip::words;
 use core::fmt;
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use core::marker::PhantomData;
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use tourbillon_api::Problem;
 
-/// The value of a JSON text.
-pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
+/// The value of a JSON text, which is of this shape.
+pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], shape: &Shape) -> Result<T, Problem> {
     if let Some(number) = changed_number(bytes) {
         let detail = format!("the number {number} would be rounded: send it as text, or the body as `body`");
         return Err(Problem::field("", detail));
     }
-    parse::<Checked>(bytes)?;
-    parse(bytes)
+    parse(bytes, Checked(Some(shape)))?;
+    parse(bytes, PhantomData)
 }
 
-fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
+fn parse<'de, S: DeserializeSeed<'de> + Copy>(bytes: &'de [u8], seed: S) -> Result<S::Value, Problem> {
     // The path of each field is noted only for a text that has a fault: it is a copy of each key.
-    if let Ok(value) = serde_json::from_slice(bytes) {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    if let Ok(value) = seed.deserialize(&mut json)
+        && json.end().is_ok()
+    {
         return Ok(value);
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| Problem::field(pointer(error.path()), words(error.inner())))?;
+    let mut track = serde_path_to_error::Track::new();
+    let value = seed
+        .deserialize(serde_path_to_error::Deserializer::new(&mut json, &mut track))
+        .map_err(|error| Problem::field(pointer(&track.path()), words(&error)))?;
     json.end().map_err(|error| Problem::field("", words(&error)))?;
     Ok(value)
 }
@@ -92,12 +101,15 @@ fn is_changed(number: &str) -> bool {
     is_lost || digits.trim_start_matches('0').trim_end_matches('0').len() > DIGITS
 }
 
-/// Any JSON value in which no object has a key twice.
-struct Checked;
+/// Any JSON value in which no object has a key twice, and no list is in the place of an object of this shape.
+#[derive(Clone, Copy)]
+struct Checked<'s>(Option<&'s Shape>);
 
-impl<'de> Deserialize<'de> for Checked {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
+impl<'de> DeserializeSeed<'de> for Checked<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -132,57 +144,62 @@ impl<'de> Deserialize<'de> for Key<'de> {
 /// The number of keys up to which they are compared with each other.
 const FEW: usize = 16;
 
-impl<'de> Visitor<'de> for Checked {
-    type Value = Self;
+impl<'de> Visitor<'de> for Checked<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while let Some(Self) = items.next_element()? {}
-        Ok(self)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        if self.0.is_some_and(Shape::refuses_lists) {
+            return Err(de::Error::custom("invalid type: sequence, expected a map"));
+        }
+        let item = self.0.and_then(Shape::item);
+        while items.next_element_seed(Self(item))?.is_some() {}
+        Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let (mut few, mut many) = (Vec::new(), HashSet::new());
         while let Some(key) = entries.next_key::<Key<'de>>()? {
             if few.contains(&key) || many.contains(&key) {
                 let _rest: Result<IgnoredAny, _> = entries.next_value();
                 return Err(de::Error::custom(format_args!("duplicate field `{}`", key.0)));
             }
+            let field = self.0.and_then(|shape| shape.field(&key.0));
             if few.len() < FEW {
                 few.push(key);
             } else {
                 many.insert(key);
             }
-            let Self = entries.next_value()?;
+            entries.next_value_seed(Self(field))?;
         }
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -198,9 +215,12 @@ mod tests {
             "[1, -2, 1.5, 1e300, 0.1, -0.0, 18446744073709551615, -9223372036854775808, 1000000.0000]",
             r#"{"a": {"b": [{}, {"c": "99999999999999999999999"}]}, "\"1e999": "\\"}"#,
         ] {
-            assert_eq!(read::<Value>(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+            assert_eq!(
+                read::<Value>(text.as_bytes(), &Shape::default()).unwrap(),
+                serde_json::from_str::<Value>(text).unwrap()
+            );
         }
-        assert_eq!(read::<Value>(br#"{"a\u0062": 1}"#).unwrap(), json!({ "ab": 1 }));
+        assert_eq!(read::<Value>(br#"{"a\u0062": 1}"#, &Shape::default()).unwrap(), json!({ "ab": 1 }));
     }
 
     #[test]
@@ -219,7 +239,7 @@ mod tests {
             ("[1] 2".to_owned(), ""),
             (format!("{}1{}", "[".repeat(200), "]".repeat(200)), &*"/0".repeat(127)),
         ] {
-            let problem = read::<Value>(text.as_bytes()).unwrap_err();
+            let problem = read::<Value>(text.as_bytes(), &Shape::default()).unwrap_err();
             assert_eq!(problem.status, 400, "{text}");
             assert_eq!(problem.errors[0].pointer, pointer, "{text}: {problem}");
         }

@@ -19,6 +19,7 @@ mod namespaces;
 mod operations;
 mod report;
 mod schedules;
+mod shape;
 mod slip;
 mod timers;
 mod view;

@@ -24,7 +24,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     responses((status = 200, description = "The namespaces.", body = Vec<NamespaceView>))
 )]
 async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
-    let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
+    let may_see = |name: &str| right.permits(Role::Reader, Some(name));
     Ok(Json(service.show_namespaces(may_see).await?))
 }
 
@@ -41,10 +41,10 @@ async fn put_namespace(
     State(service): State<Service>,
     right: Right,
     Path(namespace): Path<String>,
-    Body(limits): Body<NamespaceLimits>,
+    body: Body<NamespaceLimits>,
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
     // A tenant does not set its own limits.
-    right.require(Role::Admin, None)?;
+    let limits = right.require(Role::Admin, None)?.read(body).await?;
     let (is_new, view) = service.set_namespace(&namespace, limits).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
@@ -83,13 +83,13 @@ async fn delete_namespace(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes a new signing secret, which is shown this once. The former one signs beside it for a day.
+/// Makes a new signing secret, which is shown this once. The former one signs beside it for a day. At most ten sign at
+/// a time: the oldest one makes room.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
     params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 201, description = "The secret. It is not shown again.", body = NewSecret),
-        (status = 429, description = "As many secrets sign as there may be.", body = Problem),
     )
 )]
 async fn make_secret(

@@ -48,9 +48,9 @@ async fn cancel_timers(
     State(service): State<Service>,
     right: Right,
     Path(namespace): Path<String>,
-    Body(which): Body<CancelMany>,
+    body: Body<CancelMany>,
 ) -> Answer<Accepted> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let which = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let (CancelMany { label: Some(text), key_prefix: None }
     | CancelMany { label: None, key_prefix: Some(text) }) = &which
     else {
@@ -78,9 +78,9 @@ async fn replay_timers(
     State(service): State<Service>,
     right: Right,
     Path(namespace): Path<String>,
-    Body(which): Body<ReplayMany>,
+    body: Body<ReplayMany>,
 ) -> Answer<Accepted> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let which = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     begin(&service, &namespace, Work::Replay(which)).await
 }
 

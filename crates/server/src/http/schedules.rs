@@ -116,9 +116,9 @@ async fn put_schedule(
     State(service): State<Service>,
     right: Right,
     Path((namespace, key)): Path<(String, String)>,
-    Body(new): Body<NewSchedule>,
+    body: Body<NewSchedule>,
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let new = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let sees_payloads = right.sees_payloads(&namespace);
     let (is_new, view) = service.put_schedule(&namespace, &key, &new, sees_payloads).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
@@ -161,9 +161,9 @@ async fn patch_schedule(
     State(service): State<Service>,
     right: Right,
     Path((namespace, key)): Path<(String, String)>,
-    Body(patch): Body<SchedulePatch>,
+    body: Body<SchedulePatch>,
 ) -> Answer<Json<ScheduleView>> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let patch = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let sees_payloads = right.sees_payloads(&namespace);
     Ok(Json(service.patch_schedule(&namespace, &key, patch, sees_payloads).await?))
 }
@@ -272,9 +272,9 @@ async fn backfill_schedule(
     State(service): State<Service>,
     right: Right,
     Path((namespace, key)): Path<(String, String)>,
-    Body(backfill): Body<Backfill>,
+    body: Body<Backfill>,
 ) -> Answer<Accepted> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let backfill = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     Ok(accepted(&namespace, service.backfill(&namespace, &key, &backfill).await?))
 }
 
@@ -292,8 +292,8 @@ async fn preview_schedule(
     State(service): State<Service>,
     right: Right,
     Path(namespace): Path<String>,
-    Body(new): Body<NewSchedule>,
+    body: Body<NewSchedule>,
 ) -> Answer<Json<Preview>> {
-    right.require(Role::Reader, Some(&namespace))?;
+    let new = right.require(Role::Reader, Some(&namespace))?.read(body).await?;
     Ok(Json(service.preview_schedule(&namespace, &new)?))
 }

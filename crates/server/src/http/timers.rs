@@ -44,9 +44,9 @@ pub(super) async fn make(
     key: Option<&str>,
     request: Request,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    let right = Right::of(request.headers(), service)?;
-    let (Body(timer), headers) = Body::<NewTimer>::of(request).await?;
-    right.require(Role::Writer, Some(namespace))?;
+    let right = Right::of(request.headers(), request.extensions(), service)?;
+    let granted = right.require(Role::Writer, Some(namespace))?;
+    let (timer, headers) = granted.read_with_headers(Body::<NewTimer>::of(request)).await?;
     place(service, namespace, naming(&headers, key)?, &timer).await
 }
 
@@ -87,9 +87,9 @@ async fn put_timer(
     right: Right,
     Path((namespace, key)): Path<(String, String)>,
     headers: HeaderMap,
-    Body(timer): Body<NewTimer>,
+    body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let timer = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     place(&service, &namespace, naming(&headers, Some(&key))?, &timer).await
 }
 
@@ -126,9 +126,9 @@ async fn post_timer(
     right: Right,
     Path(namespace): Path<String>,
     headers: HeaderMap,
-    Body(timer): Body<NewTimer>,
+    body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let timer = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     place(&service, &namespace, naming(&headers, None)?, &timer).await
 }
 
@@ -169,9 +169,9 @@ async fn move_timer(
     State(service): State<Service>,
     right: Right,
     Path((namespace, key)): Path<(String, String)>,
-    Body(to): Body<Delay>,
+    body: Body<Delay>,
 ) -> Answer<Json<Changed>> {
-    right.require(Role::Writer, Some(&namespace))?;
+    let to = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     Ok(Json(service.move_timer(&namespace, Named::Key(&key), &to).await?))
 }
 

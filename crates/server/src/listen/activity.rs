@@ -6,16 +6,23 @@
 //! | has sent a part of a header (HTTP/1) | the part's first byte | the header timeout |
 //! | has no request under way | the end of the last answer | the idle timeout |
 //! | has a request under way | | without end: bodies have their own timeout |
-//! | takes no byte of an answer | the first write that waits | the write timeout |
+//! | takes no byte of any answer | the first write that waits | the write timeout |
+//! | takes nothing of one answer (HTTP/2) | the piece that waits | the write timeout, at most twice |
 //!
-//! A connection with HTTP/2 that has no request under way is idle whatever frames it sends.
+//! A connection with HTTP/2 that has no request under way is idle whatever frames it sends, and one that answers pings
+//! takes nothing of an answer by that.
+//!
+//! # A client that closes its half
+//! A client with HTTP/1 may close its half of the connection after a request and wait for the answer. The end of what
+//! it sends looks the same if it has gone. So the end is held back while a request is under way that has arrived in
+//! full, and is shown once the answer is written. Requests that wait for what may never come, a long poll or a stream
+//! of events, are an exception: they end with the client's half, since a timer that was handed to nobody is late by
+//! its lease.
 
 use super::limits::Limits;
-use core::pin::Pin;
-use core::task::{Context, Poll, ready};
-use std::io;
+use crate::client::Notes;
+use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
@@ -28,8 +35,10 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests that are under way, until the last byte of their answers.
-    under_way: usize,
+    /// The requests that are under way, until the last byte of their answers. They are few.
+    under_way: Vec<Request>,
+    /// The number of the next request.
+    next: u64,
     has_sent_a_request: bool,
     is_http2: bool,
     /// The connection's start, or the end of the last answer.
@@ -38,17 +47,64 @@ struct State {
     first_byte: Option<Timestamp>,
     /// The first write that waits for the client.
     blocked_since: Option<Timestamp>,
+    /// What waits for the end of the client's half, while that is held back.
+    reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Request {
+    number: u64,
+    /// Whether nobody waits for the body any more: it has arrived, or is not read.
+    is_complete: bool,
+    /// Whether the connection has wanted more of what the client sends, and has found the end.
+    has_ended: bool,
+    /// Whether the request wanted more of its body after that.
+    wants_more: bool,
+    /// Whether it waits for what may never come.
+    waits: bool,
+    /// Whether it has a right.
+    is_known: bool,
+    /// Whether it had none when it was answered.
+    is_answered_unknown: bool,
+    /// The moment at which a piece of the answer was given to the connection, until the next one is asked for.
+    offered: Option<Timestamp>,
+}
+
+impl State {
+    fn request(&mut self, number: u64) -> Option<&mut Request> {
+        self.under_way.iter_mut().find(|request| request.number == number)
+    }
+
+    fn holds_end(&self) -> bool {
+        let is_in_vain = self.under_way.iter().any(|request| request.waits || request.wants_more);
+        let is_answering = !self.under_way.is_empty() || self.blocked_since.is_some();
+        !self.is_http2 && !is_in_vain && is_answering
+    }
+
+    /// What is to be woken after a change of the state.
+    fn wanted(&mut self) -> Option<Waker> {
+        if self.holds_end() { None } else { self.reader.take() }
+    }
+}
+
+/// How long a connection is of no use to its client, and whether it never was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Idleness {
+    pub(super) has_sent_a_request: bool,
+    pub(super) since: Timestamp,
 }
 
 impl Activity {
     pub(super) fn new(engine: Handle<Wakeup>) -> Self {
         let state = State {
-            under_way: 0,
+            under_way: Vec::new(),
+            next: 0,
             has_sent_a_request: false,
             is_http2: false,
             quiet_since: engine.now(),
             first_byte: None,
             blocked_since: None,
+            reader: None,
         };
         Self { engine, state: Mutex::new(state) }
     }
@@ -57,121 +113,169 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the state, and wakes what waits for that.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let wanted = state.wanted();
+        drop(state);
+        if let Some(waker) = wanted {
+            waker.wake();
+        }
+    }
+
     /// The moment at which the connection's patience ends, if it has an end.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Timestamp> {
         let state = self.lock();
-        let blocked = state.blocked_since.map(|since| since + limits.write_timeout);
-        let waiting = (state.under_way == 0).then(|| match state.first_byte {
+        let offered = state.under_way.iter().filter_map(|request| request.offered).min();
+        let untaken = state.blocked_since.into_iter().chain(offered).min();
+        let untaken = untaken.map(|since| since + limits.write_timeout);
+        let waiting = state.under_way.is_empty().then(|| match state.first_byte {
             _ if !state.has_sent_a_request => state.quiet_since + limits.header_timeout,
             Some(first) if !state.is_http2 => first + limits.header_timeout,
             _ => state.quiet_since + limits.idle_timeout,
         });
-        match (blocked, waiting) {
-            (Some(blocked), Some(waiting)) => Some(blocked.min(waiting)),
-            (blocked, waiting) => blocked.or(waiting),
-        }
+        untaken.into_iter().chain(waiting).min()
     }
 
-    fn note_read(&self) {
+    /// How long the connection has had no request that has arrived in full. None while it has one.
+    pub(super) fn idleness(&self) -> Option<Idleness> {
+        let state = self.lock();
+        let is_idle = !state.under_way.iter().any(|request| request.is_complete);
+        is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
+    }
+
+    pub(super) fn note_read(&self) {
         let mut state = self.lock();
-        if state.under_way == 0 && state.first_byte.is_none() {
+        if state.under_way.is_empty() && state.first_byte.is_none() {
             state.first_byte = Some(self.engine.now());
         }
     }
 
-    fn note_write(&self, is_blocked: bool) {
+    pub(super) fn note_write(&self, is_blocked: bool) {
+        let now = self.engine.now();
+        self.change(|state| {
+            state.blocked_since = if is_blocked { state.blocked_since.or(Some(now)) } else { None };
+        });
+    }
+
+    /// Waits until the end of the client's half may be shown.
+    pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
-        if !is_blocked {
-            state.blocked_since = None;
-        } else if state.blocked_since.is_none() {
-            state.blocked_since = Some(self.engine.now());
+        if !state.holds_end() {
+            return Poll::Ready(());
         }
+        let mut is_new = false;
+        for request in &mut state.under_way {
+            is_new |= !core::mem::replace(&mut request.has_ended, true);
+        }
+        state.reader = Some(cx.waker().clone());
+        drop(state);
+        if is_new {
+            // The request under way is a part of the same task, and looks whether more of its body has come.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }
 
 /// A request is under way for as long as this is alive.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Activity>);
+pub(super) struct UnderWay(Stage);
 
 impl UnderWay {
     pub(super) fn begin(activity: &Arc<Activity>, is_http2: bool) -> Self {
         let mut state = activity.lock();
-        state.under_way += 1;
+        let number = state.next;
+        state.next += 1;
+        state.under_way.push(Request {
+            number,
+            is_complete: false,
+            has_ended: false,
+            wants_more: false,
+            waits: false,
+            is_known: false,
+            is_answered_unknown: false,
+            offered: None,
+        });
         state.has_sent_a_request = true;
         state.is_http2 = is_http2;
         state.first_byte = None;
         drop(state);
-        Self(Arc::clone(activity))
+        Self(Stage { activity: Arc::clone(activity), number })
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.0.clone()
+    }
+
+    /// The request is answered. Returns whether it has no right, and so many answers without one already wait for the
+    /// client.
+    pub(super) fn note_answer(&self, most_unknown: usize) -> bool {
+        let mut state = self.0.activity.lock();
+        let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
+        let Some(request) = state.request(self.0.number) else { return false };
+        request.is_answered_unknown = !request.is_known && waiting < most_unknown;
+        !request.is_known && waiting >= most_unknown
+    }
+
+    /// The client has taken the piece before, if there was one.
+    pub(super) fn note_taken(&self) {
+        self.0.change(|request| request.offered = None);
+    }
+
+    /// A piece of the answer was given to the connection.
+    pub(super) fn note_offered(&self) {
+        let now = self.0.activity.engine.now();
+        self.0.change(|request| request.offered = Some(now));
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.under_way -= 1;
-        state.quiet_since = self.0.engine.now();
+        let now = self.0.activity.engine.now();
+        self.0.activity.change(|state| {
+            state.under_way.retain(|request| request.number != self.0.number);
+            state.quiet_since = now;
+        });
     }
 }
 
-/// A stream that notes what it waits for.
-#[derive(Debug)]
-pub(super) struct Observed<S> {
-    stream: S,
+/// The stage of a request, which its parts note.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
     activity: Arc<Activity>,
+    number: u64,
 }
 
-impl<S> Observed<S> {
-    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
+impl Stage {
+    fn change(&self, change: impl FnOnce(&mut Request)) {
+        self.activity.change(|state| {
+            // The answer may have ended before.
+            if let Some(request) = state.request(self.number) {
+                change(request);
+            }
+        });
+    }
+
+    /// The request has looked for more of its body, and nothing has come.
+    pub(super) fn note_wants_more(&self) {
+        self.change(|request| request.wants_more |= request.has_ended);
+    }
+
+    /// Nobody waits for the body any more.
+    pub(super) fn note_complete(&self) {
+        self.change(|request| request.is_complete = true);
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        if buffer.filled().len() > before {
-            self.activity.note_read();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.activity.note_write(written.is_pending());
-        written
+impl Notes for Stage {
+    fn waits(&self) {
+        self.change(|request| request.waits = true);
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.activity.note_write(written.is_pending());
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if flushed.is_pending() {
-            self.activity.note_write(true);
-        }
-        flushed
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn is_known(&self) {
+        self.change(|request| request.is_known = true);
     }
 }
 
@@ -179,44 +283,110 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
 mod tests {
     use super::*;
     use core::time::Duration;
-    use tourbillon::Builder;
+    use tourbillon::{Builder, DrivenEngine};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits() -> Limits {
+        Limits {
+            header_timeout: 10 * SECOND,
+            idle_timeout: 75 * SECOND,
+            write_timeout: 30 * SECOND,
+            ..Limits::default()
+        }
+    }
+
+    fn begin() -> (DrivenEngine<Wakeup>, Arc<Activity>, Timestamp) {
+        let engine = Builder::new().driven_futures().unwrap();
+        let activity = Arc::new(Activity::new(Handle::clone(engine.handle())));
+        let start = engine.handle().now();
+        (engine, activity, start)
+    }
 
     #[test]
     fn each_stage_of_a_connection_has_its_time() {
-        let mut engine = Builder::new().driven_futures().unwrap();
-        let second = Duration::from_secs(1);
-        let limits = Limits {
-            header_timeout: 10 * second,
-            idle_timeout: 75 * second,
-            write_timeout: 30 * second,
-            ..Limits::default()
-        };
-        let activity = Arc::new(Activity::new(Handle::clone(engine.handle())));
-        let start = engine.handle().now();
-        assert_eq!(activity.deadline(&limits), Some(start + 10 * second), "no request yet");
-        engine.advance(second);
+        let (mut engine, activity, start) = begin();
+        let limits = limits();
+        assert_eq!(activity.deadline(&limits), Some(start + 10 * SECOND), "no request yet");
+        engine.advance(SECOND);
         activity.note_read();
-        assert_eq!(activity.deadline(&limits), Some(start + 10 * second), "the first byte buys no time");
+        assert_eq!(activity.deadline(&limits), Some(start + 10 * SECOND), "the first byte buys no time");
 
         let request = UnderWay::begin(&activity, false);
         assert_eq!(activity.deadline(&limits), None, "a request is under way");
         activity.note_write(true);
-        engine.advance(second);
+        engine.advance(SECOND);
         activity.note_write(true);
-        assert_eq!(activity.deadline(&limits), Some(start + 31 * second), "the client does not read");
+        assert_eq!(activity.deadline(&limits), Some(start + 31 * SECOND), "the client does not read");
         activity.note_write(false);
         assert_eq!(activity.deadline(&limits), None);
 
         drop(request);
-        assert_eq!(activity.deadline(&limits), Some(start + 77 * second), "idle");
-        engine.advance(20 * second);
+        assert_eq!(activity.deadline(&limits), Some(start + 77 * SECOND), "idle");
+        engine.advance(20 * SECOND);
         activity.note_read();
-        engine.advance(second);
+        engine.advance(SECOND);
         activity.note_read();
-        assert_eq!(activity.deadline(&limits), Some(start + 32 * second), "a part of a header");
+        assert_eq!(activity.deadline(&limits), Some(start + 32 * SECOND), "a part of a header");
 
         drop(UnderWay::begin(&activity, true));
         activity.note_read();
-        assert_eq!(activity.deadline(&limits), Some(start + 98 * second), "frames are no request");
+        assert_eq!(activity.deadline(&limits), Some(start + 98 * SECOND), "frames are no request");
+    }
+
+    #[test]
+    fn the_answer_that_waits_longest_decides() {
+        let (mut engine, activity, start) = begin();
+        let (first, second) = (UnderWay::begin(&activity, true), UnderWay::begin(&activity, true));
+        first.note_offered();
+        engine.advance(SECOND);
+        second.note_offered();
+        activity.note_write(false);
+        assert_eq!(activity.deadline(&limits()), Some(start + 30 * SECOND), "writes are of other streams");
+        first.note_taken();
+        assert_eq!(activity.deadline(&limits()), Some(start + 31 * SECOND));
+        drop(second);
+        assert_eq!(activity.deadline(&limits()), None);
+    }
+
+    #[test]
+    fn few_answers_without_a_right_wait_for_the_client() {
+        let (_engine, activity, _) = begin();
+        let known = UnderWay::begin(&activity, true);
+        known.stage().is_known();
+        assert!(!known.note_answer(0));
+        let first = UnderWay::begin(&activity, true);
+        assert!(!first.note_answer(1));
+        let second = UnderWay::begin(&activity, true);
+        assert!(second.note_answer(1));
+        drop(first);
+        assert!(!UnderWay::begin(&activity, true).note_answer(1));
+    }
+
+    #[test]
+    fn the_end_of_the_clients_half_is_shown_when_it_costs_no_answer() {
+        let (_engine, activity, _) = begin();
+        let cx = Context::from_waker(Waker::noop());
+        let is_shown = || activity.poll_end(&cx).is_ready();
+        assert!(is_shown(), "no request");
+        let request = UnderWay::begin(&activity, false);
+        request.stage().note_wants_more();
+        assert!(!is_shown(), "the body may be on its way to the request");
+        request.stage().note_wants_more();
+        assert!(is_shown(), "the body will not come any more");
+        drop(request);
+        let request = UnderWay::begin(&activity, false);
+        request.stage().note_complete();
+        assert!(!is_shown(), "the answer is wanted");
+        request.stage().waits();
+        assert!(is_shown(), "nobody fetches a timer for a client that has gone");
+        drop(request);
+        let request = UnderWay::begin(&activity, false);
+        request.stage().note_complete();
+        activity.note_write(true);
+        drop(request);
+        assert!(!is_shown(), "a part of the answer is to be written");
+        activity.note_write(false);
+        assert!(is_shown());
     }
 }

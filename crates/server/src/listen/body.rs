@@ -1,6 +1,6 @@
 //! The bodies of requests and answers: a limit of size and time for the one, the end of the request for the other.
 
-use super::activity::UnderWay;
+use super::activity::{Stage, UnderWay};
 use super::limits::Limits;
 use axum::body::Body as Answer;
 use bytes::Bytes;
@@ -55,12 +55,22 @@ pub(super) struct Received {
     /// Made when the body is first waited for: most bodies arrive with their header.
     sleep: Option<Sleep>,
     fault: Fault,
+    stage: Stage,
 }
 
 impl Received {
-    pub(super) fn new(body: Incoming, engine: &Handle<Wakeup>, limits: &Limits, fault: Fault) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        engine: &Handle<Wakeup>,
+        limits: &Limits,
+        fault: Fault,
+        stage: Stage,
+    ) -> Self {
         let deadline = engine.now() + limits.body_timeout;
-        Self { body, left: limits.body, engine: engine.clone(), deadline, sleep: None, fault }
+        if body.is_end_stream() {
+            stage.note_complete();
+        }
+        Self { body, left: limits.body, engine: engine.clone(), deadline, sleep: None, fault, stage }
     }
 }
 
@@ -79,7 +89,11 @@ impl Body for Received {
             return Poll::Ready(Some(Err(fault.into())));
         }
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            let Some(frame) = frame.transpose()? else { return Poll::Ready(None) };
+            let frame = frame.transpose()?;
+            if frame.is_none() || this.body.is_end_stream() {
+                this.stage.note_complete();
+            }
+            let Some(frame) = frame else { return Poll::Ready(None) };
             let length = frame.data_ref().map_or(0, Bytes::len);
             return Poll::Ready(Some(match this.left.checked_sub(length) {
                 Some(left) => {
@@ -89,6 +103,7 @@ impl Body for Received {
                 None => Err(this.fault.note(BodyFault::TooLarge).into()),
             }));
         }
+        this.stage.note_wants_more();
         let sleep = this.sleep.get_or_insert_with(|| this.engine.sleep_until(this.deadline));
         ready!(Pin::new(sleep).poll(cx));
         Poll::Ready(Some(Err(this.fault.note(BodyFault::TimedOut).into())))
@@ -103,12 +118,43 @@ impl Body for Received {
     }
 }
 
+impl Drop for Received {
+    fn drop(&mut self) {
+        // Nobody waits for the rest.
+        self.stage.note_complete();
+    }
+}
+
+/// The greatest piece of an answer with HTTP/2, in bytes.
+const PIECE: usize = 16 << 10;
+
 /// The body of an answer. Its request is under way until the body is dropped.
+///
+/// With HTTP/2 the answer goes out in pieces, and its last byte by itself: a connection asks for a piece once the
+/// client has room for it, and takes a whole one into its own memory even if the room is a single byte. So it is seen
+/// whether the client takes anything, and no more than a piece of each answer waits beyond what the client permits.
 #[derive(Debug)]
 pub(super) struct Answering {
-    pub(super) body: Answer,
-    #[expect(dead_code, reason = "dropping it is its use")]
-    pub(super) under_way: UnderWay,
+    body: Answer,
+    under_way: UnderWay,
+    is_http2: bool,
+    /// What is left of a piece of the body.
+    rest: Bytes,
+}
+
+impl Answering {
+    pub(super) fn new(body: Answer, under_way: UnderWay, is_http2: bool) -> Self {
+        Self { body, under_way, is_http2, rest: Bytes::new() }
+    }
+
+    /// The first part of these bytes, which goes out next. Keeps the rest.
+    fn piece(&mut self, mut bytes: Bytes) -> Bytes {
+        if !self.is_http2 || bytes.len() < 2 {
+            return bytes;
+        }
+        self.rest = bytes.split_off(PIECE.min(bytes.len() - 1));
+        bytes
+    }
 }
 
 impl Body for Answering {
@@ -119,14 +165,33 @@ impl Body for Answering {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let this = &mut *self;
+        this.under_way.note_taken();
+        let bytes = if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)).transpose()?.map(Frame::into_data) {
+                None => return Poll::Ready(None),
+                Some(Err(trailers)) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Ok(bytes)) => bytes,
+            }
+        } else {
+            core::mem::take(&mut this.rest)
+        };
+        let piece = this.piece(bytes);
+        this.under_way.note_offered();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut all = SizeHint::new();
+        all.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            all.set_upper(upper + rest);
+        }
+        all
     }
 }

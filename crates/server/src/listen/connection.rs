@@ -1,15 +1,20 @@
 //! One connection, from its first byte to its end.
 
-use super::activity::{Activity, Observed, UnderWay};
+use super::activity::{Activity, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
+use super::observed::Observed;
+use super::places::Place;
+use crate::client::Client;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
+use core::net::IpAddr;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, Version};
+use http::header::{CONNECTION, HOST, HeaderValue, RETRY_AFTER};
+use http::uri::Authority;
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -23,12 +28,17 @@ use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 use tower_service::Service;
 
-/// The time between two looks at a connection that has no deadline.
+/// The longest time between two looks at a connection that has no deadline. An answer of HTTP/2 is made in a task of
+/// its own, which does not wake the connection's.
 const LOOK: Duration = Duration::from_secs(30);
 /// The time between two pings of HTTP/2, and the time for the answer.
 const PING: Duration = Duration::from_secs(20);
 /// The greatest number of requests at a time on one connection of HTTP/2.
-const STREAMS: u32 = 256;
+const STREAMS: u32 = 100;
+/// The greatest number of answers to requests without a right that wait for the client of one connection.
+const MOST_UNKNOWN: usize = 4;
+/// The bytes of a body that a client with HTTP/2 may send ahead, and those of all bodies of its connection.
+const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
 /// What answers requests.
 pub(super) trait Answers:
@@ -56,14 +66,15 @@ pub(super) async fn serve<S>(
     engine: Handle<Wakeup>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
+    place: &mut Place,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::new(engine.clone()));
+    let (activity, peer) = (Arc::clone(&place.activity), place.peer);
     let service = service_fn(|request: Request<Incoming>| {
-        let is_http2 = request.version() == Version::HTTP_2;
-        let under_way = UnderWay::begin(&activity, is_http2);
-        answer(request, service.clone(), engine.clone(), limits, under_way)
+        let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
+        // An answer of HTTP/2 that waits for its client keeps the room of this future otherwise.
+        Box::pin(answer(request, service.clone(), engine.clone(), limits, (under_way, peer)))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -75,6 +86,8 @@ pub(super) async fn serve<S>(
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
         .max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX));
     let io = TokioIo::new(Observed::new(stream, Arc::clone(&activity)));
     let mut connection = pin!(builder.serve_connection(io, service));
@@ -91,6 +104,13 @@ pub(super) async fn serve<S>(
                 connection.as_mut().graceful_shutdown();
             }
             () = &mut patience => return,
+            () = place.left() => {
+                if activity.idleness().is_some() {
+                    return;
+                }
+                // A request came at that moment.
+                connection.as_mut().graceful_shutdown();
+            }
         }
     }
 }
@@ -113,7 +133,8 @@ impl Future for Patience {
             let wake = deadline.unwrap_or_else(|| {
                 // The sleep stays for a while: an answer would otherwise move it twice.
                 let now = this.engine.now();
-                if this.sleep.deadline() > now { this.sleep.deadline() } else { now + LOOK }
+                let look = LOOK.min(this.limits.write_timeout);
+                if this.sleep.deadline() > now { this.sleep.deadline() } else { now + look }
             });
             if this.sleep.deadline() != wake {
                 this.sleep.reset(wake);
@@ -128,27 +149,58 @@ impl Future for Patience {
 
 /// Answers one request.
 async fn answer(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
-    under_way: UnderWay,
+    (under_way, peer): (UnderWay, IpAddr),
 ) -> Result<Response<Answering>, Infallible> {
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
-    let response = if request.body().size_hint().lower() > limits.body as u64 {
+    let stage = under_way.stage();
+    let response = if !has_one_host(&request) {
+        bad_host()
+    } else if request.body().size_hint().lower() > limits.body as u64 {
         refusal(BodyFault::TooLarge, &limits)
     } else {
-        let request = request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone())));
+        request.extensions_mut().insert(Client { peer, notes: Arc::new(stage.clone()) });
+        let request =
+            request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
         fault.get().map_or(response, |fault| refusal(fault, &limits))
     };
-    let mut response = response.map(|body| Answering { body, under_way });
+    let response = if under_way.note_answer(MOST_UNKNOWN) { too_many() } else { response };
+    let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
     if fault.get().is_some() && !is_http2 {
         // The rest of the body is still to come.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
+}
+
+/// Whether a request names its host as its version demands. A proxy before the service might take another one of two
+/// names.
+fn has_one_host(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() != Version::HTTP_11,
+        (Some(host), None) => host.is_empty() || Authority::try_from(host.as_bytes()).is_ok(),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+/// The answer to a request that does not name its host.
+fn bad_host() -> Response<Answer> {
+    let detail = "a request with HTTP/1.1 has one header Host, with a host and perhaps a port";
+    crate::http::refused(Problem::new(ProblemKind::BadRequest, detail))
+}
+
+/// The answer to one request more without a right than may wait for their client. It has no body that would wait.
+fn too_many() -> Response<Answer> {
+    let mut response = Response::new(Answer::empty());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// The answer to a request whose body was not read to its end.

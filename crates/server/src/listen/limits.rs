@@ -6,7 +6,7 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The greatest number of connections. 4,096 by default.
+    /// The greatest number of connections. 4,096 by default. A 64th of them is for clients on this machine only.
     pub connections: u32,
     /// The greatest size of a request's header, in bytes. 16 KiB by default, at least 8 KiB.
     pub header: usize,

@@ -6,21 +6,25 @@ mod activity;
 mod body;
 mod connection;
 mod limits;
+mod observed;
+mod places;
 mod tls;
 
 pub use limits::Limits;
 pub use tls::{Tls, TlsError};
 
+use activity::Activity;
 use axum::body::Body;
 use connection::Answers;
 use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::time::Duration;
 use http::{Request, Response};
+use places::{Place, Places};
 use std::io;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
@@ -28,6 +32,9 @@ use tower_service::Service;
 
 /// The pause after an error of `accept`: the process may have no file descriptors left, for example.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The time between two looks at whether many connections have ended.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Sockets that listen.
 #[derive(Debug)]
@@ -60,12 +67,11 @@ impl Listeners {
 /// A server that accepts connections. All of them end when it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    limits: Limits,
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
     /// Changes when the connections are to be dropped.
     abort: watch::Sender<bool>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 impl Server {
@@ -93,7 +99,7 @@ impl Server {
             + 'static,
     {
         let engine = Shards::current()?.futures().clone();
-        let places = Arc::new(Semaphore::new(limits.connections as usize));
+        let places = Arc::new(Places::new(limits.connections as usize));
         let (stop, abort) = (watch::Sender::new(false), watch::Sender::new(false));
         for listener in listeners.0 {
             let acceptor = Acceptor {
@@ -107,7 +113,8 @@ impl Server {
             };
             drop(tokio::spawn(acceptor.run(listener)));
         }
-        Ok(Self { limits, engine, stop, abort, places })
+        drop(tokio::spawn(give_memory_back(Arc::clone(&places), engine.clone(), stop.subscribe())));
+        Ok(Self { engine, stop, abort, places })
     }
 
     /// Accepts no more connections, and ends each when its request under way has been answered.
@@ -117,8 +124,7 @@ impl Server {
 
     /// Waits until all connections have ended, at most so long. Returns whether they have.
     pub async fn ended(&self, patience: Duration) -> bool {
-        let all = self.places.acquire_many(self.limits.connections);
-        self.engine.timeout(patience, all).await.is_ok()
+        self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
 
     /// Drops all connections.
@@ -128,13 +134,28 @@ impl Server {
     }
 }
 
+/// Gives the memory of many connections that have ended back to the system, until the server stops.
+async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            biased;
+            _stop = stop.wait_for(|stop| *stop) => return,
+            () = engine.sleep(LOOK) => {}
+        }
+        if places.have_emptied() {
+            // The call may take some time.
+            let _was_any = tokio::task::spawn_blocking(tourbillon_heap::give_back).await;
+        }
+    }
+}
+
 /// What a task that accepts connections needs.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
     limits: Limits,
     engine: Handle<Wakeup>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     stop: watch::Receiver<bool>,
     abort: watch::Receiver<bool>,
 }
@@ -148,39 +169,45 @@ impl<S: Answers> Acceptor<S> {
                 _stop = stop.wait_for(|stop| *stop) => return,
                 accepted = listener.accept() => accepted,
             };
-            let Ok((stream, _peer)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 self.engine.sleep(PAUSE).await;
                 continue;
             };
-            match Arc::clone(&self.places).try_acquire_owned() {
-                Ok(place) => self.serve(stream, place),
-                Err(_none) => self.refuse(&stream),
+            let activity = Arc::new(Activity::new(self.engine.clone()));
+            match self.places.take(peer.ip(), activity) {
+                Some(place) => self.serve(stream, place),
+                None => self.refuse(&stream),
             }
         }
     }
 
-    fn serve(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    fn serve(&self, stream: TcpStream, mut place: Place) {
         // Answers are small and written at once. Without this they are no less right.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
-        let connection = async move {
+        // On the heap, so that the task has it once.
+        let connection = Box::pin(async move {
             let Some(config) = tls else {
-                return connection::serve(stream, service, engine, limits, stop).await;
+                return connection::serve(stream, service, engine, limits, stop, &mut place).await;
             };
             let handshake = TlsAcceptor::from(config).accept(stream);
-            if let Ok(Ok(stream)) = engine.timeout(limits.header_timeout, handshake).await {
-                connection::serve(stream, service, engine, limits, stop).await;
+            let stream = tokio::select! {
+                biased;
+                stream = engine.timeout(limits.header_timeout, handshake) => stream,
+                () = place.left() => return,
+            };
+            if let Ok(Ok(stream)) = stream {
+                connection::serve(stream, service, engine, limits, stop, &mut place).await;
             }
-        };
+        });
         drop(tokio::spawn(async move {
             tokio::select! {
                 biased;
                 _abort = abort.wait_for(|abort| *abort) => {}
                 () = connection => {}
             }
-            drop(place);
         }));
     }
 

@@ -4,15 +4,16 @@
 //! decided twice, and a reader that misses events misses nothing.
 
 use super::visitor::Visitor;
-use crate::service::{Service, Stop};
+use crate::client::Waits;
+use crate::service::{Service, Stop, Subscription};
+use crate::stream::event_stream;
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use core::convert::Infallible;
 use core::time::Duration;
-use futures_util::stream;
+use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
-use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 /// The shortest time between two refreshments of a page.
@@ -20,22 +21,27 @@ const FLOOR: Duration = Duration::from_secs(2);
 /// The longest time: ages grow although nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
-/// Says when a page is to be refreshed, until the service stops.
-pub(super) async fn stream(State(service): State<Service>, visitor: Visitor) -> Response {
-    let Some(events) = service.events().subscribe() else {
+/// Says when a page is to be refreshed, until the service stops or the visitor has no right any more.
+pub(super) async fn stream(
+    State(service): State<Service>,
+    visitor: Visitor,
+    _ends_with_its_client: Waits,
+) -> Response {
+    let Some(events) = service.events().subscribe(visitor.token()) else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
+    let ended = Box::pin(visitor.ended(&service));
     let reader = Reader { events, visitor, stop: service.stop().clone(), is_new: true };
     drop(service);
     let ticks = stream::unfold(reader, async |mut reader| {
         reader.next().await?;
         Some((Ok::<_, Infallible>(Event::default().event("tick").data("refresh")), reader))
     });
-    Sse::new(ticks).into_response()
+    event_stream(Sse::new(ticks.take_until(ended)))
 }
 
 struct Reader {
-    events: Receiver<tourbillon_api::Event>,
+    events: Subscription,
     visitor: Visitor,
     stop: Stop,
     is_new: bool,
@@ -65,7 +71,7 @@ impl Reader {
     /// Waits for an event that the visitor may see, or one that was missed.
     async fn seen(&mut self) -> Option<()> {
         loop {
-            match self.events.recv().await {
+            match self.events.next().await {
                 Ok(event) if self.visitor.reads(&event.namespace) => return Some(()),
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => return Some(()),

@@ -11,6 +11,7 @@ mod assets;
 mod chart;
 mod dead;
 mod endpoints;
+mod escape;
 mod fault;
 mod live;
 mod many;
@@ -27,6 +28,7 @@ mod view;
 mod visitor;
 
 use crate::service::Service;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
@@ -55,7 +57,7 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/access", get(access::show_access))
         .route("/ui/access/namespaces/{verb}", post(access::change_namespace))
         .route("/ui/access/tokens/{verb}", post(access::change_token))
-        .route("/ui/sign-in", get(sign::form).post(sign::sign_in))
+        .route("/ui/sign-in", get(sign::form).post(sign::sign_in).layer(DefaultBodyLimit::max(sign::LONGEST)))
         .route("/ui/sign-out", post(sign::sign_out))
         .route("/ui/live", get(live::stream))
         .route("/ui/style.css", get(assets::style))

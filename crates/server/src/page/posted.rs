@@ -1,11 +1,13 @@
 //! A form that a visitor has sent.
 
+use super::escape::visible;
 use super::fault::Fault;
 use super::visitor::Visitor;
+use crate::bodies::Hold;
 use crate::service::Service;
-use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::response::{IntoResponse as _, Response};
+use core::hash::Hash;
 use http::header::CONTENT_TYPE;
 use subtle::ConstantTimeEq as _;
 use tourbillon_api::{Problem, ProblemKind};
@@ -16,8 +18,8 @@ use url::form_urlencoded;
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form.
-    pub(super) async fn read(request: Request) -> Result<Self, Fault> {
+    /// Reads a form, whose bytes count in what the client holds.
+    pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind
             .split(';')
@@ -28,9 +30,7 @@ impl Fields {
         {
             return Err(Problem::new(ProblemKind::UnsupportedMediaType, "The body must be a form.").into());
         }
-        let bytes = Bytes::from_request(request, &()).await;
-        let bytes =
-            bytes.map_err(|_| Fault::from(Problem::new(ProblemKind::TooLarge, "The form is too large.")))?;
+        let bytes = hold.read(request).await.map_err(|fault| Fault::from(Problem::from(fault)))?;
         let pairs =
             form_urlencoded::parse(&bytes).map(|(name, value)| (name.as_ref().into(), value.as_ref().into()));
         Ok(Self(pairs.collect()))
@@ -46,9 +46,10 @@ impl Fields {
         Some(self.get(name)).filter(|text| !text.is_empty())
     }
 
-    /// Fails unless the visitor has typed this word.
+    /// Fails unless the visitor has typed this word, as it is or as the page shows it.
     pub(super) fn confirm(&self, word: &str) -> Result<(), Fault> {
-        if self.get("confirm").trim() == word.trim() {
+        let typed = self.get("confirm").trim();
+        if typed == word.trim() || typed == visible(word).trim() {
             return Ok(());
         }
         Err(Fault::bad(
@@ -70,7 +71,8 @@ impl FromRequest<Service> for Posted {
     async fn from_request(request: Request, service: &Service) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let visitor = Visitor::from_request_parts(&mut parts, service).await?;
-        let fields = Fields::read(Request::from_parts(parts, body)).await;
+        let hold = service.bodies().hold(visitor.token());
+        let fields = Fields::read(Request::from_parts(parts, body), &hold).await;
         let fields = fields.map_err(|fault| fault.of(&visitor).into_response())?;
         let (mark, expected) = (fields.get("mark"), &visitor.mark);
         if expected.is_empty() || !bool::from(mark.as_bytes().ct_eq(expected.as_bytes())) {

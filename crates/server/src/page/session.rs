@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. The session that ends first makes room for a new one.
+/// The greatest number of sessions. The token that has most of them makes room for a new one, with its own first one:
+/// so nobody ends the sessions of another token by signing in.
 const MOST: usize = 1_024;
 /// The time for which a session lasts.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
@@ -62,10 +63,8 @@ impl Sessions {
         let now = Instant::now();
         let mut open = self.lock();
         open.retain(|_, session| session.ends > now);
-        if open.len() >= MOST
-            && let Some(first) = open.iter().min_by_key(|(_, session)| session.ends).map(|(key, _)| *key)
-        {
-            open.remove(&first);
+        if open.len() >= MOST {
+            make_room(&mut open, &token);
         }
         open.insert(hash(&cookie), Session { token, mark, ends: now + LASTS });
         Some(cookie)
@@ -82,18 +81,33 @@ impl Sessions {
     }
 }
 
+/// Ends the first session of the token that has most, or of the one for which room is made if no other one has more.
+fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
+    let mut counts = HashMap::<TokenHash, usize>::new();
+    for session in open.values() {
+        *counts.entry(session.token).or_default() += 1;
+    }
+    let Some((most, _)) = counts.iter().max_by_key(|(of, count)| (**count, *of == token)) else { return };
+    let of_most = open.iter().filter(|(_, session)| session.token == *most);
+    if let Some(first) = of_most.min_by_key(|(_, session)| session.ends).map(|(key, _)| *key) {
+        open.remove(&first);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_bounded_and_end() {
+    fn sessions_are_bounded_and_those_of_one_token_end_no_others() {
         let sessions = Sessions::new();
         let first = sessions.begin([1; 32]).unwrap();
+        let of_other = sessions.begin([2; 32]).unwrap();
         assert_eq!(sessions.find(&first).unwrap().token, [1; 32]);
-        let last = (0..MOST).map(|_| sessions.begin([2; 32]).unwrap()).last().unwrap();
+        let last = (0..2 * MOST).map(|_| sessions.begin([2; 32]).unwrap()).last().unwrap();
         assert_eq!(sessions.lock().len(), MOST);
-        assert!(sessions.find(&first).is_none(), "the oldest makes room");
+        assert!(sessions.find(&first).is_some(), "the only session of its token stays");
+        assert!(sessions.find(&of_other).is_none(), "the oldest of the other token makes room");
         assert_ne!(sessions.find(&last).unwrap().mark, sessions.mark());
         sessions.end(&last);
         assert!(sessions.find(&last).is_none());

@@ -5,6 +5,7 @@ use super::posted::{Fields, Posted};
 use super::session::LASTS;
 use super::view::{Frame, show};
 use super::visitor::{Open, cookie, cookie_name};
+use crate::client::peer;
 use crate::service::{Service, hash};
 use askama::Template;
 use axum::Extension;
@@ -58,6 +59,9 @@ fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
 }
 
+/// The greatest form by which a visitor signs in, in bytes: it may come from anybody.
+pub(super) const LONGEST: usize = 4 << 10;
+
 /// Begins a session, if the form has a token. The layer below has refused forms of other sites.
 pub(super) async fn sign_in(
     State(service): State<Service>,
@@ -65,7 +69,8 @@ pub(super) async fn sign_in(
     request: Request,
 ) -> Result<Response, Fault> {
     let former = cookie(request.headers(), service.settings().over_tls).map(str::to_owned);
-    let fields = Fields::read(request).await?;
+    let hold = service.forms().hold(peer(request.extensions()));
+    let fields = Fields::read(request, &hold).await?;
     let token = fields.get("token").trim();
     if service.tokens().principal(token).is_err() {
         return Ok((StatusCode::FORBIDDEN, page(fields.get("to"), true)).into_response());

@@ -1,7 +1,8 @@
 //! The visitor: the right of a request to the page.
 
 use super::session::Sessions;
-use crate::service::{Principal, Service, role_name};
+use crate::client::note_known;
+use crate::service::{Principal, Service, TokenHash, role_name};
 use axum::Extension;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -16,6 +17,8 @@ use tourbillon_api::Role;
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     principal: Principal,
+    /// The token of the session. None if nobody signs in.
+    token: Option<TokenHash>,
     /// The mark that forms carry: a page of another site does not know it.
     pub(super) mark: Box<str>,
     /// Whether the service has no tokens, and nobody signs in.
@@ -50,6 +53,16 @@ impl Visitor {
         self.principal.namespace.as_deref()
     }
 
+    /// The token with which the visitor has signed in, by its hash.
+    pub(super) fn token(&self) -> Option<TokenHash> {
+        self.token
+    }
+
+    /// Waits until the visitor would have another right: the token was revoked, for example.
+    pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
+        service.tokens().ended(self.token, self.principal.clone())
+    }
+
     /// The right in words.
     pub(super) fn right(&self) -> String {
         let role = role_name(self.principal.role);
@@ -82,11 +95,13 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     let sessions = sessions(parts)?;
     let has_nodes = service.namespaces().is_shared();
     if service.tokens().is_open() {
-        return Some(Visitor { principal: Principal::ALL, mark: sessions.mark(), is_open: true, has_nodes });
+        let (principal, mark) = (Principal::ALL, sessions.mark());
+        return Some(Visitor { principal, token: None, mark, is_open: true, has_nodes });
     }
     let session = sessions.find(cookie(&parts.headers, service.settings().over_tls)?)?;
     let principal = service.tokens().principal_of(&session.token).ok()?;
-    Some(Visitor { principal, mark: session.mark, is_open: false, has_nodes })
+    let (token, mark) = (Some(session.token), session.mark);
+    Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
 impl FromRequestParts<Service> for Visitor {
@@ -94,7 +109,8 @@ impl FromRequestParts<Service> for Visitor {
 
     /// Fails with the way to the form by which a visitor signs in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
-        visitor(parts, service).ok_or_else(|| {
+        let visitor = visitor(parts, service).inspect(|_| note_known(&parts.extensions));
+        visitor.ok_or_else(|| {
             let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
             if path.starts_with("/ui/live") {
                 // A stream of events follows no redirection to a form.

@@ -35,7 +35,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => return Err(explained(path, error)),
     };
     if has_checksum(&bytes) {
         let (rest, line) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM));
@@ -46,6 +46,25 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         }
     }
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
+}
+
+/// The error of a file that cannot be read, with the users if that is the reason.
+#[cfg(unix)]
+fn explained(path: &Path, error: io::Error) -> io::Error {
+    let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));
+    match (error.kind(), owner) {
+        (io::ErrorKind::PermissionDenied, Ok(owner)) => {
+            let own = rustix::process::geteuid();
+            let message = format!("{error}: it belongs to the user {owner}, and this process runs as {own}");
+            io::Error::new(error.kind(), message)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(not(unix))]
+fn explained(_: &Path, error: io::Error) -> io::Error {
+    error
 }
 
 /// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One
@@ -67,29 +86,116 @@ fn is_missing(folder: &Path) -> bool {
 /// Syncs the folder that a file or folder is in.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
-        Some(folder) if cfg!(unix) => {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            File::open(folder)?.sync_all()
-        }
+        Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
         _ => Ok(()),
     }
 }
 
-/// Replaces a JSON file. Only its owner may read the file, since it may have secrets. The call returns once the new
-/// contents survive a loss of power.
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Replaces a JSON file. It keeps its owner and its mode, so that a service goes on to read a file that another user
+/// has changed. A new file belongs to the owner of its folder, who alone may read it: it may have secrets. The call
+/// returns once the new contents survive a loss of power.
+///
+/// # Errors
+///
+/// Fails, and leaves the file as it was, if it cannot be given to its owner.
 pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let new = path.with_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = create(&new)?;
+    let written = keep_owner(path, &file).and_then(|()| {
+        let mut bytes = serde_json::to_vec_pretty(value)?;
+        bytes.extend_from_slice(&checksum(&bytes));
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)
+    });
+    if written.is_err() {
+        let _is_overwritten_the_next_time = std::fs::remove_file(&new);
+    }
+    written?;
+    sync_folder(path)
+}
+
+/// Makes a file that is not there, which only its owner may read. A link is not followed: the folder may belong to
+/// somebody else.
+fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&new)?;
-    let mut bytes = serde_json::to_vec_pretty(value)?;
-    bytes.extend_from_slice(&checksum(&bytes));
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    sync_folder(path)
+    options.open(path)
+}
+
+/// Gives a new file the owner and the mode of the one whose place it takes, or the owner of the folder.
+#[cfg(unix)]
+fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
+    let former = std::fs::metadata(path).ok();
+    let of = match &former {
+        Some(former) => former.clone(),
+        None => std::fs::metadata(folder_of(path))?,
+    };
+    let present = new.metadata()?;
+    if (of.uid(), of.gid()) != (present.uid(), present.gid()) {
+        let given = fchown(new, Some(of.uid()), Some(of.gid()));
+        // A file that this user has made anew may keep a group of this user.
+        if let Err(error) = given
+            && (former.is_some() || of.uid() != present.uid())
+        {
+            let message =
+                format!("it belongs to the user {}, to whom this user cannot give it: {error}", of.uid());
+            return Err(io::Error::new(error.kind(), message));
+        }
+    }
+    match former {
+        Some(former) => new.set_permissions(PermissionsExt::from_mode(former.mode() & 0o777)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Gives a file to the owner of its folder, if another user has made it: the administrator for a service, for example.
+#[cfg(unix)]
+pub(super) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, lchown};
+    let present = match std::fs::symlink_metadata(path) {
+        Ok(present) => present,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let folder = std::fs::metadata(folder_of(path))?;
+    if present.uid() == folder.uid() {
+        return Ok(());
+    }
+    lchown(path, Some(folder.uid()), Some(folder.gid()))
+}
+
+#[cfg(not(unix))]
+pub(super) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Opens a file that is locked and has nothing in it. It is made if it is missing, for the owner of the folder.
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
+    match create(path) {
+        Ok(file) => keep_owner(path, &file).map(|()| file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(path)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -134,5 +240,28 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(read::<Map>(&path).unwrap(), Some(Map::from([("a".to_owned(), 1)])));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_a_new_one_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.json");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        replace(&path, &Map::new()).unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        // What a write that was cut off has left.
+        std::fs::write(path.with_extension("new"), "{").unwrap();
+        replace(&path, &Map::from([("a".to_owned(), 1)])).unwrap();
+        assert_eq!(mode(), 0o640);
+        assert_eq!(read::<Map>(&path).unwrap().unwrap().len(), 1);
+        // A link in the way is not followed.
+        let other = folder.path().join("other");
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, path.with_extension("new")).unwrap();
+        replace(&path, &Map::new()).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), b"other");
     }
 }

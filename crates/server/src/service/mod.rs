@@ -18,6 +18,7 @@ mod nodes;
 mod open_error;
 mod operations;
 mod place;
+mod principal;
 mod redis;
 mod report;
 mod restore;
@@ -26,6 +27,7 @@ mod schedules;
 mod shelf;
 mod stop;
 mod tenancy;
+mod token_file;
 mod tokens;
 mod trace;
 mod view;
@@ -35,18 +37,20 @@ pub(crate) use backup::Backup;
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use deployment::{checked, mend, open_store};
-pub(crate) use events::{Events, event};
+pub(crate) use events::{Events, Subscription, event};
 pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
 pub use open_error::OpenError;
 pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
+pub use principal::Principal;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
 pub(crate) use stop::Stop;
-pub use tokens::Principal;
-pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
+pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, role_name};
+pub(crate) use tokens::{TokenFault, Tokens};
 pub(crate) use trace::Trace;
 
+use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, MOST_WAITING};
 use crate::log::log;
 use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Totals};
@@ -54,6 +58,7 @@ use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work;
 use core::fmt;
+use core::net::IpAddr;
 use core::time::Duration;
 use open_error::of;
 use pollster::block_on;
@@ -64,7 +69,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Semaphore;
-use tourbillon_callback::Caller;
+use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, TimerStore};
 use tourbillon_durable::{Durable, Incident, Limits, Stats, Timers};
@@ -80,6 +85,8 @@ struct Inner {
     namespaces: Arc<Namespaces>,
     tokens: Tokens,
     events: Events,
+    bodies: Arc<Bodies<Option<TokenHash>>>,
+    forms: Arc<Bodies<Option<IpAddr>>>,
     caller: Caller,
     deliveries: Deliveries,
     census: census::Census,
@@ -118,6 +125,14 @@ fn capacity(settings: &Settings) -> usize {
     let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
     // Three quarters of it are one namespace's.
     limits.saturating_add(limits.div_ceil(3))
+}
+
+/// The greatest number of bytes of forms under way by which visitors sign in.
+const MOST_FORMS: usize = 256 << 10;
+
+/// The greatest number of bytes of bodies under way. One client has room for the largest body.
+fn most_bodies(rules: &Rules) -> usize {
+    (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
 
 /// Writes a line of the log about what an administrator has to look at.
@@ -254,6 +269,7 @@ impl Service {
         let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
         deliveries.begin(&timers, namespaces.shared().as_deref());
+        let rules = settings.rules;
         let service = Self(Arc::new(Inner {
             settings,
             timers,
@@ -261,6 +277,8 @@ impl Service {
             namespaces,
             tokens,
             events,
+            bodies: Bodies::new(most_bodies(&rules)),
+            forms: Bodies::new(MOST_FORMS),
             caller,
             deliveries,
             census: census::Census::default(),
@@ -359,6 +377,16 @@ impl Service {
 
     pub(crate) fn events(&self) -> &Events {
         &self.0.events
+    }
+
+    /// The bodies of requests that have a right, by their tokens.
+    pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
+        &self.0.bodies
+    }
+
+    /// The forms by which visitors sign in, by their addresses.
+    pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
+        &self.0.forms
     }
 
     pub(crate) fn caller(&self) -> &Caller {

@@ -79,6 +79,9 @@ impl Service {
             }
             _ => {}
         }
+        if let Some(fault) = self.tokens().fault() {
+            reasons.push(format!("the tokens stay as they were, since their file cannot be read: {fault}"));
+        }
         let mut is_part_away = false;
         match tokio::time::timeout(SLOW, self.parts_away()).await {
             Ok(Ok((0, _))) => {}

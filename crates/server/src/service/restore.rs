@@ -222,6 +222,10 @@ pub(crate) fn restore(
     });
     let closed = store.close().map_err(|error| of_store(error.into()));
     let restored = restored.and_then(|restored| closed.map(|()| restored));
+    for name in [STORE.to_owned(), format!("{STORE}.ops"), format!("{STORE}.reserve")] {
+        let path = data.join(name);
+        files::give_to_owner_of_folder(&path).map_err(of(&path))?;
+    }
     if restored.is_err() {
         remove_store(data)?;
     }

@@ -13,7 +13,7 @@ use tourbillon_durable::schedule::Schedules;
 
 /// The time for which a former secret signs beside the new one.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at a time.
+/// The greatest number of secrets that sign at a time. The oldest one makes room.
 const MOST_SECRETS: usize = 10;
 /// The length of a secret, in bytes.
 const SECRET: usize = 32;
@@ -149,7 +149,7 @@ impl Service {
             .collect())
     }
 
-    /// Makes a new signing secret for a namespace. The former ones sign beside it for a day.
+    /// Makes a new signing secret for a namespace. The former ones sign beside it for a day, the last nine of them.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         self.namespace(name)?;
         let mut bytes = [0; SECRET];
@@ -167,10 +167,8 @@ impl Service {
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
-                if secrets.len() > MOST_SECRETS {
-                    let detail = format!("{MOST_SECRETS} secrets sign, as many as there may be");
-                    return Err(Problem::new(ProblemKind::LimitReached, detail));
-                }
+                // A namespace whose secret is lost or known to others always gets a new one.
+                secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();
                 map.insert(name.clone(), Arc::new(Namespace { limits, secrets }));

@@ -1,193 +1,19 @@
 //! Tokens: the right of each request.
 //!
-//! A token is `tb_`, its role, and 32 random bytes. The file has the SHA-256 of each token and not the token itself, so
-//! that a reader of the file cannot use them. The random bytes need no slow hash: nobody can guess them.
-//!
 //! Without a file every request is permitted, and the service must be reachable from this machine only. That is decided
 //! at the start. A file that appears later ends it; a file that disappears, or becomes empty, does not bring it back.
 
-use super::files;
+use super::principal::Principal;
+use super::token_file::{Stored, TokenFile, TokenHash, hash, now};
 use core::time::Duration;
-use data_encoding::{BASE32_NOPAD, HEXLOWER};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 use subtle::ConstantTimeEq as _;
-use tourbillon_api::{Moment, Role};
-
-/// The right of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
-    pub(crate) role: Role,
-    /// The only namespace that the right holds for.
-    pub(crate) namespace: Option<Box<str>>,
-}
-
-impl Principal {
-    /// The right to everything.
-    pub(crate) const ALL: Self = Self { role: Role::Admin, namespace: None };
-
-    /// Whether a request that needs this role in this namespace is permitted. Without a namespace the request concerns
-    /// the whole service.
-    pub(crate) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
-        self.role >= role && self.namespace.as_deref().is_none_or(|own| namespace == Some(own))
-    }
-}
-
-/// The name of a role in tokens and on the command line.
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Reader => "reader",
-        Role::Writer => "writer",
-        Role::Admin => "admin",
-    }
-}
-
-/// SHA-256 of a token, by which the service knows it.
-pub(crate) type TokenHash = [u8; 32];
-
-/// The hash of a token.
-pub(crate) fn hash(token: &str) -> TokenHash {
-    Sha256::digest(token.as_bytes()).into()
-}
-
-fn now() -> Moment {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// A token, without itself.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Stored {
-    /// A name for people.
-    #[serde(default)]
-    pub(crate) name: Box<str>,
-    pub(crate) role: Role,
-    /// The only namespace, or none for all.
-    #[serde(default)]
-    pub(crate) namespace: Option<Box<str>>,
-    pub(crate) made: Moment,
-    /// The moment from which the token is not accepted.
-    #[serde(default)]
-    pub(crate) until: Option<Moment>,
-    /// SHA-256 of the token, in hexadecimal digits.
-    #[serde(with = "hexadecimal")]
-    hash: TokenHash,
-}
-
-mod hexadecimal {
-    use super::{HEXLOWER, TokenHash};
-    use serde::de::Error as _;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(hash: &TokenHash, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&HEXLOWER.encode(hash))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TokenHash, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let hash = HEXLOWER.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
-        hash.ok_or_else(|| D::Error::custom("a hash has 64 hexadecimal digits"))
-    }
-}
-
-impl Stored {
-    /// The token's id: the first digits of its hash.
-    pub(crate) fn id(&self) -> String {
-        HEXLOWER.encode(&self.hash[..6])
-    }
-
-    pub(crate) fn is_expired(&self) -> bool {
-        self.until.is_some_and(|until| until <= now())
-    }
-}
-
-/// What a new token is for.
-#[derive(Clone, Debug)]
-pub(crate) struct NewToken {
-    pub(crate) name: Box<str>,
-    pub(crate) role: Role,
-    pub(crate) namespace: Option<Box<str>>,
-    /// The time for which the token is accepted.
-    pub(crate) expires: Option<Duration>,
-}
-
-/// The file of tokens, for the program that changes it.
-#[derive(Debug)]
-pub(crate) struct TokenFile(PathBuf);
-
-impl TokenFile {
-    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
-    }
-
-    /// The tokens, or none if there is no file.
-    pub(crate) fn read(&self) -> io::Result<Option<Vec<Stored>>> {
-        files::read(&self.0)
-    }
-
-    /// Changes the file. Other programs that change it at the same time wait.
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
-        if let Some(folder) = self.0.parent() {
-            files::make_folder(folder)?;
-        }
-        let lock = File::create(self.0.with_extension("lock"))?;
-        lock.lock()?;
-        let mut tokens = self.read()?.unwrap_or_default();
-        let answer = change(&mut tokens)?;
-        files::replace(&self.0, &tokens)?;
-        Ok(answer)
-    }
-
-    /// Adds a token and returns it. It is nowhere else.
-    pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let digits = BASE32_NOPAD.encode(&random).to_ascii_lowercase();
-        let token = format!("tb_{}_{digits}", role_name(new.role));
-        let made = now();
-        let until = new.expires.map(|time| {
-            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            Moment::from_millis(made.as_millis().saturating_add(millis))
-        });
-        let stored = Stored {
-            name: new.name,
-            role: new.role,
-            namespace: new.namespace,
-            made,
-            until,
-            hash: hash(&token),
-        };
-        self.change(|tokens| {
-            tokens.push(stored.clone());
-            Ok(())
-        })?;
-        Ok((token, stored))
-    }
-
-    /// Removes the one token with this id or name. Fails if there is none, or more than one has the name.
-    pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
-        self.change(|tokens| {
-            let fits = |token: &Stored| token.id() == which || *token.name == *which;
-            let mut fitting = (0..tokens.len()).filter(|&at| fits(&tokens[at]));
-            match (fitting.next(), fitting.next()) {
-                (Some(at), None) => Ok(tokens.remove(at)),
-                (None, _) => {
-                    Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no token {which:?}")))
-                }
-                (Some(_), Some(_)) => Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!("more than one token has the name {which:?}; name one by its id"),
-                )),
-            }
-        })
-    }
-}
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tourbillon_api::Moment;
 
 /// The reason why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,57 +36,121 @@ fn version_of(path: &Path) -> Option<Version> {
     Some((data.len(), data.modified().ok(), number))
 }
 
-/// The tokens of a service.
+/// The tokens of a service. They can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(Arc<Inner>);
+
 #[derive(Debug)]
-pub(crate) struct Tokens {
+struct Inner {
     file: TokenFile,
     /// None if every request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
-    version: Mutex<Option<Version>>,
+    last: Mutex<LastRead>,
+    /// Changes when the tokens have changed.
+    changes: watch::Sender<()>,
 }
+
+/// The last attempt to read the file.
+#[derive(Debug)]
+struct LastRead {
+    version: Option<Version>,
+    /// The reason why the file could not be read, if it could not.
+    fault: Option<Box<str>>,
+}
+
+/// The longest time after which the end of a token is looked at again: the clock may have been set.
+const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let version = version_of(path);
+        let last = LastRead { version: version_of(path), fault: None };
         let file = TokenFile::new(path);
-        let known = file.read()?.map(Into::into);
-        Ok(Self { file, known: RwLock::new(known), version: Mutex::new(version) })
+        let known = RwLock::new(file.read()?.map(Into::into));
+        Ok(Self(Arc::new(Inner { file, known, last: Mutex::new(last), changes: watch::Sender::new(()) })))
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastRead> {
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether every request is permitted.
     pub(crate) fn is_open(&self) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the file again, if it has changed or `always`. Returns whether it was read. If it cannot be read, the
-    /// tokens stay as they are.
+    /// Reads the file again, if it has changed, could not be read before, or `always`. Returns whether it was read. If
+    /// it cannot be read, the tokens stay as they are; the same reason is returned once.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
-        let mut version: MutexGuard<'_, _> = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = version_of(&self.file.0);
-        if *version == present && !always {
+        let mut last = self.last();
+        let present = version_of(self.0.file.path());
+        if last.version == present && last.fault.is_none() && !always {
             return Ok(false);
         }
-        // Before the file is read: a change in between is seen the next time. A file that cannot be read is reported
-        // once.
-        *version = present;
-        let read = self.file.read()?;
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // Before the file is read: a change in between is seen the next time.
+        last.version = present;
+        let read = match self.0.file.read() {
+            Ok(read) => read,
+            Err(error) => {
+                let fault = error.to_string();
+                let is_known = last.fault.replace(fault.as_str().into()).is_some_and(|last| *last == *fault);
+                return if is_known && !always { Ok(false) } else { Err(error) };
+            }
+        };
+        last.fault = None;
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(tokens) = read {
             *known = Some(tokens.into());
         } else if known.is_some() {
             *known = Some(Arc::new([]));
         }
+        drop(known);
+        self.0.changes.send_replace(());
         Ok(true)
+    }
+
+    /// The reason why the file cannot be read, so that tokens that were made or revoked since are not known.
+    pub(crate) fn fault(&self) -> Option<Box<str>> {
+        self.last().fault.clone()
+    }
+
+    /// Waits until this token has another right than this one: it was revoked, has expired, or its role was changed.
+    /// Without a token, until requests need one.
+    pub(crate) fn ended(
+        &self,
+        token: Option<TokenHash>,
+        right: Principal,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let tokens = self.clone();
+        async move {
+            let mut changes = tokens.0.changes.subscribe();
+            loop {
+                let until = match &token {
+                    None if tokens.is_open() => None,
+                    None => return,
+                    Some(token) => match tokens.look_up(token, |stored| (stored.principal(), stored.until)) {
+                        Ok((present, until)) if present == right => until,
+                        _ => return,
+                    },
+                };
+                let left = |until: Moment| until.as_millis().saturating_sub(now().as_millis());
+                let left = until.map_or(LOOK, |until| Duration::from_millis(left(until)).min(LOOK));
+                tokio::select! {
+                    // The sender lives as long as the tokens.
+                    _changed = changes.changed() => {}
+                    () = sleep(left) => {}
+                }
+            }
+        }
     }
 
     /// The file, for changes.
     pub(crate) fn file(&self) -> &TokenFile {
-        &self.file
+        &self.0.file
     }
 
     /// The tokens, none while every request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The right of a request with this token.
@@ -270,6 +160,10 @@ impl Tokens {
 
     /// The right of a request with the token that has this hash.
     pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
+        self.look_up(presented, Stored::principal)
+    }
+
+    fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
         // All are compared, and each in the same time.
         let mut found = None;
@@ -281,14 +175,17 @@ impl Tokens {
         match found {
             None => Err(TokenFault::Unknown),
             Some(stored) if stored.is_expired() => Err(TokenFault::Expired),
-            Some(stored) => Ok(Principal { role: stored.role, namespace: stored.namespace.clone() }),
+            Some(stored) => Ok(show(stored)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::token_file::NewToken;
     use super::*;
+    use data_encoding::BASE32_NOPAD;
+    use tourbillon_api::Role;
 
     fn new(role: Role) -> NewToken {
         NewToken { name: "n".into(), role, namespace: None, expires: None }
@@ -361,14 +258,46 @@ mod tests {
         assert!(tokens.principal(&other).is_ok());
     }
 
-    #[test]
-    fn a_name_that_two_tokens_have_revokes_none() {
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_right_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
-        let file = TokenFile::new(folder.path().join("t.json"));
-        let (_, first) = file.add(new(Role::Admin)).unwrap();
-        file.add(new(Role::Reader)).unwrap();
-        assert_eq!(file.revoke("n").unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(file.revoke(&first.id()).unwrap().role, Role::Admin);
-        assert_eq!(file.read().unwrap().unwrap().len(), 1);
+        let path = folder.path().join("t.json");
+        let tokens = Tokens::open(&path).unwrap();
+        let has_ended = async |ended: &mut core::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            tokio::time::timeout(Duration::from_millis(1), ended).await.is_ok()
+        };
+        let mut open = Box::pin(tokens.ended(None, Principal::ALL)) as _;
+        assert!(!has_ended(&mut open).await, "no request needs a token");
+        let (_, revoked) = tokens.file().add(NewToken { name: "r".into(), ..new(Role::Writer) }).unwrap();
+        let (_, kept) = tokens.file().add(new(Role::Reader)).unwrap();
+        tokens.reload(false).unwrap();
+        assert!(has_ended(&mut open).await);
+
+        let of = |stored: &Stored| Box::pin(tokens.ended(Some(stored.hash), stored.principal())) as _;
+        let (mut ends, mut stays) = (of(&revoked), of(&kept));
+        let mut other = Box::pin(tokens.ended(Some(kept.hash), Principal::ALL)) as _;
+        assert!(!has_ended(&mut ends).await && !has_ended(&mut stays).await);
+        assert!(has_ended(&mut other).await, "the token has another role");
+        tokens.file().revoke("r").unwrap();
+        tokens.reload(false).unwrap();
+        assert!(has_ended(&mut ends).await && !has_ended(&mut stays).await);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_a_fault_until_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let file = TokenFile::new(&path);
+        file.add(new(Role::Admin)).unwrap();
+        let tokens = Tokens::open(&path).unwrap();
+        assert!(tokens.fault().is_none());
+        let good = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(tokens.reload(false).is_err() && tokens.fault().is_some());
+        assert!(!tokens.reload(false).unwrap() && tokens.fault().is_some(), "said once, and still so");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, good).unwrap();
+        assert!(tokens.reload(false).unwrap() && tokens.fault().is_none());
     }
 }

@@ -3,6 +3,7 @@
 
 mod acknowledged;
 mod backup;
+mod border;
 mod check;
 mod clients;
 mod clock;
@@ -11,10 +12,13 @@ mod demo;
 mod disk;
 mod exposure;
 mod files;
+mod half;
 mod kill;
 mod manager;
+mod owner;
 mod packaging;
 mod pages;
+mod places;
 mod process;
 mod receiver;
 mod redis;

@@ -113,16 +113,21 @@ async fn connections_beyond_the_limit_are_closed_and_later_ones_served() {
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut raw = Raw::connect(daemon.address).await;
-        assert!(raw.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
-        assert!(raw.head().await.starts_with("HTTP/1.1 404"));
+        let poll = "POST /v1/namespaces/default/queues/q/claims HTTP/1.1\r\nhost: localhost\r\n\
+            content-type: application/json\r\ncontent-length: 17\r\n\r\n{\"wait_ms\":20000}";
+        assert!(raw.send(poll.as_bytes()).await);
         held.push(raw);
     }
+    // The requests have arrived.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     for _ in 0..20 {
         let (answer, closed) = Raw::connect(daemon.address).await.rest(SOON).await;
         assert!(closed && (answer.is_empty() || answer.starts_with("HTTP/1.1 503")), "{answer}");
     }
     // Those that have a place keep it.
-    assert!(held[0].send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+    for raw in &mut held {
+        assert!(!raw.rest(PAUSE).await.1);
+    }
     held.pop();
     let begun = Instant::now();
     loop {

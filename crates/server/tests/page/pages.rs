@@ -116,7 +116,8 @@ async fn the_stream_says_that_something_changed() {
         .body(http_body_util::Empty::<axum::body::Bytes>::new())
         .unwrap();
     let mut answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    assert_eq!(answer.headers()["content-type"], "text/event-stream; charset=utf-8");
+    assert_eq!(answer.headers()["x-accel-buffering"], "no", "nginx passes events on as they come");
     // The first at once, and another one although nothing happens.
     for _ in 0..2 {
         let frame = tokio::time::timeout(crate::rig::SOON, answer.frame()).await.unwrap().unwrap().unwrap();
@@ -126,4 +127,27 @@ async fn the_stream_says_that_something_changed() {
     rig.service.begin_stop();
     let end = tokio::time::timeout(crate::rig::SOON, answer.frame()).await.unwrap();
     assert!(end.is_none_or(|frame| frame.is_err() || frame.unwrap().into_data().is_ok()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn characters_that_turn_the_text_around_them_are_seen_and_forms_keep_them() {
+    let rig = Rig::start().await;
+    let key = "pay\u{202e}drawer\u{2066}";
+    let label = "l\u{200f}";
+    let id = rig.put(key, 204, json!({ "delay_ms": 600_000, "labels": [label] })).await;
+    let listed = format!("/ui/timers?label={}", crate::rig::percent(label));
+    for path in ["/ui/timers".to_owned(), format!("/ui/timers/default/{id}"), listed.clone()] {
+        let page = rig.get(&path).await.text;
+        assert!(page.contains("pay[U+202E]drawer[U+2066]") && page.contains("l[U+200F]"), "{path}: {page}");
+        assert!(!page.contains(['\u{202e}', '\u{2066}']), "{path}: {page}");
+    }
+    // The form that cancels by the label sends the label itself, and asks for what the page shows.
+    let page = rig.get(&listed).await;
+    assert!(page.text.contains(&format!("name=\"label\" value=\"{label}\"")), "{}", page.text);
+    let fields =
+        [("mark", &*page.mark()), ("namespace", "default"), ("label", label), ("confirm", "l[U+200F]")];
+    let begun = rig.post("/ui/many/cancel", "", &[], &fields).await;
+    assert!(begun.to().starts_with("/ui/operations/"), "{}", begun.text);
+    rig.until(begun.to(), "done").await;
+    assert!(!rig.get("/ui/timers").await.text.contains("pay["));
 }

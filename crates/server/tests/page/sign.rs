@@ -163,3 +163,25 @@ async fn forms_of_other_sites_change_nothing() {
     let page = rig.post(&cancel, "", &[("origin", &own)], &good).await;
     assert_eq!(page.status, StatusCode::SEE_OTHER, "{}", page.text);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_that_anybody_sends_is_small() {
+    let (rig, tokens) = Rig::with_tokens(&[&["--role", "admin"]]).await;
+    let long = "x".repeat(4_096);
+    let page = rig.post("/ui/sign-in", "", &[], &[("token", &tokens[0]), ("to", &long)]).await;
+    assert_eq!(page.status, StatusCode::PAYLOAD_TOO_LARGE, "{}", page.text);
+    assert!(!page.headers.contains_key(header::SET_COOKIE));
+    let page = rig.post("/ui/sign-in", "", &[], &[("token", &tokens[0]), ("to", &long[..3_900])]).await;
+    assert_eq!(page.status, StatusCode::SEE_OTHER, "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sign_ins_of_one_token_end_no_session_of_another() {
+    let (rig, tokens) = Rig::with_tokens(&[&["--role", "admin"], &["--role", "reader"]]).await;
+    let (admin, _) = rig.sign_in(&tokens[0]).await;
+    for _ in 0..1_100 {
+        let page = rig.post("/ui/sign-in", "", &[], &[("token", &tokens[1])]).await;
+        assert_eq!(page.status, StatusCode::SEE_OTHER);
+    }
+    assert_eq!(rig.get_as("/ui/access", &admin).await.status, StatusCode::OK);
+}

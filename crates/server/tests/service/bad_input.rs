@@ -240,3 +240,72 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!((head.status.as_u16(), head.bytes.len()), (404, 0));
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
+
+/// The bodies of a schema in which a list is in the place of an object, one at a time, with the places of the lists.
+fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
+    let mut bodies = Vec::new();
+    if let Some(reference) = schema["$ref"].as_str() {
+        let schema = document.pointer(reference.strip_prefix('#').unwrap()).unwrap();
+        return with_a_list(schema, document, list);
+    }
+    for word in ["oneOf", "anyOf", "allOf"] {
+        for part in schema[word].as_array().into_iter().flatten() {
+            bodies.extend(with_a_list(part, document, list));
+        }
+    }
+    let is_object = schema["type"] == "object"
+        || schema["type"].as_array().is_some_and(|words| words.contains(&json!("object")));
+    if is_object {
+        bodies.push((String::new(), list.clone()));
+    }
+    for (place, body) in with_a_list_in(&schema["items"], document, list) {
+        bodies.push((format!("/0{place}"), json!([body])));
+    }
+    let others = [("other".to_owned(), schema["additionalProperties"].clone())];
+    let fields = schema["properties"].as_object().cloned().into_iter().flatten();
+    for (name, schema) in fields.chain(others) {
+        for (place, body) in with_a_list_in(&schema, document, list) {
+            bodies.push((format!("/{name}{place}"), json!({ &*name: body })));
+        }
+    }
+    bodies
+}
+
+fn with_a_list_in(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
+    if schema.is_object() { with_a_list(schema, document, list) } else { Vec::new() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_list_is_taken_for_an_object_in_any_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    assert_eq!(inside.send("PUT", "/v1/namespaces/shop", json!({ "max_timers": 7 })).await.status, 201);
+    let document = crate::document::document();
+    let mut places = std::collections::BTreeSet::new();
+    for (path, method, operation) in crate::document::operations(&document) {
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        for list in [json!([]), json!(["x"]), json!([null, 1])] {
+            for (place, body) in with_a_list_in(schema, &document, &list) {
+                let at = path.replace("{namespace}", "shop").replace(['{', '}'], "");
+                let answer = inside.send(&method, &at, body.clone()).await;
+                let json = answer.json();
+                assert_eq!(answer.status, 400, "{method} {at} {body}: {json}");
+                assert_eq!(json["errors"][0]["pointer"], place, "{method} {at} {body}: {json}");
+                assert_eq!(json["detail"], "a list is to be an object", "{method} {at} {body}");
+                places.insert(format!("{method} {path} {place}"));
+            }
+        }
+    }
+    assert!(places.len() > 40, "{places:#?}");
+    for place in [
+        "PUT /v1/namespaces/{namespace} ",
+        "POST /v1/namespaces/{namespace}/batch /changes/0/timer/policy/backoff",
+    ] {
+        assert!(places.contains(place), "{place} is not in {places:#?}");
+    }
+    let shop = inside.send("GET", "/v1/namespaces/shop", Value::Null).await.json();
+    assert_eq!(shop["limits"]["max_timers"], 7, "{shop}");
+    let timer =
+        json!({ "delay_ms": 600_000, "callback": { "url": "http://127.0.0.1:9999/", "json": [[1], []] } });
+    assert_eq!(inside.send("POST", TIMERS, timer).await.status, 201, "a body may be a list");
+}

@@ -246,3 +246,45 @@ async fn a_paused_namespace_holds_timers_back_and_loses_none() {
     await_none(&rig).await;
     assert_eq!(receiver.requests().len(), 779);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_always_gets_a_new_secret_and_the_last_ten_sign() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let path = "/v1/namespaces/default/secrets";
+    for round in 0..12 {
+        let made = inside.send("POST", path, Value::Null).await;
+        assert_eq!(made.status, 201, "round {round}: {}", made.json());
+    }
+    let view = inside.send("GET", "/v1/namespaces/default", Value::Null).await.json();
+    let secrets = view["secrets"].as_array().unwrap();
+    assert_eq!(secrets.len(), 10, "{view}");
+    assert!(secrets[0]["until"].is_null() && secrets[1..].iter().all(|secret| secret["until"].is_string()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_large_timers_is_short_and_the_pages_have_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let body = "x".repeat(60_000);
+    let timer = json!({ "delay_ms": 600_000, "pull": { "queue": "q", "body": body } });
+    for key in 0..70 {
+        let path = format!("/v1/namespaces/default/timers/{key}");
+        assert_eq!(inside.send("PUT", &path, timer.clone()).await.status, 201);
+    }
+    let (mut keys, mut pages, mut cursor) = (std::collections::BTreeSet::new(), 0, String::new());
+    loop {
+        let path = format!("/v1/namespaces/default/timers?limit=200{cursor}");
+        let answer = inside.send("GET", &path, Value::Null).await;
+        assert!(answer.status == 200 && answer.bytes.len() < 2 << 20, "{} bytes", answer.bytes.len());
+        let page = answer.json();
+        keys.extend(page["items"].as_array().unwrap().iter().map(|timer| timer["key"].to_string()));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(keys.len(), 70, "{keys:?}");
+    assert!(pages < 10, "{pages}");
+}

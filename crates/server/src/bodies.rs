@@ -1,0 +1,272 @@
+//! Bodies of requests under way: so many bytes of them are in memory at a time, and each client has a share.
+//!
+//! A body counts with the length that its request announces, before anything of it is read, and without one as it
+//! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client is
+//! not read from; few bodies wait. Room by what has arrived would let all bodies begin and none end.
+
+use crate::share::free_for;
+use axum::RequestExt as _;
+use axum::body::Bytes;
+use axum::extract::Request;
+use core::fmt;
+use core::hash::Hash;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, LengthLimitError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tourbillon_api::{Problem, ProblemKind};
+
+/// The longest time for which a body waits for room.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The greatest number of bodies that wait.
+const MOST_WAITING: usize = 128;
+/// The pause after which a client that was refused may try again.
+const AGAIN_MS: u64 = 1_000;
+
+/// The bodies under way, of clients that have the name `C` here.
+#[derive(Debug)]
+pub(crate) struct Bodies<C> {
+    /// The greatest number of bytes.
+    all: usize,
+    state: Mutex<State<C>>,
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    held: usize,
+    of: HashMap<C, usize>,
+    waiting: usize,
+}
+
+impl<C: Clone + Eq + Hash> Bodies<C> {
+    pub(crate) fn new(all: usize) -> Arc<Self> {
+        let state = State { held: 0, of: HashMap::new(), waiting: 0 };
+        Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What one request of a client holds: nothing yet.
+    pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
+        Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
+    }
+
+    fn take(&self, client: &C, bytes: usize) -> bool {
+        let mut state = self.lock();
+        let has = state.of.get(client).copied().unwrap_or(0);
+        if bytes > free_for(has, self.all.saturating_sub(state.held)) {
+            return false;
+        }
+        state.held += bytes;
+        state.of.insert(client.clone(), has + bytes);
+        true
+    }
+
+    fn give_back(&self, client: &C, bytes: usize) {
+        let mut state = self.lock();
+        state.held -= bytes;
+        if let Some(has) = state.of.get_mut(client) {
+            *has -= bytes;
+            if *has == 0 {
+                state.of.remove(client);
+            }
+        }
+        let somebody_waits = state.waiting > 0;
+        drop(state);
+        if somebody_waits {
+            self.freed.notify_waiters();
+        }
+    }
+}
+
+/// A body that waits for room, until this is dropped.
+struct Waiting<'b, C: Clone + Eq + Hash>(&'b Bodies<C>);
+
+impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
+    /// None if too many wait.
+    fn begin(bodies: &'b Bodies<C>) -> Option<Self> {
+        let mut state = bodies.lock();
+        if state.waiting >= MOST_WAITING {
+            return None;
+        }
+        state.waiting += 1;
+        Some(Self(bodies))
+    }
+}
+
+impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+/// The bytes that one request of a client holds, until this is dropped.
+pub(crate) struct Hold<C: Clone + Eq + Hash> {
+    bodies: Arc<Bodies<C>>,
+    client: C,
+    bytes: AtomicUsize,
+}
+
+impl<C: Clone + Eq + Hash> Hold<C> {
+    /// Reads the body of a request within the request's limit.
+    pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
+        let announced = request.body().size_hint().lower();
+        let mut body = request.into_limited_body();
+        if body.size_hint().upper().is_some_and(|most| most < announced) {
+            return Err(BodyFault::TooLarge);
+        }
+        let mut left = usize::try_from(announced).map_err(|_| BodyFault::TooLarge)?;
+        self.grow(left).await?;
+        let (mut first, mut all) = (Bytes::new(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            let Ok(bytes) = frame.map_err(BodyFault::of)?.into_data() else { continue };
+            self.grow(bytes.len().saturating_sub(left)).await?;
+            left = left.saturating_sub(bytes.len());
+            if all.is_empty() && first.is_empty() {
+                // Most bodies arrive as a whole.
+                first = bytes;
+            } else {
+                if all.is_empty() {
+                    all.reserve_exact(first.len() + bytes.len() + left);
+                    all.extend_from_slice(&first);
+                }
+                all.extend_from_slice(&bytes);
+            }
+        }
+        Ok(if all.is_empty() { first } else { all.into() })
+    }
+
+    /// Holds so many bytes more. Waits if there is no room.
+    async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
+        if !self.bodies.take(&self.client, bytes) {
+            let _waiting = Waiting::begin(&self.bodies).ok_or(BodyFault::NoRoom)?;
+            timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
+        }
+        // Ordering: Relaxed. The request alone counts its bytes.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn room(&self, bytes: usize) {
+        loop {
+            let mut freed = core::pin::pin!(self.bodies.freed.notified());
+            // From here on no end of another body is missed.
+            freed.as_mut().enable();
+            if self.bodies.take(&self.client, bytes) {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+impl<C: Clone + Eq + Hash> Drop for Hold<C> {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut();
+        if bytes > 0 {
+            self.bodies.give_back(&self.client, bytes);
+        }
+    }
+}
+
+impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// The reason why a body was not read to its end.
+#[derive(Debug)]
+pub(crate) enum BodyFault {
+    TooLarge,
+    /// As many bytes are under way as there may be.
+    NoRoom,
+    /// The client, or its connection.
+    Broken(String),
+}
+
+impl BodyFault {
+    fn of(error: axum::Error) -> Self {
+        let mut source: Option<&dyn core::error::Error> = Some(&error);
+        while let Some(error) = source {
+            if error.is::<LengthLimitError>() {
+                return Self::TooLarge;
+            }
+            source = error.source();
+        }
+        Self::Broken(error.to_string())
+    }
+}
+
+impl From<BodyFault> for Problem {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::TooLarge => Self::new(ProblemKind::TooLarge, "the body is too large"),
+            BodyFault::NoRoom => {
+                let detail = "as many bytes of bodies are under way as there may be";
+                Self::new(ProblemKind::LimitReached, detail).with_retry_after_ms(AGAIN_MS)
+            }
+            BodyFault::Broken(error) => Self::new(ProblemKind::BadRequest, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    async fn read(hold: &Hold<u8>, bytes: usize) -> Result<usize, Problem> {
+        let request = Request::new(Body::from(vec![b'x'; bytes]));
+        Ok(hold.read(request).await?.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_shared_and_given_back() {
+        let bodies = Bodies::new(1_000);
+        let (greedy, other) = (bodies.hold(1), bodies.hold(2));
+        assert_eq!(read(&greedy, 750).await.unwrap(), 750);
+        let refused = read(&bodies.hold(1), 1).await.unwrap_err();
+        assert_eq!((refused.status, refused.retry_after_ms), (429, Some(AGAIN_MS)));
+        assert_eq!(read(&other, 180).await.unwrap(), 180, "another client has a share");
+
+        // A body that waits is read once there is room, and one that is given up leaves nothing behind.
+        let late = bodies.hold(1);
+        let waits = tokio::spawn(async move { read(&late, 500).await });
+        let given_up = bodies.hold(1);
+        assert!(timeout(Duration::from_secs(1), read(&given_up, 500)).await.is_err());
+        drop((given_up, greedy));
+        assert_eq!(waits.await.unwrap().unwrap(), 500);
+        drop(other);
+        let state = bodies.lock();
+        assert_eq!((state.held, state.waiting, state.of.len()), (0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_bodies_wait() {
+        let bodies = Bodies::new(100);
+        let all = bodies.hold(1);
+        assert_eq!(read(&all, 75).await.unwrap(), 75);
+        let wait = |_| {
+            let hold = bodies.hold(1);
+            tokio::spawn(async move { read(&hold, 75).await })
+        };
+        let waiting: Vec<_> = (0..MOST_WAITING).map(wait).collect();
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let begun = tokio::time::Instant::now();
+        assert_eq!(read(&bodies.hold(1), 75).await.unwrap_err().status, 429);
+        assert_eq!(begun.elapsed(), Duration::ZERO, "refused at once");
+        for refused in waiting {
+            assert_eq!(refused.await.unwrap().unwrap_err().status, 429);
+        }
+        assert_eq!(bodies.lock().waiting, 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! The client of a request: what its connection shows to the interface, and what the connection learns from it.
+
+use axum::extract::FromRequestParts;
+use core::convert::Infallible;
+use core::net::IpAddr;
+use http::Extensions;
+use http::request::Parts;
+use std::sync::Arc;
+
+/// What a connection learns of its requests.
+pub(crate) trait Notes: Send + Sync + 'static {
+    /// The request waits for what may never come.
+    fn waits(&self);
+
+    /// The request has a right.
+    fn is_known(&self);
+}
+
+/// The client of a request. The connection adds it to the request's extensions.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) peer: IpAddr,
+    pub(crate) notes: Arc<dyn Notes>,
+}
+
+/// The address of a request's client, if a connection has shown it.
+pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<Client>().map(|client| client.peer)
+}
+
+/// Notes that a request has a right.
+pub(crate) fn note_known(extensions: &Extensions) {
+    if let Some(client) = extensions.get::<Client>() {
+        client.notes.is_known();
+    }
+}
+
+/// A request that waits for what may never come. Extracting it says so to the connection: the request ends once its
+/// client closes its half.
+#[derive(Debug)]
+pub(crate) struct Waits;
+
+impl<S: Sync> FromRequestParts<S> for Waits {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        if let Some(client) = parts.extensions.get::<Client>() {
+            client.notes.waits();
+        }
+        Ok(Self)
+    }
+}

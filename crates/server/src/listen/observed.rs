@@ -1,0 +1,75 @@
+//! A stream that notes what it waits for.
+
+use super::activity::Activity;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream that notes what it waits for, and holds the client's end back: see `activity`.
+#[derive(Debug)]
+pub(super) struct Observed<S> {
+    stream: S,
+    activity: Arc<Activity>,
+    has_ended: bool,
+}
+
+impl<S> Observed<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self { stream, activity, has_ended: false }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        if !self.has_ended {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+            if buffer.filled().len() > before {
+                self.activity.note_read();
+                return Poll::Ready(Ok(()));
+            }
+            self.has_ended = buffer.remaining() > 0;
+        }
+        self.activity.poll_end(cx).map(Ok)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.activity.note_write(written.is_pending());
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.activity.note_write(written.is_pending());
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_pending() {
+            self.activity.note_write(true);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

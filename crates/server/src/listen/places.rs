@@ -1,0 +1,241 @@
+//! The places of connections.
+//!
+//! If all places are taken, connections that are of no use to their clients make room: those that have sent no request
+//! before those that have no request under way, of the address that has most of them, and there the longest quiet ones
+//! first. A few places are for clients on this machine only, so that a check of the service's health finds one
+//! whatever others hold.
+
+use super::activity::{Activity, Idleness};
+use core::net::{IpAddr, Ipv6Addr};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{oneshot, watch};
+
+/// A part of the places: for clients on this machine, and to make room at a time.
+const PART: usize = 64;
+
+/// The number of connections up to which their memory is little.
+const FEW: usize = 8;
+
+/// The places of a server's connections.
+#[derive(Debug)]
+pub(super) struct Places {
+    all: usize,
+    state: Mutex<State>,
+    /// The number of connections, those that have left their places included.
+    open: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: HashMap<u64, Taken>,
+    next: u64,
+    /// The greatest number of connections since it was last found that many have ended.
+    peak: usize,
+}
+
+#[derive(Debug)]
+struct Taken {
+    from: IpAddr,
+    activity: Arc<Activity>,
+    leave: oneshot::Sender<()>,
+}
+
+/// The place of a connection, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    number: u64,
+    pub(super) peer: IpAddr,
+    pub(super) activity: Arc<Activity>,
+    /// Sent once the place is another connection's.
+    left: Option<oneshot::Receiver<()>>,
+}
+
+/// The network that an address stands for: a host with IPv6 has as many addresses as it likes.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
+        }
+        other => other,
+    }
+}
+
+impl Places {
+    pub(super) fn new(all: usize) -> Self {
+        Self { all, state: Mutex::default(), open: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new connection, if there is one, or another connection can do without.
+    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
+        let from = network(peer);
+        let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
+        let mut state = self.lock();
+        if state.taken.len() >= most && !state.make_room(self.all.div_ceil(PART)) {
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        let (leave, left) = oneshot::channel();
+        state.taken.insert(number, Taken { from, activity: Arc::clone(&activity), leave });
+        state.peak = state.peak.max(state.taken.len());
+        drop(state);
+        self.open.send_modify(|open| *open += 1);
+        Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
+    }
+
+    /// Whether half of the connections have ended since the call before that returned true, and these were not few.
+    pub(super) fn have_emptied(&self) -> bool {
+        let mut state = self.lock();
+        let open = state.taken.len();
+        let have = state.peak >= FEW && 2 * open <= state.peak;
+        if have {
+            state.peak = open;
+        }
+        have
+    }
+
+    /// Waits until all connections have ended.
+    pub(super) async fn ended(&self) {
+        let mut open = self.open.subscribe();
+        // The sender is here.
+        let _never_fails = open.wait_for(|open| *open == 0).await;
+    }
+}
+
+impl State {
+    /// Takes at most so many places from connections that can do without. Returns whether there was one.
+    fn make_room(&mut self, most: usize) -> bool {
+        let idle = |taken: &Taken| taken.activity.idleness();
+        let mut all: Vec<(Idleness, IpAddr, u64)> = self
+            .taken
+            .iter()
+            .filter_map(|(number, taken)| Some((idle(taken)?, taken.from, *number)))
+            .collect();
+        if all.iter().any(|(idle, ..)| !idle.has_sent_a_request) {
+            all.retain(|(idle, ..)| !idle.has_sent_a_request);
+        }
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for (_, from, _) in &all {
+            *counts.entry(*from).or_default() += 1;
+        }
+        let Some((&first, _)) = counts.iter().max_by_key(|(from, count)| (**count, Reverse(**from))) else {
+            return false;
+        };
+        all.retain(|(_, from, _)| *from == first);
+        all.sort_unstable();
+        for (_, _, number) in all.into_iter().take(most) {
+            if let Some(taken) = self.taken.remove(&number) {
+                // A connection that has ended by itself has left as well.
+                let _has_ended = taken.leave.send(());
+            }
+        }
+        true
+    }
+}
+
+impl Place {
+    /// Waits until the place is another connection's.
+    pub(super) async fn left(&mut self) {
+        match &mut self.left {
+            Some(left) => {
+                let _is_sent_once = left.await;
+                self.left = None;
+            }
+            None => core::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().taken.remove(&self.number);
+        self.places.open.send_modify(|open| *open -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::activity::UnderWay;
+    use super::*;
+    use core::time::Duration;
+    use futures_util::FutureExt as _;
+    use tourbillon::future::Wakeup;
+    use tourbillon::{Builder, DrivenEngine, Handle};
+
+    struct Door {
+        engine: DrivenEngine<Wakeup>,
+        places: Arc<Places>,
+    }
+
+    impl Door {
+        fn new(all: usize) -> Self {
+            let engine = Builder::new().driven_futures().unwrap();
+            Self { engine, places: Arc::new(Places::new(all)) }
+        }
+
+        fn take(&mut self, peer: &str) -> Option<Place> {
+            self.engine.advance(Duration::from_millis(1));
+            let activity = Arc::new(Activity::new(Handle::clone(self.engine.handle())));
+            self.places.take(peer.parse().unwrap(), activity)
+        }
+    }
+
+    fn has_left(place: &mut Place) -> bool {
+        place.left.as_mut().is_none_or(|left| left.try_recv().is_ok())
+    }
+
+    #[test]
+    fn silent_connections_of_the_greatest_holder_make_room_the_oldest_first() {
+        let mut door = Door::new(128);
+        let mut silent: Vec<Place> = (0..120).map(|_| door.take("2001:db8::7").unwrap()).collect();
+        let mut other: Vec<Place> = (0..6).map(|_| door.take("192.0.2.1").unwrap()).collect();
+        let mut new = door.take("198.51.100.1").unwrap();
+        assert!(silent[..2].iter_mut().all(has_left) && !silent[2..].iter_mut().any(has_left));
+        assert!(!other.iter_mut().any(has_left) && !has_left(&mut new));
+        // They end, and their places are not given twice.
+        drop(silent.drain(..2));
+        assert_eq!(door.places.lock().taken.len(), 125);
+        assert_eq!(*door.places.open.borrow(), 125);
+    }
+
+    #[test]
+    fn a_connection_with_a_request_keeps_its_place_and_this_machine_finds_one() {
+        let mut door = Door::new(128);
+        let busy: Vec<(Place, UnderWay)> = core::iter::from_fn(|| door.take("192.0.2.1"))
+            .map(|place| {
+                let request = UnderWay::begin(&place.activity, false);
+                request.stage().note_complete();
+                (place, request)
+            })
+            .collect();
+        assert_eq!(busy.len(), 126, "two places are for this machine");
+        let own: Vec<Place> = (0..2).map(|_| door.take("::1").unwrap()).collect();
+        for _ in 0..10 {
+            let mut next = door.take("127.0.0.1").unwrap();
+            assert!(!has_left(&mut next), "the silent ones of this machine make room for each other");
+        }
+        drop(own);
+        drop(busy);
+        assert!(door.places.ended().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_its_next_request_makes_room_after_the_silent_ones() {
+        let mut door = Door::new(2);
+        let mut used = door.take("192.0.2.1").unwrap();
+        drop(UnderWay::begin(&used.activity, false));
+        let mut silent = door.take("192.0.2.2").unwrap();
+        let third = door.take("192.0.2.3").unwrap();
+        assert!(has_left(&mut silent) && !has_left(&mut used));
+        drop(UnderWay::begin(&third.activity, false));
+        let _fourth = door.take("192.0.2.4").unwrap();
+        assert!(has_left(&mut used), "the longest quiet one");
+    }
+}

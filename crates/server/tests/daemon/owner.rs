@@ -1,0 +1,97 @@
+//! Files that an administrator changes for a service of another user.
+
+use crate::clients::{Http, far, timer};
+use crate::process::{Daemon, SOON, clean, folder, run, text, token};
+use rustix::process::geteuid;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The user nobody.
+const NOBODY: u32 = 65_534;
+
+/// The program, as nobody runs it.
+fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments);
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+async fn until_status(http: &Http, path: &str, status: u16) -> Value {
+    let begun = Instant::now();
+    loop {
+        let answer = http.get(path).await;
+        if answer.status == status {
+            return answer.json;
+        }
+        assert!(begun.elapsed() < SOON, "{path}: {} {}", answer.status, answer.json);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+const ARGUMENTS: &[&str] =
+    &["--data", "data", "--listen", "127.0.0.1:0", "--callbacks-allow-http", "--callbacks-allow-private"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_root_revokes_for_a_service_of_another_user_is_revoked() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root is another user for a service of nobody");
+        return;
+    }
+    let folder = folder();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
+    let file = data.join("tokens.json");
+    let of = |name: &str| token(folder.path(), &["--role", "admin", "--name", name, "--data", "data"]);
+    let (kept, revoked) = (of("kept"), of("revoked"));
+    let owner = || fs::metadata(&file).map(|of| (of.uid(), of.gid(), of.mode() & 0o777)).unwrap();
+    assert_eq!(owner(), (NOBODY, NOBODY, 0o600), "a new file is for the owner of the folder");
+
+    let daemon = Daemon::spawn(as_nobody(folder.path(), ARGUMENTS));
+    let http = Http::new(daemon.address);
+    let (kept, revoked) = (http.with_token(&kept), http.with_token(&revoked));
+    assert_eq!(revoked.send("PUT", &timer("k"), &far()).await.status, 201);
+    let ended = run(folder.path(), &["token", "revoke", "revoked", "--data", "data"]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    assert_eq!(owner(), (NOBODY, NOBODY, 0o600));
+    until_status(&revoked, &timer("k"), 401).await;
+    assert_eq!(kept.get("/readyz").await.status, 200);
+
+    // A file that the service cannot read is seen, and a start says why it fails.
+    chown(&file, Some(0), Some(0)).unwrap();
+    let later = fs::read(&file).unwrap();
+    fs::write(&file, later).unwrap();
+    let json = until_status(&kept, "/readyz", 503).await;
+    assert!(json["reasons"][0].as_str().unwrap().contains("belongs to the user 0"), "{json}");
+    let ended = as_nobody(folder.path(), ARGUMENTS).output().unwrap();
+    let said = text(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("tokens.json") && said.contains("user 0"), "{said}");
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    until_status(&kept, "/readyz", 200).await;
+    daemon.kill();
+    let daemon = Daemon::spawn(as_nobody(folder.path(), ARGUMENTS));
+    let http = Http::new(daemon.address);
+    until_status(&http, &timer("k"), 401).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_file_that_cannot_be_read_turns_the_service_unready() {
+    let folder = folder();
+    let admin = token(folder.path(), &["--role", "admin", "--data", "data"]);
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address).with_token(&admin);
+    assert_eq!(http.get("/readyz").await.status, 200);
+    let file = folder.path().join("data/tokens.json");
+    let good = fs::read(&file).unwrap();
+    fs::write(&file, "[{").unwrap();
+    let json = until_status(&http, "/readyz", 503).await;
+    assert!(json["reasons"][0].as_str().unwrap().contains("file cannot be read"), "{json}");
+    fs::write(&file, good).unwrap();
+    until_status(&http, "/readyz", 200).await;
+}

@@ -1,0 +1,81 @@
+//! Places of connections and of streams of events, which nobody holds alone.
+
+use crate::clients::{Http, Raw, timer};
+use crate::process::{Daemon, SOON, folder, run, token};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_and_idle_connections_lock_nobody_out() {
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &["--limits-connections=16"]);
+    let asks = b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        held.push(Raw::connect(daemon.address).await);
+    }
+    for round in 0..50 {
+        let mut raw = Raw::connect(daemon.address).await;
+        assert!(raw.send(asks).await);
+        assert!(raw.head().await.starts_with("HTTP/1.1 404"), "round {round}");
+        // It keeps its place as an idle one.
+        held.push(raw);
+    }
+    let health = Http::new(daemon.address).get("/healthz").await;
+    assert_eq!(health.status, 200);
+}
+
+/// Opens a stream of events and reads its head.
+async fn events(daemon: &Daemon, token: &str) -> Raw {
+    let mut raw = Raw::connect(daemon.address).await;
+    let head = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");
+    assert!(raw.send(head.as_bytes()).await);
+    raw
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_events_ends_with_its_token() {
+    let folder = folder();
+    let of = |more: &[&str]| token(folder.path(), &[&["--role", "reader", "--data", "data"], more].concat());
+    let (revoked, expiring, kept) =
+        (of(&["--name", "revoked"]), of(&["--expires", "3s"]), of(&["--name", "kept"]));
+    let daemon = Daemon::start(folder.path(), &[]);
+    let mut streams = Vec::new();
+    for token in [&revoked, &expiring, &kept] {
+        let mut stream = events(&daemon, token).await;
+        assert!(stream.head().await.starts_with("HTTP/1.1 200"));
+        streams.push(stream);
+    }
+    let begun = Instant::now();
+    assert!(run(folder.path(), &["token", "revoke", "revoked", "--data", "data"]).status.success());
+    let [revoked, expiring, kept] = &mut streams[..] else { panic!() };
+    // The end of the body, and then of the idle connection if the client wants no more of it.
+    for stream in [revoked, expiring] {
+        let mut text = String::new();
+        while !text.ends_with("0\r\n\r\n") {
+            assert!(begun.elapsed() < SOON, "{text}");
+            text += &stream.rest(Duration::from_millis(50)).await.0;
+        }
+    }
+    assert!(!kept.rest(Duration::from_millis(500)).await.1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_token_cannot_hold_all_streams_of_events() {
+    let folder = folder();
+    let of = |role: &str| token(folder.path(), &["--role", role, "--data", "data"]);
+    let (greedy, other) = (of("reader"), of("admin"));
+    let daemon = Daemon::start(folder.path(), &[]);
+    let mut streams = Vec::new();
+    let mut refused = 0;
+    for _ in 0..200 {
+        let mut stream = events(&daemon, &greedy).await;
+        refused += usize::from(stream.head().await.starts_with("HTTP/1.1 429"));
+        streams.push(stream);
+    }
+    assert!(refused > 0);
+    assert!(events(&daemon, &other).await.head().await.starts_with("HTTP/1.1 200"));
+    let http = Http::new(daemon.address).with_token(&other);
+    let answer = http.try_send("GET", &timer("k"), &[], &Value::Null).await.unwrap();
+    assert_eq!(answer.status, 404);
+}

@@ -8,10 +8,10 @@ use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Timers, UtcMillis};
 use uuid::Uuid;
 
-/// The greatest number of empty pages of the store that are looked at for one page.
+/// The greatest number of pages of the store that one page is made of.
 const MOST_PAGES: usize = 10;
 /// The greatest number of timers that are read before it is known how large they are.
-const FIRST: u32 = 16;
+const FIRST: u32 = 50;
 /// The number of bytes of payloads with which a page ends early.
 const ENOUGH: usize = 1 << 20;
 
@@ -51,7 +51,7 @@ impl Listing {
     }
 
     /// The page at a place. It may have fewer timers than asked for, although there are further ones: if the conditions
-    /// leave some out, or the payloads have about a megabyte together.
+    /// leave some out, or the payloads of the first fifty have a megabyte together.
     pub(crate) async fn page(
         &self,
         timers: &Timers,
@@ -59,18 +59,18 @@ impl Listing {
         limit: u32,
     ) -> Result<Page, StoreError> {
         let mut page = Page::default();
-        let mut empty = 0;
         let mut most = limit.min(FIRST);
-        while most > 0 && empty < MOST_PAGES {
+        for _ in 0..MOST_PAGES {
             let read = self.part(timers, cursor, most).await?;
-            empty += usize::from(read.timers.is_empty());
+            let is_whole = read.timers.len() >= most as usize;
             page.timers.extend(read.timers);
             page.next = read.next;
-            if page.next.is_none() {
+            most = room(&page.timers, limit);
+            // A page that has timers goes on only if none were left out.
+            if page.next.is_none() || most == 0 || !(is_whole || page.timers.is_empty()) {
                 break;
             }
             cursor = page.next.clone();
-            most = room(&page.timers, limit);
         }
         Ok(page)
     }

@@ -31,6 +31,11 @@ pub enum CalendarError {
         /// The error of the database, if there is one.
         source: Option<jiff::Error>,
     },
+    /// The name stands for the zone of a machine, such as `localtime`, or for none, as `Factory` does.
+    NoPlace {
+        /// The name as it was given.
+        zone: String,
+    },
     /// A month or a day of a month does not exist.
     OutOfBounds {
         /// The name of the argument.
@@ -54,6 +59,12 @@ impl fmt::Display for CalendarError {
             Self::UnknownZone { zone, meant: None, .. } => write!(f, "the time zone {zone:?} is unknown"),
             Self::UnknownZone { zone, meant: Some(meant), .. } => {
                 write!(f, "the time zone {zone:?} is unknown; is {meant:?} meant?")
+            }
+            Self::NoPlace { zone } => {
+                write!(
+                    f,
+                    "the time zone {zone:?} differs by machine; name that of a place, such as \"Europe/Zurich\""
+                )
             }
             Self::OutOfBounds { argument, value, most } => {
                 write!(f, "the {argument} is {value}, but must be from 1 to {most}")

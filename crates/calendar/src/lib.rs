@@ -41,12 +41,14 @@
 //! | | |
 //! |---|---|
 //! | `*` | all values; `?` is the same for days of the month and weekdays |
-//! | `1-5`, `1,15`, `8-12,20` | ranges and lists; a range does not wrap |
-//! | `*/15`, `10-40/5` | steps, from the least value of a range; `10/5` is refused, and so is a step beyond the field: `*/90` for minutes |
+//! | `1-5`, `1,15`, `8-12,20` | ranges and lists |
+//! | `22-4`, `FRI-MON`, `NOV-FEB` | ranges that go on at the beginning of the field; not for years |
+//! | `*/15`, `10-40/5`, `10/5` | steps, from the first value of a range; a range without an end goes to the end of the field. A step beyond the field is refused: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
 //! | `L`, `LW`, `15W` | the last day of the month, its last day from Monday to Friday, the day from Monday to Friday that is nearest to the 15th in its month |
+//! | `L-3` | three days before the last one; up to `L-27`, which each month has |
 //! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last Friday, the last Friday |
-//! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
+//! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@midnight`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
 //!
 //! If neither the day of the month nor the weekday is `*`, a day matches if either of them does; `+` before the weekday
 //! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. Vixie's cron checks whether the
@@ -63,7 +65,7 @@
 //! Finding that a repeating calendar has ended, because its listed years are over, takes up to 2 ms, in a zone whose
 //! clocks change each year: the search looks at each of the zone's transitions until the year 9999. Making a calendar
 //! takes 50 µs; refusing a calendar that never runs takes 500 µs. A calendar's memory is about 700 bytes, plus the
-//! listed years.
+//! listed years, and four times as much with `L-3`.
 //!
 //! # Out of scope
 //!
@@ -74,6 +76,7 @@
 
 mod cron;
 mod error;
+mod fields;
 mod months;
 mod occasion;
 mod policies;
@@ -372,10 +375,16 @@ impl fmt::Debug for Calendar {
     }
 }
 
+/// Files in the folders of zones that name no place: they are another zone on each machine, or none.
+const OF_MACHINE: [&str; 3] = ["localtime", "posixrules", "Factory"];
+
 /// Finds the zone of that name.
 fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     if zone.trim().is_empty() {
         return Err(CalendarError::EmptyZone);
+    }
+    if OF_MACHINE.iter().any(|name| zone.eq_ignore_ascii_case(name)) {
+        return Err(CalendarError::NoPlace { zone: zone.to_owned() });
     }
     let unknown =
         |source| CalendarError::UnknownZone { zone: zone.to_owned(), meant: similar::zone(zone), source };

@@ -406,7 +406,23 @@ fn signs_of_days() {
         workday(day) && !rest.into_iter().any(|later| workday(date(day.year(), day.month(), later)))
     };
     let is = |day: Date, weekday| day.weekday() == weekday;
-    let signs: [(&str, &dyn Fn(Date) -> bool); 15] = [
+    let from_end = |day: Date| day.days_in_month() - day.day();
+    let signs: [(&str, &dyn Fn(Date) -> bool); 26] = [
+        ("L-3 * *", &|day| from_end(day) == 3),
+        ("L-27 * *", &|day| from_end(day) == 27),
+        ("1,L-1,L * *", &|day| day.day() == 1 || from_end(day) < 2),
+        ("L-2 * +SUN", &|day| from_end(day) == 2 && is(day, Weekday::Sunday)),
+        ("L-2 2 SUN", &|day| day.month() == 2 && (from_end(day) == 2 || is(day, Weekday::Sunday))),
+        ("* * FRI-MON", &|day| {
+            !matches!(day.weekday(), Weekday::Tuesday | Weekday::Wednesday | Weekday::Thursday)
+        }),
+        ("* * 7-1", &|day| is(day, Weekday::Sunday) || is(day, Weekday::Monday)),
+        ("* * fri-tue/2", &|day| {
+            is(day, Weekday::Friday) || is(day, Weekday::Sunday) || is(day, Weekday::Tuesday)
+        }),
+        ("1 NOV-FEB *", &|day| day.day() == 1 && [11, 12, 1, 2].contains(&day.month())),
+        ("30-2 * *", &|day| day.day() >= 30 || day.day() <= 2),
+        ("5/10 * ?", &|day| [5, 15, 25].contains(&day.day())),
         ("L * *", &|day| day.day() == day.days_in_month()),
         ("LW * *", &last_workday),
         ("1,LW,15 * *", &|day| [1, 15].contains(&day.day()) || last_workday(day)),
@@ -439,6 +455,26 @@ fn signs_of_days() {
             let run = runs.next().map(|run| run.to_string());
             assert_eq!(run, Some(format!("{day}T00:00:00Z")), "{sign}");
         }
+    }
+}
+
+/// What users of Quartz write, and what it means in other words.
+#[test]
+fn words_of_quartz() {
+    for (expression, other) in [
+        ("0 0/5 * * * ?", "0 */5 * * * *"),
+        ("0 3/20 22-4 ? * *", "0 3,23,43 22,23,0,1,2,3,4 * * *"),
+        ("0 0 22-4/3 * * ?", "0 0 22,1,4 * * *"),
+        ("0 50-10/5 * * * ?", "0 50,55,0,5,10 * * * *"),
+        ("0 0 12 ? * FRI-MON", "0 0 12 * * 5,6,0,1"),
+        ("0 0 12 ? NOV-FEB MON", "0 0 12 * 11,12,1,2 MON"),
+        ("0 0 12 ? * 5/2", "0 0 12 * * 5"),
+        ("@midnight", "0 0 * * *"),
+        ("0 0 0 1 1 ? 2030/2", "0 0 0 1 1 ? 2030-5000/2"),
+    ] {
+        let runs =
+            |expression| cron(expression, "UTC").after(at("2026-01-01T00:00Z")).take(500).collect::<Vec<_>>();
+        assert_eq!(runs(expression), runs(other), "{expression}");
     }
 }
 
@@ -523,6 +559,12 @@ fn refusals_name_what_is_wrong() {
     assert_eq!(text("* * * * *", " "), "the name of the time zone is empty");
     assert_eq!(text("* * * * *", "Mars/Olympus"), r#"the time zone "Mars/Olympus" is unknown"#);
     assert_eq!(text("* * * * *", "Etc/Unknown"), r#"the time zone "Etc/Unknown" is unknown"#);
+    for zone in ["localtime", "posixrules", "Factory", "LOCALTIME"] {
+        let place = format!(
+            r#"the time zone {zone:?} differs by machine; name that of a place, such as "Europe/Zurich""#
+        );
+        assert_eq!(text("* * * * *", zone), place);
+    }
     for slip in ["Europe/Zurch", "europe/zuirch", "zurich", "Zürich", "Europe/ Zurich"] {
         let meant = format!(r#"the time zone {slip:?} is unknown; is "Europe/Zurich" meant?"#);
         assert_eq!(text("* * * * *", slip), meant);
@@ -563,8 +605,10 @@ fn what_is_no_expression() {
         "* * 32 * *",
         "* * * 13 *",
         "* * * * 8",
-        "5-1 * * * *",
-        "* * * * FRI-MON",
+        "5-61 * * * *",
+        "61-5 * * * *",
+        "5-1/0 * * * *",
+        "* * * * FRI-MON#2",
         "*/0 * * * *",
         "*/60 * * * *",
         "*/90 * * * *",
@@ -574,7 +618,17 @@ fn what_is_no_expression() {
         "* * * */13 *",
         "* * * * */8",
         "*/61 * * * * *",
-        "10/5 * * * *",
+        "60/5 * * * *",
+        "10/0 * * * *",
+        "10/60 * * * *",
+        "* * L/2 * *",
+        "* * L-0 * *",
+        "* * L-28 * *",
+        "* * L- * *",
+        "* * L-3W * *",
+        "* * 3-L * *",
+        "* * L-3-2 * *",
+        "0 0 0 1 1 * 2030-2020",
         "/5 * * * *",
         "1- * * * *",
         "-1 * * * *",

@@ -1,0 +1,234 @@
+//! The fields of a cron expression: what people write, in the words of croner.
+//!
+//! croner knows no start without an end (`0/5`), no range that goes beyond the end of its field (`22-4`, `FRI-MON`), no
+//! day before the last one (`L-3`) and no `@midnight`: these are written in other words here. On the other hand croner
+//! accepts texts that are no proper cron expressions; these are refused here.
+
+use core::iter;
+use croner::errors::CronError;
+use croner::parser::CronParser;
+
+/// What may stand in a field.
+struct Kind {
+    name: &'static str,
+    least: u32,
+    most: u32,
+    longest_step: u32,
+    /// Words for the least value and those after it.
+    names: &'static [&'static str],
+    /// Words that are no values.
+    signs: &'static [&'static str],
+}
+
+const FIELDS: [Kind; 7] = [
+    Kind { name: "second", least: 0, most: 59, longest_step: 59, names: &[], signs: &[] },
+    Kind { name: "minute", least: 0, most: 59, longest_step: 59, names: &[], signs: &[] },
+    Kind { name: "hour", least: 0, most: 23, longest_step: 23, names: &[], signs: &[] },
+    Kind { name: "day of the month", least: 1, most: 31, longest_step: 31, names: &[], signs: &["?", "L"] },
+    Kind {
+        name: "month",
+        least: 1,
+        most: 12,
+        longest_step: 12,
+        names: &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"],
+        signs: &[],
+    },
+    Kind {
+        name: "weekday",
+        least: 0,
+        most: 6,
+        longest_step: 7,
+        names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+        signs: &["?"],
+    },
+    Kind { name: "year", least: 1, most: 5000, longest_step: 4999, names: &[], signs: &[] },
+];
+/// The last of the fields that name a time of the day.
+const HOUR: usize = 2;
+const DAY: usize = 3;
+const WEEKDAY: usize = 5;
+const YEAR: usize = 6;
+/// The most days before the last one that each month has.
+const MOST_BEFORE_LAST: u32 = 27;
+
+impl Kind {
+    /// The value of a number or a name.
+    fn value(&self, word: &str) -> Option<u32> {
+        let named = self.names.iter().position(|name| *name == word);
+        let named = named.and_then(|at| u32::try_from(at).ok()).map(|at| self.least + at);
+        named.or_else(|| if is_number(word) { word.parse().ok() } else { None })
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        is_number(word) || word == "*" || self.names.contains(&word) || self.signs.contains(&word)
+    }
+}
+
+fn is_number(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The fields of an expression, or a nickname.
+pub(super) struct Fields {
+    /// The fields by their indices in [`FIELDS`]; none for a nickname. `L-3` still stands in them.
+    all: Vec<(usize, String)>,
+    nickname: Option<String>,
+}
+
+impl Fields {
+    /// Reads an expression. The error describes the fault, if a field is wrong.
+    ///
+    /// The checks are stricter than croner, which accepts `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`,
+    /// `L,LW` for `LW`, and letters of other scripts. In the weekday croner ignores an `L` alone, and it takes seconds
+    /// to parse `,` as a minute.
+    pub(super) fn parse(expression: &str) -> Result<Self, String> {
+        if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
+            return Err(format!("{letter:?} is not understood"));
+        }
+        let upper = expression.trim().to_ascii_uppercase();
+        if upper.starts_with('@') {
+            let nickname = if upper == "@MIDNIGHT" { "@DAILY".to_owned() } else { upper };
+            return Ok(Self { all: Vec::new(), nickname: Some(nickname) });
+        }
+        let fields: Vec<&str> = upper.split_whitespace().collect();
+        if !(5..=7).contains(&fields.len()) {
+            return Err(format!("it has {} fields, not 5, 6 or 7", fields.len()));
+        }
+        let first = usize::from(fields.len() == 5);
+        let all = (first..).zip(fields).map(|(index, field)| Ok((index, understood(index, field)?)));
+        Ok(Self { all: all.collect::<Result<_, String>>()?, nickname: None })
+    }
+
+    /// Whether neither second nor minute nor hour begins with `*`.
+    pub(super) fn are_fixed(&self) -> bool {
+        match &self.nickname {
+            Some(nickname) => nickname != "@HOURLY",
+            None => self.all.iter().all(|(index, field)| *index > HOUR || !field.starts_with('*')),
+        }
+    }
+
+    /// The expression for croner: one text, or one each for months of 28, 29, 30 and 31 days.
+    pub(super) fn by_length(&self) -> Vec<String> {
+        if let Some(nickname) = &self.nickname {
+            return vec![nickname.clone()];
+        }
+        let counts_from_end = self
+            .all
+            .iter()
+            .any(|(index, field)| *index == DAY && field.split(',').any(|item| before_last(item).is_some()));
+        let lengths = if counts_from_end { 28..=31 } else { 31..=31 };
+        lengths.map(|length| self.in_months_of(length)).collect()
+    }
+
+    /// The expression for months of so many days.
+    fn in_months_of(&self, length: u32) -> String {
+        let of_day = |item: &str| {
+            before_last(item).map_or_else(|| item.to_owned(), |days| (length - days).to_string())
+        };
+        let text = |(index, field): &(usize, String)| match *index {
+            DAY => field.split(',').map(of_day).collect::<Vec<_>>().join(","),
+            _ => field.clone(),
+        };
+        self.all.iter().map(text).collect::<Vec<_>>().join(" ")
+    }
+
+    /// croner's objection, with the field that it is about.
+    pub(super) fn blame(&self, error: &CronError) -> String {
+        let alone = |index: usize, field: &str| {
+            let mut all = ["*"; FIELDS.len()];
+            all[index] = field;
+            all.join(" ")
+        };
+        let is_at_fault =
+            |(index, field): &&(usize, String)| CronParser::new().parse(&alone(*index, field)).is_err();
+        match self.all.iter().find(is_at_fault) {
+            Some((index, field)) => {
+                let message = error.to_string();
+                let message =
+                    message.rsplit(": ").next().unwrap_or_default().trim_end_matches('.').to_lowercase();
+                format!("the {} {field:?}: {message}", FIELDS[*index].name)
+            }
+            None => "it is no nickname".to_owned(),
+        }
+    }
+}
+
+/// The number of days before the last one, of an item such as `L-3`.
+fn before_last(item: &str) -> Option<u32> {
+    item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
+}
+
+/// Checks a field, and writes its items in the words of croner.
+fn understood(index: usize, field: &str) -> Result<String, String> {
+    let name = FIELDS[index].name;
+    let (plus, items) = match field.strip_prefix('+') {
+        Some(items) if index == WEEKDAY => ("+", items),
+        _ => ("", field),
+    };
+    let items: Vec<_> = items.split(',').collect();
+    if let Some(item) = items.iter().find(|item| !is_item(index, item)) {
+        return Err(format!("the {name} {item:?} is not understood"));
+    }
+    let longest = FIELDS[index].longest_step;
+    let step = |item: &str| item.split_once('/').and_then(|(_, step)| step.parse::<u32>().ok());
+    if let Some(item) = items.iter().find(|item| step(item).is_some_and(|step| step > longest)) {
+        return Err(format!("the {name} {item:?}: its step is out of bounds, at most {longest}"));
+    }
+    if index == DAY {
+        if items.contains(&"L") && items.contains(&"LW") {
+            return Err("L and LW exclude each other".to_owned());
+        }
+        if let Some(item) = items.iter().find(|item| item.starts_with("L-") && before_last(item).is_none()) {
+            return Err(format!("the {name} {item:?}: from L-1 to L-{MOST_BEFORE_LAST}, without W"));
+        }
+    }
+    let items: Vec<_> = items.into_iter().map(|item| in_other_words(index, item)).collect();
+    Ok(format!("{plus}{}", items.join(",")))
+}
+
+/// Whether an item has only names and numbers between its signs.
+fn is_item(index: usize, item: &str) -> bool {
+    let item = match index {
+        DAY => item.strip_suffix('W').unwrap_or(item),
+        WEEKDAY => item.strip_suffix("#L").or_else(|| item.strip_suffix('L')).unwrap_or(item),
+        _ => item,
+    };
+    item.split(['-', '/', '#']).all(|word| FIELDS[index].is_word(word))
+}
+
+/// The item as croner understands it: a range without its end gets one, and a range beyond the end of the field becomes
+/// a list. What is wrong stays as it is, for croner to refuse.
+fn in_other_words(index: usize, item: &str) -> String {
+    let kind = &FIELDS[index];
+    let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
+    let (from, to) = range.split_once('-').map_or((range, None), |(from, to)| (from, Some(to)));
+    // croner would take the second Sunday for 7, and the range for all days.
+    if index == WEEKDAY && matches!((from, to), ("SUN", Some("SUN" | "7")) | ("0", Some("SUN"))) {
+        return "SUN".to_owned();
+    }
+    let is_in_field =
+        |value: &u32| (kind.least..=kind.most).contains(value) || index == WEEKDAY && *value == 7;
+    let value = |word: &str| kind.value(word).filter(is_in_field);
+    let stays = || item.to_owned();
+    match (value(from), to.map(value), step) {
+        (Some(from), None, Some(step)) => {
+            format!("{}-{}/{step}", if from > kind.most { 0 } else { from }, kind.most)
+        }
+        (Some(from), Some(Some(to)), step) if from > to && index != YEAR => {
+            let step = step.map_or(Some(1), |step| step.parse().ok()).filter(|step| *step > 0);
+            step.map_or_else(stays, |step| wrapped(kind, from, to, step))
+        }
+        _ => stays(),
+    }
+}
+
+/// The values from one to a lesser one, by way of the end of the field.
+fn wrapped(kind: &Kind, from: u32, to: u32, step: usize) -> String {
+    let count = kind.most - kind.least + 1;
+    let after = |value: &u32| Some(kind.least + (value + 1 - kind.least) % count);
+    let first = kind.least + (from - kind.least) % count;
+    let length = (to + count - first) % count + 1;
+    let values =
+        iter::successors(Some(first), after).take(usize::try_from(length).unwrap_or(0)).step_by(step);
+    values.map(|value| value.to_string()).collect::<Vec<_>>().join(",")
+}

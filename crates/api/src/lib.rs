@@ -17,6 +17,7 @@ mod policy;
 mod problem;
 mod report;
 mod schedule;
+mod shape;
 mod timer;
 
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 use jiff::Timestamp;
+use jiff::civil::date;
+use jiff::fmt::temporal::Pieces;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A moment: milliseconds of Coordinated Universal Time since the start of 1970, written after RFC 3339.
@@ -53,14 +55,25 @@ impl core::error::Error for NoMoment {}
 impl FromStr for Moment {
     type Err = NoMoment;
 
-    /// Reads a moment with an offset. A part of a millisecond counts as a whole one, so that a timer is not early.
+    /// Reads a moment with an offset. A part of a millisecond counts as a whole one, so that a timer is not early. The
+    /// last hours of the year 9999 count as the last moment that the service knows.
     fn from_str(text: &str) -> Result<Self, NoMoment> {
         let fault = || NoMoment(text.chars().take(64).collect());
-        let moment: Timestamp = text.parse().map_err(|_| fault())?;
+        let moment: Timestamp = match text.parse() {
+            Ok(moment) => moment,
+            Err(_) if is_end_of_time(text) => return Ok(Self(LAST)),
+            Err(_) => return Err(fault()),
+        };
         let begun = i64::from(moment.subsec_nanosecond() % 1_000_000 != 0);
         let millis = u64::try_from(moment.as_millisecond()).map_err(|_| fault())? + begun.unsigned_abs();
-        if millis > LAST { Err(fault()) } else { Ok(Self(millis)) }
+        Ok(Self::from_millis(millis))
     }
+}
+
+/// Whether a text is a moment with an offset that is in the year 9999, and after the last moment.
+fn is_end_of_time(text: &str) -> bool {
+    let Ok(pieces) = Pieces::parse(text) else { return false };
+    pieces.date() >= date(9999, 12, 30) && pieces.time().is_some() && pieces.offset().is_some()
 }
 
 impl Serialize for Moment {
@@ -110,13 +123,29 @@ mod tests {
         assert_eq!("1970-01-01T01:00:00+01:00".parse(), Ok(Moment(0)));
         assert_eq!("1970-01-01T00:00:00.000000001Z".parse(), Ok(Moment(1)));
         assert_eq!("1970-01-01T00:00:00.001Z".parse(), Ok(Moment(1)));
+        assert_eq!("9999-12-31T00:59:59.999+03:00".parse(), Ok(Moment(LAST - 1)));
+    }
+
+    #[test]
+    fn the_end_of_the_year_9999_is_the_last_moment() {
+        for text in
+            ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999999-12:00", "9999-12-30T22:00:00.001Z"]
+        {
+            assert_eq!(text.parse(), Ok(Moment(LAST)), "{text}");
+        }
     }
 
     #[test]
     fn other_texts_are_refused() {
-        for text in
-            ["", "now", "2026-11-22", "2026-11-22T16:00:00", "1969-12-31T23:59:59Z", "9999-12-31T00:00:00Z"]
-        {
+        for text in [
+            "",
+            "now",
+            "2026-11-22",
+            "2026-11-22T16:00:00",
+            "1969-12-31T23:59:59Z",
+            "9999-12-31",
+            "9999-12-31T23:59:59",
+        ] {
             assert!(text.parse::<Moment>().is_err(), "{text}");
         }
     }

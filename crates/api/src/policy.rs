@@ -1,5 +1,6 @@
 //! What is done if a delivery fails or is late.
 
+use crate::shape::{absent, needed};
 use serde::{Deserialize, Serialize};
 
 /// The policy of one timer. Each field that is left out has its default.
@@ -33,7 +34,7 @@ pub struct Policy {
 /// The pause after a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "kebab-case", try_from = "Shape")]
 #[non_exhaustive]
 pub enum Backoff {
     /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, each lengthened at random by up to a fifth.
@@ -55,6 +56,56 @@ pub enum Backoff {
         /// The pauses, at most 32.
         pauses_ms: Vec<u64>,
     },
+}
+
+/// A backoff as it is read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    kind: Kind,
+    pause_ms: Option<u64>,
+    first_ms: Option<u64>,
+    max_ms: Option<u64>,
+    pauses_ms: Option<Vec<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Standard,
+    Fixed,
+    Exponential,
+    Ladder,
+}
+
+impl TryFrom<Shape> for Backoff {
+    type Error = String;
+
+    fn try_from(shape: Shape) -> Result<Self, String> {
+        let Shape { kind, pause_ms, first_ms, max_ms, pauses_ms } = shape;
+        let fixed = ("pause_ms", pause_ms.is_some());
+        let (first, max) = (("first_ms", first_ms.is_some()), ("max_ms", max_ms.is_some()));
+        let ladder = ("pauses_ms", pauses_ms.is_some());
+        match kind {
+            Kind::Standard => {
+                absent("standard", &[fixed, first, max, ladder])?;
+                Ok(Self::Standard {})
+            }
+            Kind::Fixed => {
+                absent("fixed", &[first, max, ladder])?;
+                Ok(Self::Fixed { pause_ms: needed("pause_ms", pause_ms)? })
+            }
+            Kind::Exponential => {
+                absent("exponential", &[fixed, ladder])?;
+                let (first_ms, max_ms) = (needed("first_ms", first_ms)?, needed("max_ms", max_ms)?);
+                Ok(Self::Exponential { first_ms, max_ms })
+            }
+            Kind::Ladder => {
+                absent("ladder", &[fixed, first, max])?;
+                Ok(Self::Ladder { pauses_ms: needed("pauses_ms", pauses_ms)? })
+            }
+        }
+    }
 }
 
 /// How often a timer is delivered.

@@ -88,11 +88,29 @@ impl core::fmt::Display for PlanError {
 }
 
 impl PlanError {
+    /// Whether the cron expression is wrong.
+    ///
+    /// ```
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let error = Plan::cron("61 * * * *", "UTC").expect_err("no hour has such a minute");
+    /// assert!(error.is_about_expression() && !error.is_about_zone());
+    /// ```
+    #[must_use]
+    pub fn is_about_expression(&self) -> bool {
+        use CalendarError::{EmptyExpression, NeverFires, Syntax};
+        let Self::Calendar(error) = self else { return false };
+        matches!(**error, EmptyExpression | Syntax { .. } | NeverFires { .. })
+    }
+
     /// Whether the time zone is not known.
     #[must_use]
     pub fn is_about_zone(&self) -> bool {
         let Self::Calendar(error) = self else { return false };
-        matches!(**error, CalendarError::UnknownZone { .. } | CalendarError::EmptyZone)
+        matches!(
+            **error,
+            CalendarError::UnknownZone { .. } | CalendarError::NoPlace { .. } | CalendarError::EmptyZone
+        )
     }
 }
 
@@ -112,6 +130,15 @@ pub(crate) enum Instants {
 
 impl Plan {
     /// A fixed period, counted from the first occurrence on, in whole milliseconds. Less than one counts as one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let next = Plan::every(Duration::from_secs(60)).next_after(UtcMillis::from_millis(1_000));
+    /// assert_eq!(next, Some(UtcMillis::from_millis(61_000)));
+    /// ```
     #[must_use]
     pub fn every(period: Duration) -> Self {
         Self::Every(u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1))
@@ -165,6 +192,19 @@ impl Plan {
     }
 
     /// The plan without its instants in gaps of local time. A fixed period has none.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// // In the night to 29 March 2026, clocks in Zurich go from 2:00 to 3:00.
+    /// let plan = Plan::cron("30 2 * * *", "Europe/Zurich")?;
+    /// let evening = UtcMillis::from_millis(1_774_728_000_000);
+    /// let next = |plan: &Plan| plan.next_after(evening).map(|instant| instant.to_string());
+    /// assert_eq!(next(&plan).as_deref(), Some("2026-03-29T01:00:00.000Z"));
+    /// assert_eq!(next(&plan.without_gaps()).as_deref(), Some("2026-03-30T00:30:00.000Z"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn without_gaps(mut self) -> Self {
         if let Self::Cron { skip_gaps, .. } | Self::Monthly { skip_gaps, .. } = &mut self {
@@ -198,6 +238,15 @@ impl Plan {
     }
 
     /// The first instant after `instant`. `None` if there is none before the year 10000, or the plan is not valid.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let new_year = Plan::cron("0 0 1 1 *", "UTC")?.next_after(UtcMillis::from_millis(1_800_000_000_000));
+    /// assert_eq!(new_year.map(|instant| instant.to_string()).as_deref(), Some("2028-01-01T00:00:00.000Z"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
         self.instants().ok()?.next_after(instant)
@@ -208,6 +257,18 @@ impl Plan {
     /// # Errors
     ///
     /// Fails if the plan cannot be followed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    ///
+    /// let days = Plan::cron("0 9 * * *", "UTC")?.preview(UtcMillis::ZERO, 2)?;
+    /// let days: Vec<_> = days.iter().map(ToString::to_string).collect();
+    /// assert_eq!(days, ["1970-01-01T09:00:00.000Z", "1970-01-02T09:00:00.000Z"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn preview(&self, instant: UtcMillis, count: usize) -> Result<Vec<UtcMillis>, PlanError> {
         let instants = self.instants()?;
         let next = |at: &UtcMillis| instants.next_after(*at);
@@ -258,6 +319,20 @@ pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
     /// The occurrence that follows the one that was scheduled for `scheduled` and ends at `now`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::{MissedInstants, Plan, Series};
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// let plan = Plan::every(Duration::from_secs(60));
+    /// let series = Series { id: TimerId::fresh(), plan, missed: MissedInstants::Skip, end: None, paused: false };
+    /// // The process was down for ten minutes.
+    /// let following = series.following(UtcMillis::ZERO, UtcMillis::from_millis(630_000));
+    /// assert_eq!(following.instant, Some(UtcMillis::from_millis(660_000)));
+    /// assert_eq!(following.skipped, 10);
+    /// ```
     #[must_use]
     pub fn following(&self, scheduled: UtcMillis, now: UtcMillis) -> Following {
         let Ok(instants) = self.plan.instants() else { return Following { instant: None, skipped: 0 } };

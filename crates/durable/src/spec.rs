@@ -14,6 +14,22 @@ use serde::de::DeserializeOwned;
 /// A kind of work: the type of a timer's payload, under a name that stays the same as long as timers of the kind are
 /// stored. The payload is stored as JSON: a type that reads its older forms, by `#[serde(default)]` for example, reads
 /// timers that an older version of the program has stored.
+///
+/// ```
+/// use tourbillon_durable::Kind;
+///
+/// #[derive(Debug, serde::Serialize, serde::Deserialize)]
+/// struct Remind {
+///     order: u64,
+///     /// Timers that were stored before this field was there have the default.
+///     #[serde(default)]
+///     language: String,
+/// }
+///
+/// impl Kind for Remind {
+///     const NAME: &'static str = "remind";
+/// }
+/// ```
 pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
     /// The name, of at most 64 bytes.
     const NAME: &'static str;
@@ -29,6 +45,24 @@ pub enum Due {
 }
 
 /// A timer to be stored.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::Spec;
+/// use tourbillon_durable::policy::Backoff;
+/// use tourbillon_durable::store::IfPresent;
+///
+/// let thirty_days = Duration::from_secs(30 * 86_400);
+/// let reminder = Spec::new(b"pay order 17".to_vec())
+///     .namespace("shop")
+///     .key("order 17")
+///     .if_present(IfPresent::Replace)
+///     .label("customer 4")
+///     .after(thirty_days)
+///     .attempts(3)
+///     .backoff(Backoff::Fixed(Duration::from_secs(60)));
+/// # let _ = reminder;
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
@@ -73,12 +107,47 @@ impl<P> Spec<P> {
     /// Makes the timer due at a moment. A moment that has passed is accepted: the timer is due at once, and
     /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it
     /// stays due at that moment, so that the policy decides.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let past = UtcMillis::from_millis(1_000_000_000_000);
+    /// timers.schedule_bytes_blocking("mail", mail("new year").at(past + Duration::from_secs(1_000_000_000)))?;
+    /// let timer = block_on(timers.get("new year"))?.ok_or("it is stored")?;
+    /// assert_eq!(timer.scheduled.to_string(), "2033-05-18T03:33:20.000Z");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn at(self, moment: UtcMillis) -> Self {
         Self { due: Some(Due::At(moment)), ..self }
     }
 
     /// Gives the timer an id of the caller's choice. Repeated creations under one id make one timer, even if an answer
     /// was lost: the store remembers the id until an hour after the timer's end.
+    ///
+    /// ```
+    /// use tourbillon_durable::Placed;
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let id = TimerId::fresh();
+    /// assert_eq!(timers.schedule_bytes_blocking("mail", mail("a").id(id))?, Placed::Created(id));
+    /// assert_eq!(timers.schedule_bytes_blocking("mail", mail("a").id(id))?, Placed::Repeated(id));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn id(self, id: TimerId) -> Self {
         Self { id: Some(id), ..self }
     }
@@ -90,11 +159,44 @@ impl<P> Spec<P> {
 
     /// Gives the timer a key, by which it is found, moved and cancelled. If another timer has the key, the new timer is
     /// refused, unless [`if_present`](Self::if_present) says otherwise.
+    ///
+    /// ```
+    /// use tourbillon_durable::Rejection;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// let second = timers.schedule_bytes_blocking("mail", mail("order 17"));
+    /// assert!(second.is_err_and(|error| matches!(error.reason, Rejection::KeyExists(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn key(self, key: impl Into<Box<str>>) -> Self {
         Self { key: Some(key.into()), ..self }
     }
 
     /// Sets what becomes of the timer if another timer has its key.
+    ///
+    /// ```
+    /// use tourbillon_durable::Placed;
+    /// use tourbillon_durable::store::IfPresent;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let first = timers.schedule_bytes_blocking("mail", mail("order 17"))?.id();
+    /// let second = timers.schedule_bytes_blocking("mail", mail("order 17").if_present(IfPresent::Replace))?;
+    /// assert!(matches!(second, Placed::Replaced { old, .. } if old == first));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn if_present(self, if_present: IfPresent) -> Self {
         Self { if_present, ..self }
     }
@@ -135,6 +237,22 @@ impl<P> Spec<P> {
     }
 
     /// Delivers the timer at most once instead of at least once.
+    ///
+    /// ```
+    /// use tourbillon_durable::policy::Guarantee;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("joke").at_most_once())?;
+    /// let timer = block_on(timers.get("joke"))?.ok_or("it is stored")?;
+    /// assert_eq!(timer.policy.guarantee, Guarantee::AtMostOnce);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn at_most_once(mut self) -> Self {
         self.policy.guarantee = Guarantee::AtMostOnce;
         self
@@ -172,6 +290,25 @@ impl<P> Spec<P> {
 
     /// As [`repeat`](Self::repeat), with no occurrence after `end`. A first occurrence whose moment was chosen is not
     /// compared with the end.
+    ///
+    /// ```
+    /// use tourbillon_durable::plan::{MissedInstants, Plan};
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let now = timers.timer_store().now();
+    /// let end = now + Duration::from_secs(150);
+    /// let bill = Spec::new(Vec::new()).key("bill");
+    /// let bill = bill.repeat_until(Plan::every(Duration::from_secs(60)), MissedInstants::Skip, end);
+    /// timers.schedule_bytes_blocking("mail", bill)?;
+    /// assert_eq!(block_on(timers.preview("bill", 10))?.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn repeat_until(self, plan: Plan, missed: MissedInstants, end: UtcMillis) -> Self {
         Self { plan: Some((plan, missed, Some(end))), ..self }
     }
@@ -188,6 +325,22 @@ impl<P> Spec<P> {
 }
 
 /// The limits of what a timer may have.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::store::MemoryStore;
+/// use tourbillon_durable::{Durable, Limits, Rejection, Spec};
+///
+/// let mut limits = Limits::default();
+/// limits.delay = Duration::from_secs(60);
+/// let builder = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {});
+/// let durable = builder.limits(limits).start()?;
+/// let after = |seconds| Spec::new(Vec::new()).after(Duration::from_secs(seconds));
+/// assert!(durable.handle().schedule_bytes_blocking("mail", after(60)).is_ok());
+/// let refused = durable.handle().schedule_bytes_blocking("mail", after(61));
+/// assert!(refused.is_err_and(|error| matches!(error.reason, Rejection::DueTooFar)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -252,6 +405,23 @@ impl fmt::Display for Rejection {
 }
 
 /// A timer that was not stored: the reason, and the payload.
+///
+/// ```
+/// use tourbillon_durable::Rejection;
+///
+/// # use pollster::block_on;
+/// # use std::time::Duration;
+/// # use tourbillon_durable::store::MemoryStore;
+/// # use tourbillon_durable::{Durable, Spec};
+/// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+/// # let timers = durable.handle();
+/// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+/// let refused = timers.schedule_bytes_blocking("letter", Spec::new(b"hello".to_vec()));
+/// let error = refused.expect_err("no handler is of this kind");
+/// assert!(matches!(error.reason, Rejection::UnknownKind(kind) if *kind == *"letter"));
+/// assert_eq!(error.payload, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ScheduleError<P> {
     /// The reason.
@@ -294,15 +464,13 @@ impl<P> Spec<P> {
         if payload.len() > limits.payload {
             return Err(Rejection::PayloadTooLong(payload.len()));
         }
-        // The store's time is rounded down to a millisecond, and the timer must not be early.
-        let after = |delay| now + Duration::from_millis(1) + delay;
         let scheduled = match (self.due, &self.plan) {
-            (Some(Due::After(delay)), _) => after(delay),
+            (Some(Due::After(delay)), _) => now.after(delay),
             (Some(Due::At(moment)), _) => moment,
-            (None, None) => after(Duration::ZERO),
+            (None, None) => now.after(Duration::ZERO),
             (None, Some((plan, _, end))) => {
                 let instants = plan.instants().map_err(Rejection::Plan)?;
-                let from = if let Plan::Every(_) = plan { after(Duration::ZERO) } else { now };
+                let from = if let Plan::Every(_) = plan { now.after(Duration::ZERO) } else { now };
                 let first = instants.next_after(from).ok_or(Rejection::NoInstant)?;
                 if end.is_some_and(|end| end < first) {
                     return Err(Rejection::NoInstant);
@@ -317,7 +485,7 @@ impl<P> Spec<P> {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),
         };
-        if due - now > limits.delay || due >= UtcMillis::MAX {
+        if due > now.after(limits.delay) || due >= UtcMillis::MAX {
             return Err(Rejection::DueTooFar);
         }
         let series = match &self.plan {

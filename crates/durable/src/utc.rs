@@ -8,6 +8,17 @@ use tourbillon::Timestamp;
 
 /// A moment in milliseconds of Coordinated Universal Time since the start of 1970, leap seconds not counted. Durable
 /// timers count moments so: no zone, and no length of a process' life, is in the number.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::UtcMillis;
+///
+/// let morning = UtcMillis::from_millis(1_800_000_000_000);
+/// assert_eq!(morning.to_string(), "2027-01-15T08:00:00.000Z");
+/// // Parts of a millisecond are rounded up, and no time is negative.
+/// assert_eq!((morning + Duration::from_micros(1)) - morning, Duration::from_millis(1));
+/// assert_eq!(UtcMillis::ZERO - morning, Duration::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 pub struct UtcMillis(u64);
@@ -19,6 +30,13 @@ impl UtcMillis {
     pub const MAX: Self = Self(253_402_207_200_000);
 
     /// The moment so many milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    ///
+    /// assert_eq!(UtcMillis::from_millis(0), UtcMillis::ZERO);
+    /// assert_eq!(UtcMillis::from_millis(u64::MAX).to_string(), "9999-12-30T22:00:00.000Z");
+    /// ```
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         if millis < Self::MAX.0 { Self(millis) } else { Self::MAX }
@@ -30,14 +48,42 @@ impl UtcMillis {
         self.0
     }
 
+    /// The first moment at which so much time has passed for certain after a clock showed this one: clocks are rounded
+    /// down to a millisecond, and a timer is never early. A delay that is counted from now ends then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    ///
+    /// let now = UtcMillis::from_millis(1_000);
+    /// assert_eq!(now.after(Duration::from_millis(5)), UtcMillis::from_millis(1_006));
+    /// ```
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        self + Duration::from_millis(1) + delay
+    }
+
     /// The moment of an engine's timestamp on a clock that counts from the start of 1970, rounded down: a timer that
     /// is due at a moment is due once a clock shows that moment or a later one.
+    ///
+    /// ```
+    /// use tourbillon::Timestamp;
+    /// use tourbillon_durable::UtcMillis;
+    ///
+    /// assert_eq!(UtcMillis::from_timestamp(Timestamp::from_nanos(1_999_999)), UtcMillis::from_millis(1));
+    /// ```
     #[must_use]
     pub fn from_timestamp(timestamp: Timestamp) -> Self {
         Self::from_millis(timestamp.as_nanos() / 1_000_000)
     }
 
     /// The engine's timestamp of this moment. Moments after the year 2553 become the last timestamp.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    ///
+    /// assert_eq!(UtcMillis::from_millis(2).to_timestamp().as_nanos(), 2_000_000);
+    /// ```
     #[must_use]
     pub fn to_timestamp(self) -> Timestamp {
         Timestamp::from_nanos(self.0.saturating_mul(1_000_000))

@@ -34,11 +34,7 @@ impl Service {
         pointer: &str,
         ahead: u64,
     ) -> Result<(), Problem> {
-        check_delay(
-            limits,
-            due(timer.due, timer.delay_ms, pointer)?,
-            self.timers().timer_store().now().as_millis(),
-        )?;
+        check_delay(limits, due(timer.due, timer.delay_ms, pointer)?, self.timers().timer_store().now())?;
         check_body(limits, timer, pointer)?;
         if let (Some(callback), Some(sent)) = (callback, &timer.callback) {
             self.check_host(limits, (callback, &sent.url), pointer)?;
@@ -54,7 +50,7 @@ impl Service {
 
     /// Fails if a namespace does not permit this due moment.
     pub(crate) fn check_due(&self, name: &str, due: UtcMillis) -> Result<(), Problem> {
-        let now = self.timers().timer_store().now().as_millis();
+        let now = self.timers().timer_store().now();
         check_delay(&self.namespace(name)?.limits, Some(Due::At(due)), now)
     }
 
@@ -131,14 +127,14 @@ impl Service {
     }
 }
 
-fn check_delay(limits: &NamespaceLimits, due: Option<Due>, now: u64) -> Result<(), Problem> {
+fn check_delay(limits: &NamespaceLimits, due: Option<Due>, now: UtcMillis) -> Result<(), Problem> {
     let Some(most) = limits.max_delay_ms else { return Ok(()) };
-    let delay = match due {
-        Some(Due::After(delay)) => delay.as_millis(),
-        Some(Due::At(moment)) => u128::from(moment.as_millis().saturating_sub(now)),
-        None => 0,
+    let due = match due {
+        Some(Due::After(delay)) => now.after(delay),
+        Some(Due::At(moment)) => moment,
+        None => now,
     };
-    if delay <= u128::from(most) {
+    if due <= now.after(Duration::from_millis(most)) {
         return Ok(());
     }
     Err(Problem::new(ProblemKind::DueTooFar, format!("the namespace permits {most} ms at most")))

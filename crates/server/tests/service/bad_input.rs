@@ -100,6 +100,69 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
 }
 
+/// The place of a fault inside a change of a batch, and inside a backoff: the field itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_inside_a_change_has_its_own_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let backoff = |backoff: &str| {
+        let pull = r#""pull": {"queue": "q"}"#;
+        format!(r#"{{"op": "put", "timer": {{{pull}, "policy": {{"backoff": {backoff}}}}}}}"#)
+    };
+    let inside_backoff = "/timer/policy/backoff";
+    let rows = [
+        (r#"{"op": "put", "timer": {"dely_ms": 1}}"#.to_owned(), "/timer/dely_ms".to_owned()),
+        (r#"{"timer": {"callback": {"url": 1}}, "op": "put"}"#.into(), "/timer/callback/url".into()),
+        (r#"{"op": "put", "timer": {"due": "tomorrow"}}"#.into(), "/timer/due".into()),
+        (r#"{"op": "put", "timer": 1}"#.into(), "/timer".into()),
+        (r#"{"op": "put"}"#.into(), String::new()),
+        (r#"{"op": "put", "timer": {}, "to": {}}"#.into(), String::new()),
+        (r#"{"op": "move", "key": "k", "to": {"delay_ms": "1"}}"#.into(), "/to/delay_ms".into()),
+        (r#"{"op": "move", "key": 1, "to": {}}"#.into(), "/key".into()),
+        (r#"{"op": "cancel", "id": []}"#.into(), "/id".into()),
+        (r#"{"op": "cancel", "kei": "k"}"#.into(), "/kei".into()),
+        (r#"{"op": "drop", "key": "k"}"#.into(), "/op".into()),
+        (backoff(r#"{"kind": "fixed", "pause_ms": -1}"#), format!("{inside_backoff}/pause_ms")),
+        (backoff(r#"{"kind": "ladder", "pauses_ms": [1, "2"]}"#), format!("{inside_backoff}/pauses_ms/1")),
+        (backoff(r#"{"kind": "fixed", "pause_ms": 1, "max_ms": 1}"#), inside_backoff.into()),
+        (backoff(r#"{"kind": "exponential", "first_ms": 1}"#), inside_backoff.into()),
+    ];
+    for (change, pointer) in rows {
+        let body = format!(r#"{{"changes": [{{"op": "cancel", "key": "k"}}, {change}]}}"#);
+        let request =
+            Request::post("/v1/namespaces/default/batch").header("content-type", "application/json");
+        let answer = inside.ask(request.body(Body::from(body)).unwrap()).await;
+        assert_eq!(answer.status, 400, "{change}");
+        let problem = answer.json();
+        assert_eq!(problem["errors"][0]["pointer"], format!("/changes/1{pointer}"), "{change}: {problem}");
+    }
+}
+
+/// The place of the fault of a schedule's rule.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_rule_has_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    for (rule, status, pointer) in [
+        (json!({ "cron": "" }), 400, "/cron"),
+        (json!({ "cron": "0 25 * * *" }), 400, "/cron"),
+        (json!({ "cron": "0 0 30 2 *" }), 400, "/cron"),
+        (json!({ "cron": "0 0 * * *", "zone": "Mars/Olympus" }), 422, "/zone"),
+        (json!({ "cron": "0 0 * * *", "zone": "localtime" }), 422, "/zone"),
+        (json!({ "monthly": { "day": 32 } }), 400, "/monthly/day"),
+        (json!({ "monthly": { "day": 1, "time": "24:00" } }), 400, "/monthly/time"),
+    ] {
+        let mut schedule = rule.clone();
+        schedule["pull"] = json!({ "queue": "q" });
+        for (method, path) in [("PUT", "schedules/k"), ("POST", "previews")] {
+            let answer =
+                inside.send(method, &format!("/v1/namespaces/default/{path}"), schedule.clone()).await;
+            assert_eq!(answer.status, status, "{path} {rule}");
+            assert_eq!(answer.json()["errors"][0]["pointer"], pointer, "{path} {rule}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
     let folder = tempfile::tempdir().unwrap();

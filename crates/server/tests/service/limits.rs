@@ -98,6 +98,48 @@ async fn creations_beyond_a_limit_are_refused() {
     assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
 }
 
+/// A delay of exactly the limit is permitted, at a creation and at a move, whatever part of a millisecond has passed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_of_exactly_the_limit_is_permitted() {
+    const LONGEST: u64 = 36_600 * 86_400_000;
+    let rig = Rig::start().await;
+    let timer = |delay: u64| json!({ "delay_ms": delay, "pull": { "queue": "q" } });
+    let path = "/v1/namespaces/n/timers/k";
+    for (limits, longest) in [(json!({}), LONGEST), (json!({ "max_delay_ms": 100_000 }), 100_000)] {
+        set(&rig, limits).await;
+        for _ in 0..20 {
+            assert_eq!(place(&rig, "k", timer(longest)).await.0, StatusCode::CREATED);
+            let moved = rig.send("PATCH", path, json!({ "delay_ms": longest })).await;
+            assert_eq!(moved.0, StatusCode::OK, "{}", moved.1);
+            rig.send("DELETE", path, Value::Null).await;
+        }
+        assert_eq!(place(&rig, "k", timer(1)).await.0, StatusCode::CREATED);
+        // A moment passes until the timer is asked for, so it is two milliseconds and more.
+        for refused in [
+            place(&rig, "l", timer(longest + 1_000)).await,
+            rig.send("PATCH", path, json!({ "delay_ms": longest + 1_000 })).await,
+        ] {
+            assert_eq!(refused.1["type"], "/problems/due-too-far", "{}", refused.1);
+        }
+        rig.send("DELETE", path, Value::Null).await;
+    }
+    // The last hours of the year 9999 are a moment, and too far away. As an end they are one.
+    let far = json!({ "due": "9999-12-31T23:59:59Z", "pull": { "queue": "q" } });
+    let (status, problem) = place(&rig, "k", far).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("/problems/due-too-far"))
+    );
+    let ends = json!({ "every_ms": 60_000, "end": "9999-12-31T23:59:59Z", "pull": { "queue": "q" } });
+    let made = rig.send("PUT", "/v1/namespaces/n/schedules/s", ends).await;
+    assert_eq!(
+        (made.0, &made.1["end"]),
+        (StatusCode::CREATED, &json!("9999-12-30T22:00:00.000Z")),
+        "{}",
+        made.1
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_no_more_schedules_than_it_may() {
     let rig = Rig::start().await;

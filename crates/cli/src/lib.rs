@@ -9,7 +9,7 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{backup, endpoints, list, manage, nodes, place, pull, schedule, single, watch};
+use commands::{backup, endpoints, list, manage, nodes, operation, place, pull, schedule, single, watch};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;
@@ -78,6 +78,8 @@ enum Command {
     Endpoints,
     /// List the nodes that share the timers, or the shards that they deliver
     Nodes(nodes::Which),
+    /// List operations on many timers, or show one of them
+    Operation(operation::Which),
     /// Fetch timers of a queue that are due
     Claim(pull::Claim),
     /// End the delivery of fetched timers: they are done
@@ -157,6 +159,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
         Command::Endpoints => endpoints::endpoints(&client, output).await,
         Command::Nodes(which) => nodes::nodes(which, &client, output).await,
+        Command::Operation(which) => operation::operation(which, &timers, output).await,
         Command::Claim(claim) => pull::claim(claim, &timers, output).await,
         Command::Ack(ack) => pull::ack(ack, &timers).await,
         Command::Nack(nack) => pull::nack(nack, &timers).await,
@@ -176,5 +179,26 @@ mod tests {
     #[test]
     fn the_commands_are_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    /// The arguments of which one excludes the others. clap takes all arguments of a struct into its group: a flag of
+    /// another purpose must not be among them.
+    #[test]
+    fn a_flag_excludes_no_other_by_being_beside_it() {
+        fn groups(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
+            for group in command.get_groups() {
+                let mut group = group.clone();
+                if !group.is_multiple() {
+                    found.push((path.to_owned(), group.get_args().map(ToString::to_string).collect()));
+                }
+            }
+            for inner in command.get_subcommands() {
+                groups(inner, &format!("{path} {}", inner.get_name()), found);
+            }
+        }
+        let mut found = Vec::new();
+        groups(&Arguments::command(), "tourbillon", &mut found);
+        let one_of = ["label", "key_prefix"].map(str::to_owned).to_vec();
+        assert_eq!(found, [("tourbillon cancel-many".to_owned(), one_of)]);
     }
 }

@@ -13,7 +13,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
     Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
-    NewTimer, Operation, OperationState, Past, Preview, Renewed, ReplayMany,
+    NewTimer, Operation, OperationState, Page, Past, Preview, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -128,6 +128,16 @@ impl Namespace {
     /// See [`Error`].
     pub async fn replay_many(&self, which: &ReplayMany) -> Result<Operation, Error> {
         self.transport.send(&Call::change(Method::POST, self.below(&["replays"])).json(which)?).await
+    }
+
+    /// The operations that run, or have ended within the last hour, the last one first.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn operations(&self) -> Result<Vec<Operation>, Error> {
+        let page: Page<Operation> = self.transport.send(&Call::read(self.below(&["operations"]))).await?;
+        Ok(page.items)
     }
 
     /// An operation.

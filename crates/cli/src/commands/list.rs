@@ -1,10 +1,11 @@
 //! Commands about many timers.
 
+use super::operation;
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, word};
 use clap::{Args, Subcommand, ValueEnum};
 use tourbillon_client::Namespace;
-use tourbillon_client::api::{self, CancelResult, Moment, Operation, OperationState, ReplayMany, Timer};
+use tourbillon_client::api::{self, CancelResult, Moment, ReplayMany, Timer};
 
 /// The conditions of a list.
 #[derive(Debug, Args)]
@@ -162,47 +163,32 @@ pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Resu
 
 /// The timers to be cancelled.
 #[derive(Debug, Args)]
-#[group(id = "which", required = true, multiple = false, args = ["label", "key_prefix"])]
 pub(crate) struct CancelMany {
+    #[command(flatten)]
+    which: ByLabelOrKey,
+    /// Do not wait until all are cancelled
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// A condition for timers, of which there is one. clap counts all arguments of a group's struct to the group, so it has
+/// no others.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ByLabelOrKey {
     /// All timers with this label
     #[arg(short, long, value_name = "LABEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     label: Option<String>,
     /// All timers whose keys begin so
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key_prefix: Option<String>,
-    /// Do not wait until all are cancelled
-    #[arg(long)]
-    no_wait: bool,
 }
 
 /// Cancels many timers.
-pub(crate) async fn cancel_many(
-    which: CancelMany,
-    timers: &Namespace,
-    output: Output,
-) -> Result<(), Failure> {
-    let operation =
-        timers.cancel_many(&api::CancelMany { label: which.label, key_prefix: which.key_prefix }).await?;
-    finish(operation, which.no_wait, "cancelled", timers, output).await
-}
-
-/// Waits for an operation, unless it is not wanted, and shows it.
-pub(super) async fn finish(
-    mut operation: Operation,
-    no_wait: bool,
-    verb: &str,
-    timers: &Namespace,
-    output: Output,
-) -> Result<(), Failure> {
-    if !no_wait {
-        operation = timers.wait_for(operation, |_| ()).await?;
-    }
-    output.value(&operation, |operation| {
-        let Operation { id, state, changed, in_flight, .. } = operation;
-        let error = operation.error.as_ref().map_or_else(String::new, |error| format!(": {}", plain(error)));
-        format!("{}: {changed} {verb}, {in_flight} of them in flight (operation {id}){error}", word(state))
-    })?;
-    if operation.state == OperationState::Failed { Err(Failure::shown(Code::NotFulfilled)) } else { Ok(()) }
+pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let ByLabelOrKey { label, key_prefix } = many.which;
+    let operation = timers.cancel_many(&api::CancelMany { label, key_prefix }).await?;
+    operation::show(operation, !many.no_wait, "cancelled", timers, output).await
 }
 
 /// Dead timers.
@@ -266,7 +252,7 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
         }
         Dead::ReplayAll { label, no_wait } => {
             let operation = timers.replay_many(&ReplayMany { label }).await?;
-            finish(operation, no_wait, "replayed", timers, output).await
+            operation::show(operation, !no_wait, "replayed", timers, output).await
         }
     }
 }

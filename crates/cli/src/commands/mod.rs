@@ -5,6 +5,7 @@ pub(crate) mod endpoints;
 pub(crate) mod list;
 pub(crate) mod manage;
 pub(crate) mod nodes;
+pub(crate) mod operation;
 pub(crate) mod place;
 pub(crate) mod pull;
 pub(crate) mod schedule;

@@ -1,6 +1,6 @@
 //! Commands about schedules.
 
-use super::list::finish;
+use super::operation;
 use super::place::read;
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, word};
@@ -251,7 +251,7 @@ pub(crate) async fn schedule(what: Schedule, timers: &Namespace, output: Output)
         }
         Schedule::Backfill { key, from, until, limit, no_wait } => {
             let operation = timers.schedule(&key).backfill(&Backfill { from, until, limit }).await?;
-            finish(operation, no_wait, "made", timers, output).await
+            operation::show(operation, !no_wait, "made", timers, output).await
         }
         Schedule::Preview(rule) => {
             let preview = timers.preview(&with_rule(NewSchedule::default(), &rule)).await?;

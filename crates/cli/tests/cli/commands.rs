@@ -174,6 +174,27 @@ async fn each_command_sends_its_request() {
             "done: 5 cancelled, 1 of them in flight",
         ),
         (
+            &["cancel-many", "--label", "l", "--no-wait"],
+            &operation,
+            vec![format!("POST {base}/cancellations")],
+            json!({ "label": "l" }),
+            "done: 5 cancelled",
+        ),
+        (
+            &["cancel-many", "--no-wait", "--key-prefix=-p"],
+            &operation,
+            vec![format!("POST {base}/cancellations")],
+            json!({ "key_prefix": "-p" }),
+            "done: 5 cancelled",
+        ),
+        (
+            &["operation", "7", "--wait"],
+            &operation,
+            vec![format!("GET {base}/operations/7")],
+            json!(null),
+            "done: 5 changed, 1 of them in flight",
+        ),
+        (
             &["dead", "replay-all", "-n", "shop"],
             &operation,
             vec!["POST /v1/namespaces/shop/replays".to_owned()],

@@ -40,6 +40,24 @@ async fn a_receiver_fetches_refuses_and_replays_timers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_are_listed_shown_and_waited_for() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.run(&["operation", "--json"]).await.ok(), "");
+    for key in ["a1", "a2", "b1"] {
+        rig.run(&["put", key, "--in", "1h", "--queue", "q"]).await.ok();
+    }
+    let begun = rig.run(&["cancel-many", "--key-prefix", "a", "--no-wait", "--json"]).await.json();
+    let id = begun["id"].as_str().unwrap();
+    let done = rig.run(&["operation", id, "--wait"]).await.ok();
+    assert!(done.starts_with("done: 2 changed") && done.contains(id), "{done}");
+    assert_eq!(rig.run(&["operation", id, "--json"]).await.json()["changed"], 2);
+    let list = rig.run(&["operation"]).await.ok();
+    assert!(list.starts_with("ID") && list.contains(id) && list.contains("done"), "{list}");
+    assert_eq!(rig.run(&["operation", "none"]).await.code, 3);
+    assert_eq!(rig.run(&["operation", "--wait"]).await.code, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_timer_is_replayed_by_its_key_and_has_a_history() {
     let rig = Rig::start().await;
     let die = async |key: &str| {

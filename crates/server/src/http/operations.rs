@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use http::header::LOCATION;
 use http::{HeaderName, StatusCode};
-use tourbillon_api::{CancelMany, Operation, Problem, ProblemKind, ReplayMany, Role};
+use tourbillon_api::{CancelMany, Operation, Page, Problem, ProblemKind, ReplayMany, Role};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,6 +16,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new()
         .routes(routes!(cancel_timers))
         .routes(routes!(replay_timers))
+        .routes(routes!(list_operations))
         .routes(routes!(get_operation))
 }
 
@@ -82,6 +83,22 @@ async fn replay_timers(
 ) -> Answer<Accepted> {
     let which = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     begin(&service, &namespace, Work::Replay(which)).await
+}
+
+/// Lists the operations that run, or have ended within the last hour, the last one first.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/operations", tag = "operations",
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))
+)]
+async fn list_operations(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+) -> Answer<Json<Page<Operation>>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    let items = service.list_operations(&namespace).await?;
+    Ok(Json(Page { items, next: None }))
 }
 
 /// Shows an operation.

@@ -17,6 +17,7 @@
 
 use super::files;
 use crate::share::free_for;
+use core::cmp::Reverse;
 use core::time::Duration;
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
@@ -287,6 +288,25 @@ impl Operations {
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
         let (_, mut all) = Self::noted(store).await.ok()?;
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
+    }
+
+    /// The operations of a namespace that are not forgotten, of all nodes, the last one first.
+    pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
+        let mut all = BTreeMap::new();
+        if let Some(store) = &self.shared
+            && let Ok((_, noted)) = Self::noted(store).await
+        {
+            let here = noted.into_iter().filter(|(_, noted)| *noted.namespace == *namespace);
+            all.extend(here.map(|(id, noted)| (id, noted.operation)));
+        }
+        let mut records = self.lock();
+        Self::forget(&mut records);
+        // What this node knows of its own ones is newer than the note.
+        let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
+        all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
+        let mut all: Vec<_> = all.into_values().collect();
+        all.sort_by_key(|operation| Reverse(operation.begun));
+        all
     }
 
     /// Whether the file is to be written again.

@@ -32,6 +32,12 @@ impl Service {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
+    /// The operations of a namespace that run, or have ended within the last hour, the last one first.
+    pub(crate) async fn list_operations(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
+        self.namespace(namespace)?;
+        Ok(self.operations().list(namespace).await)
+    }
+
     async fn begin_whole(&self, namespace: &str, work: Work) -> Result<Operation, Problem> {
         if self.stop().has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, ""));
@@ -175,7 +181,7 @@ impl Service {
     }
 
     fn show_cancelled(&self, namespace: &str, id: TimerId, key: Option<&str>) {
-        self.counters().cancelled.add(1);
+        self.count_cancelled(namespace);
         self.events().show(|| Event {
             id: Some(id.to_string()),
             key: key.map(str::to_owned),

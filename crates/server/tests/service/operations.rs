@@ -58,10 +58,19 @@ async fn timers_are_cancelled_by_their_label_or_by_the_beginning_of_their_keys()
     assert_eq!(pending(&inside).await, 190);
     assert_eq!(inside.send("GET", "/v1/stats", Value::Null).await.json()["cancelled"], 811);
 
+    let list = inside.send("GET", "/v1/namespaces/default/operations", Value::Null).await.json();
+    let changed: Vec<_> =
+        list["items"].as_array().unwrap().iter().map(|one| one["changed"].clone()).collect();
+    assert_eq!((changed, list.get("next")), (vec![json!(111), json!(700)], None), "the last one first");
+    inside.send("PUT", "/v1/namespaces/other", json!({})).await;
+    let list = inside.send("GET", "/v1/namespaces/other/operations", Value::Null).await.json();
+    assert_eq!(list["items"], json!([]));
+
     for body in [json!({}), json!({ "label": "" }), json!({ "label": "a", "key_prefix": "b" })] {
         assert_eq!(inside.send("POST", CANCELLATIONS, body).await.problem().0, 400);
     }
-    for path in ["/v1/namespaces/default/operations/none", "/v1/namespaces/none/operations/none"] {
+    for path in ["default/operations/none", "none/operations/none", "none/operations"] {
+        let path = &format!("/v1/namespaces/{path}");
         assert_eq!(inside.send("GET", path, Value::Null).await.problem().0, 404);
     }
 }

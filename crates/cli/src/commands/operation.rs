@@ -1,0 +1,58 @@
+//! Operations on many timers, which the service goes on with after its answer.
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, or_none, plain, word};
+use clap::Args;
+use tourbillon_client::Namespace;
+use tourbillon_client::api::{Operation, OperationState};
+
+/// Which operations, and whether to wait.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The id that a command on many timers printed; all of the last hour without it
+    id: Option<String>,
+    /// Wait until the operation has ended
+    #[arg(long, requires = "id")]
+    wait: bool,
+}
+
+/// Lists the operations of a namespace, or shows one of them.
+pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let Some(id) = which.id else {
+        let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
+        return Ok(output.list(&timers.operations().await?, columns, row)?);
+    };
+    show(timers.operation(&id).await?, which.wait, "changed", timers, output).await
+}
+
+fn row(operation: &Operation) -> [String; 7] {
+    [
+        operation.id.clone(),
+        word(&operation.state),
+        operation.begun.to_string(),
+        operation.changed.to_string(),
+        operation.in_flight.to_string(),
+        operation.refused.to_string(),
+        or_none(operation.error.as_ref()),
+    ]
+}
+
+/// Shows an operation, after its end if that is wanted. `verb` says what becomes of the timers. Fails if the operation
+/// has failed.
+pub(super) async fn show(
+    mut operation: Operation,
+    waits: bool,
+    verb: &str,
+    timers: &Namespace,
+    output: Output,
+) -> Result<(), Failure> {
+    if waits {
+        operation = timers.wait_for(operation, |_| ()).await?;
+    }
+    output.value(&operation, |operation| {
+        let Operation { id, state, changed, in_flight, .. } = operation;
+        let error = operation.error.as_ref().map_or_else(String::new, |error| format!(": {}", plain(error)));
+        format!("{}: {changed} {verb}, {in_flight} of them in flight (operation {id}){error}", word(state))
+    })?;
+    if operation.state == OperationState::Failed { Err(Failure::shown(Code::NotFulfilled)) } else { Ok(()) }
+}

@@ -117,4 +117,12 @@ else()
 endif()
 END
 
+# The loader finds a shared library in a folder of its own by its cache.
+if [ -z "$destdir" ] && command -v ldconfig >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ]; then
+        ldconfig
+    else
+        echo "run ldconfig as root, so that programs find the shared library"
+    fi
+fi
 echo "installed libtourbillon $version in $destdir$libdir and $destdir$includedir"

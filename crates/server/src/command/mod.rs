@@ -9,6 +9,7 @@ mod terminal;
 mod token;
 
 use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
+use crate::listen::TlsError;
 use crate::log::log;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::Path;
@@ -122,7 +123,7 @@ pub fn main() -> ExitCode {
     match run(&command().get_matches()) {
         Ok(code) => code,
         Err(error) => {
-            let is_of_setting = error.is::<ConfigError>();
+            let is_of_setting = error.is::<ConfigError>() || error.is::<TlsError>();
             log(error);
             if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
         }

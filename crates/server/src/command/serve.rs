@@ -2,12 +2,12 @@
 //!
 //! The end, after SIGTERM or SIGINT:
 //!
-//! 1. No connection is accepted any more. The requests under way are answered; those that last, such as streams of
-//!    events, end.
+//! 1. No connection is accepted any more, and those without a request end. The requests under way are answered; those
+//!    that last, such as streams of events, end.
 //! 2. After them, but at most a second later, no timer is claimed any more. The callbacks under way have until the end
 //!    of `drain`.
-//! 3. Timers whose callbacks are not done are given back, and the process ends. The next start delivers them again,
-//!    with the same ids.
+//! 3. Timers whose callbacks are not done are given back. The next start delivers them again, with the same ids.
+//! 4. Answers that clients have not taken a second later are cut, and the process ends.
 //!
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 
-/// The time for the answers to requests under way, before deliveries stop.
+/// The time for the answers to requests under way, before deliveries stop and after it.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The time between two looks at the file of tokens and at the service's health.
 const LOOK: Duration = Duration::from_secs(1);
@@ -149,6 +149,7 @@ async fn serve(config: &Config) -> Outcome {
     let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
     let addresses = listeners.addresses()?;
     settings.caller.guard.own.extend(&addresses);
+    settings.tls.clone_from(&tls);
     settings.over_tls = tls.is_some() || config.behind_proxy;
     if settings.telemetry.endpoint.is_some() {
         let environment: Vec<_> = std::env::vars_os().collect();
@@ -323,7 +324,7 @@ async fn stop(service: &Service, server: &Server, drain: Duration) {
     let left = drain.saturating_sub(begun.elapsed());
     let closing = service.clone();
     let closed = tokio::task::spawn_blocking(move || closing.close(left)).await;
-    server.ended(drain.saturating_sub(begun.elapsed())).await;
+    server.ended(LAST_ANSWERS.min(drain.saturating_sub(begun.elapsed()))).await;
     server.abort();
     if let Ok(Some(stats)) = closed {
         log(format_args!(

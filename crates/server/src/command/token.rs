@@ -7,6 +7,8 @@ use crate::service::{NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tourbillon_api::Role;
 
@@ -43,6 +45,13 @@ pub(super) fn command(json: &Arg) -> Command {
                         .value_name("TIME")
                         .value_parser(duration)
                         .help("The time for which the token is accepted, as 90d [default: for ever]"),
+                )
+                .arg(
+                    Arg::new("out")
+                        .long("out")
+                        .value_name("FILE")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("A new file for the token, which only its owner may read [default: it is printed]"),
                 ),
         )
         .subcommand(
@@ -53,14 +62,41 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
+/// A new file for a token. It is removed unless the token is kept in it.
+struct Out(tempfile::NamedTempFile, PathBuf);
+
+impl Out {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        if path.exists() {
+            return Err(format!("{}: there is such a file, which stays as it is", path.display()).into());
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Only the owner may read a temporary file.
+        let file = tempfile::NamedTempFile::new_in(folder);
+        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(file, path.to_owned()))
+    }
+
+    fn keep(self, token: &str) -> Result<(), Failure> {
+        let Self(mut file, path) = self;
+        let of = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
+        writeln!(file, "{token}").and_then(|()| file.as_file().sync_all()).map_err(of)?;
+        file.persist_noclobber(&path).map_err(|error| of(error.error))?;
+        Ok(())
+    }
+}
+
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     // Relative paths do not show that the command ran in the wrong folder.
     let path = config.token_file();
     let path = std::path::absolute(&path).unwrap_or(path);
     let file = TokenFile::new(&path);
-    let of = |error: std::io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let of = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
     match matches.subcommand() {
         Some(("new", matches)) => {
+            let out = matches.get_one::<PathBuf>("out");
+            // Before the token is stored: one that cannot be handed over is not made.
+            let out = out.map(|path| Out::create(path)).transpose()?;
             let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
             let role = match text("role") {
                 Some("reader") => Role::Reader,
@@ -72,7 +108,10 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let name = text("name").unwrap_or("").into();
             let is_new = !path.exists();
             let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
-            print(format_args!("{token}\n"))?;
+            match out {
+                Some(out) => out.keep(&token)?,
+                None => print(format_args!("{token}\n"))?,
+            }
             log(format_args!("the token has the id {} in {}", stored.id(), path.display()));
             if is_new {
                 log(

@@ -6,6 +6,7 @@
 //! | has sent a part of a header (HTTP/1) | the part's first byte | the header timeout |
 //! | has no request under way | the end of the last answer | the idle timeout |
 //! | has a request under way | | without end: bodies have their own timeout |
+//! | has no request under way, and the server stops | the stop | a moment for the last frames |
 //! | takes no byte of any answer | the first write that waits | the write timeout |
 //! | takes nothing of one answer (HTTP/2) | the piece that waits | the write timeout, at most twice |
 //!
@@ -22,6 +23,7 @@
 use super::limits::Limits;
 use crate::client::Notes;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
@@ -49,6 +51,8 @@ struct State {
     blocked_since: Option<Timestamp>,
     /// What waits for the end of the client's half, while that is held back.
     reader: Option<Waker>,
+    /// The moment at which the server began to stop.
+    stopping_since: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -94,6 +98,9 @@ pub(super) struct Idleness {
     pub(super) since: Timestamp,
 }
 
+/// The time for the frames by which a connection without requests says that it ends.
+const LAST_FRAMES: Duration = Duration::from_millis(100);
+
 impl Activity {
     pub(super) fn new(engine: Handle<Wakeup>) -> Self {
         let state = State {
@@ -105,6 +112,7 @@ impl Activity {
             first_byte: None,
             blocked_since: None,
             reader: None,
+            stopping_since: None,
         };
         Self { engine, state: Mutex::new(state) }
     }
@@ -130,9 +138,10 @@ impl Activity {
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
         let untaken = state.blocked_since.into_iter().chain(offered).min();
         let untaken = untaken.map(|since| since + limits.write_timeout);
-        let waiting = state.under_way.is_empty().then(|| match state.first_byte {
+        let waiting = state.under_way.is_empty().then(|| match (state.stopping_since, state.first_byte) {
+            (Some(since), _) => since + LAST_FRAMES,
             _ if !state.has_sent_a_request => state.quiet_since + limits.header_timeout,
-            Some(first) if !state.is_http2 => first + limits.header_timeout,
+            (None, Some(first)) if !state.is_http2 => first + limits.header_timeout,
             _ => state.quiet_since + limits.idle_timeout,
         });
         untaken.into_iter().chain(waiting).min()
@@ -143,6 +152,11 @@ impl Activity {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
+    }
+
+    /// Notes that the server stops.
+    pub(super) fn note_stop(&self) {
+        self.lock().stopping_since = Some(self.engine.now());
     }
 
     pub(super) fn note_read(&self) {
@@ -282,7 +296,6 @@ impl Notes for Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::time::Duration;
     use tourbillon::{Builder, DrivenEngine};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -332,6 +345,12 @@ mod tests {
         drop(UnderWay::begin(&activity, true));
         activity.note_read();
         assert_eq!(activity.deadline(&limits), Some(start + 98 * SECOND), "frames are no request");
+
+        let request = UnderWay::begin(&activity, true);
+        activity.note_stop();
+        assert_eq!(activity.deadline(&limits), None, "a request is under way at the stop");
+        drop(request);
+        assert_eq!(activity.deadline(&limits), Some(engine.handle().now() + LAST_FRAMES));
     }
 
     #[test]

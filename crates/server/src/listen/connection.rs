@@ -101,6 +101,7 @@ pub(super) async fn serve<S>(
             _ended = &mut connection => return,
             _changed = stop.wait_for(|stop| *stop), if !is_stopping => {
                 is_stopping = true;
+                activity.note_stop();
                 connection.as_mut().graceful_shutdown();
             }
             () = &mut patience => return,

@@ -193,10 +193,12 @@ impl<S: Answers> Acceptor<S> {
                 return connection::serve(stream, service, engine, limits, stop, &mut place).await;
             };
             let handshake = TlsAcceptor::from(config).accept(stream);
+            let mut stopping = stop.clone();
             let stream = tokio::select! {
                 biased;
                 stream = engine.timeout(limits.header_timeout, handshake) => stream,
                 () = place.left() => return,
+                _stop = stopping.wait_for(|stop| *stop) => return,
             };
             if let Ok(Ok(stream)) = stream {
                 connection::serve(stream, service, engine, limits, stop, &mut place).await;

@@ -67,7 +67,14 @@ fn the_image_is_built_from_source_and_runs_without_privileges() {
     let (build, run) = file.split_once("\nFROM docker.io/library/debian").unwrap();
     // Podman's own format drops the health check.
     assert!(build.contains("podman build --format docker "));
-    assert!(build.contains("cargo build --locked --release -p tourbillon-server"));
+    let built = build.split("cargo build --locked --release ").nth(1).unwrap();
+    for part in ["-p tourbillon-server ", "-p tourbillon-cli ", "--features tourbillon-server/otel "] {
+        assert!(built.contains(part), "{part}");
+    }
+    for program in ["tourbillond", "tourbillon"] {
+        assert!(built.contains(&format!("--bin {program}")), "{program}");
+        assert!(run.contains(&format!("/source/target/release/{program} ")), "{program}");
+    }
     for line in
         ["\nUSER 10001", "\nVOLUME /data", "\nHEALTHCHECK ", "\nENTRYPOINT [\"tourbillond\"]", "/healthz"]
     {

@@ -1,9 +1,10 @@
 //! The end by a signal, under load.
 
-use crate::clients::{Http, callback, far, timer};
+use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, folder, until};
 use crate::receiver::Receiver;
 use rustix::process::Signal;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -113,6 +114,61 @@ async fn t08_callbacks_under_way_are_finished_and_not_repeated() {
     let _daemon = Daemon::start(folder.path(), &[]);
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(receiver.count(), 12, "none is repeated");
+}
+
+/// Clients that stand still at each place of a connection do not keep the process, whatever `drain` and the timeouts are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_stand_still_do_not_delay_the_end() {
+    let folder = folder();
+    let long =
+        ["--drain", "1h", "--timeouts-header", "1h", "--timeouts-body", "1h", "--timeouts-write", "1h"];
+    let mut daemon = Daemon::start(folder.path(), &long);
+    let http = Http::new(daemon.address);
+    // An answer that is longer than what the sockets hold.
+    let body = "x".repeat(60_000);
+    for key in 0..200 {
+        let far = json!({ "delay_ms": 600_000, "labels": ["long"], "pull": { "queue": "q", "body": body } });
+        assert_eq!(http.send("PUT", &timer(&format!("{key}")), &far).await.status, 201);
+    }
+    let head = |line: &str, rest: &str| format!("{line} HTTP/1.1\r\nhost: localhost\r\n{rest}");
+    let put = head(
+        &format!("PUT {}", timer("k")),
+        "content-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    );
+    let list = head("GET /v1/namespaces/default/timers?limit=200", "\r\n");
+    let settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0";
+    let mut clients = Vec::new();
+    for sent in ["", "GE", "GET /healthz HTTP/1.1\r\nhost: lo", &put, &list, settings] {
+        let mut raw = Raw::connect(daemon.address).await;
+        assert!(raw.send(sent.as_bytes()).await);
+        clients.push(raw);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(0), "{}", daemon.log());
+    let took = begun.elapsed();
+    assert!(took < 2 * SECOND + SLACK, "{took:?}: {}", daemon.log());
+    drop(clients);
+}
+
+/// Without requests under way the end waits for nothing: not for a kept connection, nor for one that is silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_request_end_at_once() {
+    let folder = folder();
+    let mut daemon = Daemon::start(folder.path(), &["--drain", "1h"]);
+    let kept = Http::new(daemon.address);
+    assert_eq!(kept.get("/healthz").await.status, 200);
+    let mut part = Raw::connect(daemon.address).await;
+    assert!(part.send(b"GET /healthz HTTP/1.1\r\nhost: lo").await);
+    let _silent = Raw::connect(daemon.address).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(0), "{}", daemon.log());
+    let line = daemon.find("stopped after").unwrap();
+    let seconds: f64 =
+        line.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(seconds < 0.9, "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Puts a new certificate into a folder and returns it.
-fn certify(folder: &Path) -> CertificateDer<'static> {
+pub(crate) fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("certificate.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
@@ -27,7 +27,7 @@ fn certify(folder: &Path) -> CertificateDer<'static> {
 }
 
 /// Connects with trust in this certificate alone.
-async fn connect(
+pub(crate) async fn connect(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
     protocol: &str,
@@ -117,7 +117,7 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     let folder = folder();
     let refused = |arguments: &[&str]| {
         let ended = crate::process::run(folder.path(), arguments);
-        assert!(!ended.status.success());
+        assert_eq!(ended.status.code(), Some(2));
         crate::process::text(&ended.stderr)
     };
     let arguments =
@@ -126,6 +126,14 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     certify(folder.path());
     std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
     assert!(refused(&arguments).contains("key.pem"));
+    let key = std::fs::read(folder.path().join("certificate.pem")).unwrap();
+    std::fs::write(folder.path().join("key.pem"), key).unwrap();
+    assert!(refused(&arguments).contains("key.pem"), "a certificate in the place of the key");
+    certify(folder.path());
+    let of_another = std::fs::read(folder.path().join("key.pem")).unwrap();
+    certify(folder.path());
+    std::fs::write(folder.path().join("key.pem"), of_another).unwrap();
+    assert!(refused(&arguments).contains("do not fit"));
     assert!(refused(&arguments[..2]).contains("together"));
 }
 

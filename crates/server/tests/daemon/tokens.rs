@@ -28,6 +28,30 @@ fn a_token_that_is_made_in_the_wrong_folder_says_where_it_is() {
     assert!(file.exists());
 }
 
+#[test]
+fn a_token_in_a_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = folder();
+    let new = |out: &str| run(folder.path(), &["token", "new", "--role", "admin", "--out", out]);
+    let count = || text(&run(folder.path(), &["token", "list"]).stdout).lines().count() - 1;
+    let made = new("admin.token");
+    assert!(made.status.success() && made.stdout.is_empty(), "{made:?}");
+    let path = folder.path().join("admin.token");
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let token = fs::read_to_string(&path).unwrap();
+    assert!(token.starts_with("tb_") && token.ends_with('\n'), "{token}");
+    assert!(!text(&made.stderr).contains(token.trim()), "the token is in the log");
+    // A file that is there stays, and no token is made that cannot be handed over.
+    for out in ["admin.token", "none/admin.token"] {
+        let refused = new(out);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(text(&refused.stderr).contains(out), "{refused:?}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), token);
+    assert_eq!((count(), fs::read_dir(folder.path()).unwrap().count()), (1, 2));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t15_each_token_permits_what_its_role_does_in_its_namespace() {
     let folder = folder();

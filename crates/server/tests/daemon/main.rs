@@ -20,6 +20,7 @@ mod packaging;
 mod pages;
 mod places;
 mod process;
+mod proxies;
 mod receiver;
 mod redis;
 mod slow;

@@ -25,6 +25,8 @@ pages! {
     receivers = "receivers.md",
     schedules = "schedules.md",
     operating = "operating.md",
+    proxies = "proxies.md",
+    monitoring = "monitoring.md",
     time = "time.md",
     limits = "limits.md",
     migration = "migration.md",

@@ -1,5 +1,6 @@
 //! What a service is started with, after file, environment and flags were read.
 
+use crate::listen::Tls;
 use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ pub struct Settings {
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
     /// only.
     pub over_tls: bool,
+    /// The certificate of which the metrics show the end, if the service has one.
+    pub tls: Option<Tls>,
     /// The spans of creations and deliveries. None are sent by default.
     pub telemetry: TelemetrySettings,
 }
@@ -151,6 +154,7 @@ impl Settings {
             without_locks: false,
             scrub: 250,
             over_tls: false,
+            tls: None,
             telemetry: TelemetrySettings::default(),
         }
     }

@@ -33,6 +33,10 @@ pub(crate) enum Use {
     PartOf(String),
     Settings,
     C,
+    /// A configuration of Prometheus.
+    Prometheus,
+    /// A configuration of a proxy, which the service's tests run.
+    Proxy,
 }
 
 impl Block {
@@ -51,6 +55,8 @@ impl Block {
             }
             ("toml", "") => Some(Use::Settings),
             ("c", "") => Some(Use::C),
+            ("yaml", "prometheus") => Some(Use::Prometheus),
+            ("nginx" | "caddyfile", "") | ("yaml", "envoy") => Some(Use::Proxy),
             _ => None,
         }
     }
@@ -118,6 +124,15 @@ pub(crate) fn all_of(usage: &Use) -> Vec<(String, Block)> {
 fn a_test_looks_at_each_block() {
     let count: usize = pages().iter().map(|page| uses(page).len()).sum();
     assert!(count > 40, "{count} blocks");
+}
+
+/// The test of the proxies reads one page, and on it one block for each proxy.
+#[test]
+fn the_proxies_are_on_their_page() {
+    let blocks = all_of(&Use::Proxy);
+    let kinds: Vec<_> = blocks.iter().map(|(_, block)| &*block.info).collect();
+    assert_eq!(kinds, ["nginx", "caddyfile", "yaml envoy"]);
+    assert!(blocks.iter().all(|(place, _)| place.starts_with("proxies.md:")), "{blocks:?}");
 }
 
 #[test]

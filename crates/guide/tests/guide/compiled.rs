@@ -1,4 +1,4 @@
-//! Settings and programs in C.
+//! Settings, configurations of Prometheus, and programs in C.
 
 use crate::blocks::{Use, all_of};
 use crate::shell::programs;
@@ -58,4 +58,27 @@ fn the_programs_in_c_compile() {
         assert!(compiled.status.success(), "{place}: {}", String::from_utf8_lossy(&compiled.stderr));
     }
     assert!(!compile("#include <tourbillon.h>\nint x = tb_no_such_call();\n").status.success());
+}
+
+#[test]
+fn prometheus_reads_its_configuration() {
+    if !is_installed("promtool") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = all_of(&Use::Prometheus);
+    assert!(!blocks.is_empty());
+    let check = |text: &str| {
+        fs::write(folder.path().join("prometheus.yml"), text).unwrap();
+        Command::new("promtool")
+            .args(["check", "config", "--syntax-only", "prometheus.yml"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    for (place, block) in blocks {
+        let read = check(&block.text);
+        assert!(read.status.success(), "{place}: {}", String::from_utf8_lossy(&read.stderr));
+    }
+    assert!(!check("scrape_config: []\n").status.success(), "a wrong field is found");
 }

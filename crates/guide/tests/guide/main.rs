@@ -11,6 +11,9 @@
 //! | `text of NAME` | so does the output of the program that a `sh background` started |
 //! | `text from PATH` | its lines stand in that file of the repository, one after the other |
 //! | `toml` | `tourbillond config` reads it as its file of settings |
+//! | `yaml prometheus` | `promtool` reads it as a configuration of Prometheus |
+//! | `nginx`, `caddyfile` | a test of the service, `tests/daemon/proxies.rs`, starts the proxy with it |
+//! | `yaml envoy` | the same test reads it as YAML, and does not run it |
 //! | `c` | the C compiler compiles it with all warnings as errors |
 #![cfg(unix)]
 

@@ -9,6 +9,7 @@ use futures_util::stream;
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use std::io::{self, BufWriter};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tourbillon_api::{Problem, ProblemKind, Role};
 use utoipa_axum::router::OpenApiRouter;
@@ -38,11 +39,15 @@ impl io::Write for ToReader {
 }
 
 /// Writes a backup piece by piece, on the calling thread. After an error the connection is cut, so that the reader does
-/// not take the copy for complete.
-fn write(backup: &Backup, sender: mpsc::Sender<io::Result<Bytes>>) {
+/// not take the copy for complete. A backup has succeeded once its reader has taken the last piece.
+fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
-    if let Err(error) = backup.write(to) {
-        let _reader_may_have_gone = sender.blocking_send(Err(io::Error::other(error.to_string())));
+    match backup.write(to) {
+        Ok(_) if runtime.block_on(sender.reserve_many(WAITING)).is_ok() => backup.succeeded(),
+        Ok(_) => {}
+        Err(error) => {
+            let _reader_may_have_gone = sender.blocking_send(Err(io::Error::other(error.to_string())));
+        }
     }
 }
 
@@ -92,7 +97,8 @@ async fn back_up(
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
     let (sender, receiver) = mpsc::channel(WAITING);
-    drop(tokio::task::spawn_blocking(move || write(&backup, sender)));
+    let runtime = Handle::current();
+    drop(tokio::task::spawn_blocking(move || write(&backup, &sender, &runtime)));
     let pieces = Pieces { receiver, stop: service.stop().clone(), has_ended: false };
     let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)))

@@ -196,7 +196,9 @@ impl Flights {
         let flight = inner.flights.remove(&of.id);
         let outcome = outcome(ending, phase);
         let is_put_off = matches!(outcome, None | Some(AttemptOutcome::Parked | AttemptOutcome::GivenBack));
-        self.tally.fired.of(outcome.map_or("skipped", outcome_name)).add(1);
+        let word = outcome.map_or("skipped", outcome_name);
+        self.tally.fired.of(word).add(1);
+        self.tally.tenants.of(&of.namespace).fired.of(word).add(1);
         if phase == Phase::Done && *ending == Ending::Answered(Verdict::Done) {
             self.tally.to_ack.note(at - of.due);
         }
@@ -250,6 +252,7 @@ impl Flights {
     fn lost(&self, of: &Attempt, at: UtcMillis, cause: RepeatCause) -> Option<u16> {
         let mut inner = self.lock();
         self.tally.fired.of("lost").add(1);
+        self.tally.tenants.of(&of.namespace).fired.of("lost").add(1);
         let flight = inner.flights.remove(&of.id)?;
         self.tally.duplicates.of(cause_name(cause)).add(1);
         let mut attempt = flight.shown;

@@ -19,6 +19,7 @@ mod pasts;
 mod refusals;
 mod seconds;
 mod tally;
+mod tenants;
 mod timed;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
@@ -27,6 +28,7 @@ pub(crate) use history::{History, INTERVAL, Sample, Totals};
 pub(crate) use pasts::Entry;
 pub(crate) use refusals::Refusals;
 pub(crate) use tally::{BOUNDS, Histogram, Tally};
+pub(crate) use tenants::Tenants;
 pub(crate) use timed::{Timed, Times};
 
 /// A text's first bytes, as one line.

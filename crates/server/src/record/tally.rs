@@ -1,5 +1,6 @@
 //! Numbers and histograms of deliveries since the start, for machines.
 
+use super::tenants::Tenants;
 use crate::service::Counter;
 use core::time::Duration;
 use tourbillon_api::RepeatCause;
@@ -91,6 +92,8 @@ pub(crate) struct Tally {
     pub(crate) duplicates: ByWord<Counter, 5>,
     /// Callbacks, by the class of the answer.
     pub(crate) callbacks: ByWord<Histogram, 8>,
+    /// The numbers by namespace.
+    pub(crate) tenants: Tenants,
 }
 
 impl Default for Tally {
@@ -102,6 +105,7 @@ impl Default for Tally {
             dead: ByWord::new(["blocked-destination", "gone", "deliveries", "plan", "failures", "refused"]),
             duplicates: ByWord::new(["no-answer", "lease-lost", "end-lost", "given-back", "process-died"]),
             callbacks: ByWord::new(["2xx", "3xx", "4xx", "5xx", "timeout", "connection", "blocked", "other"]),
+            tenants: Tenants::default(),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Backups of a service that runs.
 
-use super::namespaces::Map;
+use super::files;
+use super::namespaces::{Map, now};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tourbillon_api::Moment;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::store::TimerStore;
 
 /// The number of backups that are under way at most. Each keeps the pages of the store as they were at its moment.
-pub(super) const MOST_BACKUPS: usize = 2;
+const MOST_BACKUPS: usize = 2;
 
 /// What the service adds to the timers of a backup.
 #[derive(Serialize, Deserialize)]
@@ -17,26 +20,74 @@ pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
+/// The room for backups, and the last one.
+pub(super) struct Backups {
+    room: Arc<Semaphore>,
+    last: Arc<LastBackup>,
+}
+
+impl Backups {
+    /// `path` is the file that remembers the last backup over a restart.
+    pub(super) fn open(path: PathBuf) -> Self {
+        // Without the file, or with a damaged one, no backup is known, and an alarm asks for one.
+        let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
+        let last = Arc::new(LastBackup { path, known: Mutex::new(known) });
+        Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
+    }
+
+    /// The moment of the last backup that a reader took as a whole.
+    pub(super) fn last(&self) -> Option<Moment> {
+        *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a backup, if there is room for one more.
+    pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: &Arc<Map>) -> Option<Backup> {
+        let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
+        let attached = Attached { namespaces: Map::clone(namespaces) };
+        Some(Backup { store, attached, begun: now(), last: Arc::clone(&self.last), _place: place })
+    }
+}
+
+/// What is stored of the last backup.
+#[derive(Serialize, Deserialize)]
+struct Remembered {
+    last: Moment,
+}
+
+struct LastBackup {
+    path: PathBuf,
+    known: Mutex<Option<Moment>>,
+}
+
+impl LastBackup {
+    /// Notes a backup of this moment, unless a later one is known. Blocks.
+    fn note(&self, moment: Moment) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none_or(|known| known < moment) {
+            *known = Some(moment);
+            // If the file cannot be written, the moment is known until the next start.
+            let _best_effort = files::replace(&self.path, &Remembered { last: moment });
+        }
+    }
+}
+
 /// A backup that is under way.
 pub(crate) struct Backup {
     store: Arc<dyn TimerStore>,
     attached: Attached,
+    begun: Moment,
+    last: Arc<LastBackup>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Backup {
-    /// Begins a backup, if there is room for one more.
-    pub(super) fn begin(
-        room: &Arc<Semaphore>,
-        store: Arc<dyn TimerStore>,
-        namespaces: &Arc<Map>,
-    ) -> Option<Self> {
-        let place = Arc::clone(room).try_acquire_owned().ok()?;
-        Some(Self { store, attached: Attached { namespaces: Map::clone(namespaces) }, _place: place })
-    }
-
     /// Writes all timers as they are at one moment, which is after the call. Blocks.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
+    }
+
+    /// Notes that the reader has taken the whole backup. Blocks.
+    pub(crate) fn succeeded(&self) {
+        self.last.note(self.begun);
     }
 }

@@ -74,7 +74,7 @@ impl Service {
             durable::Cancelled::InFlight => CancelResult::InFlight,
             _ => return Cancelled { result: CancelResult::NotFound },
         };
-        self.counters().cancelled.add(1);
+        self.count_cancelled(namespace);
         if let durable::Cancelled::Cancelled(timer) = cancelled {
             self.flights().cancelled(timer);
         }
@@ -313,11 +313,10 @@ fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Resu
     let to = match due(to.due, to.delay_ms, pointer)? {
         // A moment that has passed is now.
         Some(Due::At(moment)) => moment.max(now),
-        // The store's time is rounded down to a millisecond, and the timer must not be early.
-        Some(Due::After(delay)) => now + Duration::from_millis(1) + delay.min(longest + longest),
+        Some(Due::After(delay)) => now.after(delay),
         None => return Err(Problem::field(pointer, "one of `due` and `delay_ms`")),
     };
-    if to - now > longest || to >= UtcMillis::MAX {
+    if to > now.after(longest) || to >= UtcMillis::MAX {
         return Err(Problem::new(ProblemKind::DueTooFar, "the due moment is too far away"));
     }
     Ok(to)

@@ -68,7 +68,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::sync::Semaphore;
 use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, TimerStore};
@@ -102,7 +101,7 @@ struct Inner {
     sampled: Mutex<Totals>,
     idempotency: Idempotency,
     operations: Operations,
-    backups: Arc<Semaphore>,
+    backups: backup::Backups,
     stop: Stop,
     /// What an administrator is to know of the start.
     notices: Vec<Box<str>>,
@@ -240,6 +239,7 @@ impl Service {
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
         let path = settings.data.join("operations.json");
         let operations = Operations::open(&path, namespaces.shared()).map_err(of(&path))?;
+        let backups = backup::Backups::open(settings.data.join("backup.json"));
         let events = Events::new();
         let times = Arc::<Times>::default();
         let refusals = Arc::<Refusals>::default();
@@ -294,7 +294,7 @@ impl Service {
             sampled: Mutex::default(),
             idempotency: Idempotency::default(),
             operations,
-            backups: Arc::new(Semaphore::new(backup::MOST_BACKUPS)),
+            backups,
             stop: Stop::new(),
             notices: start.notices,
             _folder: start.folder,
@@ -368,7 +368,7 @@ impl Service {
 
     /// Begins a backup, if there is room for one more.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
-        Backup::begin(&self.0.backups, self.0.timers.timer_store(), &self.0.namespaces.all())
+        self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
     }
 
     pub(crate) fn tokens(&self) -> &Tokens {

@@ -154,7 +154,7 @@ impl Service {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
         }
-        self.counters().created.add(1);
+        self.count_created(namespace, 1);
         if let Some(old) = &placed.replaced {
             self.counters().replaced.add(1);
             if let Ok(id) = old.id.parse() {

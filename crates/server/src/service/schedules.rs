@@ -48,7 +48,12 @@ fn plan_problem(error: &PlanError) -> Problem {
     if error.is_about_zone() {
         return Problem::new(ProblemKind::ZoneUnknown, detail.clone()).with_field("/zone", detail);
     }
-    Problem::new(ProblemKind::BadRequest, detail)
+    let pointer = match error {
+        _ if error.is_about_expression() => "/cron",
+        PlanError::Second(_) => "/monthly/time",
+        _ => "/monthly/day",
+    };
+    Problem::field(pointer, detail)
 }
 
 /// The second of the day of a text such as `09:00` or `09:00:30`.
@@ -342,7 +347,7 @@ impl Service {
         let stays = self.namespace_to_fill(namespace).await?;
         let at = ScheduleKey::new(namespace, key);
         let id = self.on_schedules(move |schedules| schedules.trigger(&at)).await?;
-        self.counters().created.add(1);
+        self.count_created(namespace, 1);
         drop(stays);
         Ok(api::Triggered { id: id.to_string() })
     }
@@ -389,7 +394,7 @@ impl Service {
         };
         unfinished.changed += step.stored;
         unfinished.refused += step.repeated;
-        self.counters().created.add(step.stored);
+        self.count_created(&unfinished.namespace, step.stored);
         match (step.reached, &mut unfinished.work) {
             (Some(reached), Work::Backfill(work)) => work.after = reached,
             _ => unfinished.list += 1,

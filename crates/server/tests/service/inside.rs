@@ -61,7 +61,11 @@ impl Inside {
     }
 
     pub(crate) fn on(folder: &TempDir, store: Arc<dyn TimerStore>) -> Self {
-        let service = Service::open_on(settings(folder.path()), store).unwrap();
+        Self::open(settings(folder.path()), store)
+    }
+
+    pub(crate) fn open(settings: Settings, store: Arc<dyn TimerStore>) -> Self {
+        let service = Service::open_on(settings, store).unwrap();
         let router = router(service.clone());
         Self { service, router }
     }

@@ -1,6 +1,7 @@
 //! The service: over real sockets, with a client on one side and a receiver of callbacks on the other, and without
 //! sockets.
 
+mod alarms;
 mod api;
 mod bad_input;
 #[cfg(unix)]

@@ -1,18 +1,15 @@
-//! The page of numbers for machines, and the alarms and the dashboard that are made of them.
+//! The page of numbers for machines.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
 use crate::receivers::{Manner, Rough};
+use axum::body::Body;
+use axum::http::Request;
 use prometheus_parse::{Scrape, Value as Number};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
-use tourbillon_durable::store::StoreErrorKind;
-use yaml_rust2::YamlLoader;
 
-const TIMERS: &str = "/v1/namespaces/default/timers";
+pub(crate) const TIMERS: &str = "/v1/namespaces/default/timers";
 
 /// The page, as a parser reads it that is not this project's.
 pub(crate) async fn scrape(inside: &Inside) -> Scrape {
@@ -179,207 +176,103 @@ async fn t19_the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-// --- Alarms and dashboard ---
-
-fn operations(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("operations").join(file)
-}
-
-/// The series of an expression, each with the labels that must be equal to a value.
-fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
-    let mut found = Vec::new();
-    let mut rest = expression;
-    while let Some(at) = rest.find("tourbillon_") {
-        rest = &rest[at..];
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (name, after) = rest.split_at(end);
-        let labels = after.strip_prefix('{').map_or("", |inside| &inside[..inside.find('}').unwrap()]);
-        let labels = labels.split(',').filter(|label| !label.is_empty()).map(|label| {
-            assert!(!label.contains("=~") && !label.contains("!~"), "a pattern is not checked: {label}");
-            let (name, value) = label.split_once('=').unwrap();
-            (name.trim().trim_end_matches('!').to_owned(), value.trim().trim_matches('"').to_owned())
-        });
-        found.push((name.to_owned(), labels.collect()));
-        rest = after;
-    }
-    found
-}
-
-/// Fails unless the page has the series, with these values of labels, and all labels by which the expression groups.
-fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
-    let all = series(expression);
-    if all.is_empty() {
-        return Err(format!("no series of this service in {expression}"));
-    }
-    for (name, labels) in all {
-        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-        let is_there = |sample: &prometheus_parse::Sample| {
-            let is_histogram = matches!(sample.value, Number::Histogram(_));
-            let is_name =
-                if is_histogram { Some(&*sample.metric) == of_histogram } else { sample.metric == name };
-            is_name && labels.iter().all(|(label, value)| sample.labels.get(label) == Some(value))
-        };
-        if !scrape.samples.iter().any(is_there) {
-            return Err(format!("{name} with {labels:?} is not on the page: {expression}"));
-        }
-        // `sum by (le, op) (…)`
-        let groups = expression.split("by (").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or("");
-        for label in groups.split(',').map(str::trim).filter(|label| !label.is_empty() && *label != "le") {
-            let has = |sample: &prometheus_parse::Sample| {
-                (sample.metric == name || Some(&*sample.metric) == of_histogram)
-                    && sample.labels.get(label).is_some()
-            };
-            if !scrape.samples.iter().any(has) {
-                return Err(format!("{name} has no label {label}: {expression}"));
-            }
-        }
-    }
-    Ok(())
-}
-
+/// The numbers by namespace: each has its own, and what was removed is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_series_of_the_alarms_and_of_the_dashboard_is_on_the_page_from_the_start() {
+async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    inside.send("PUT", "/v1/namespaces/shop", json!({})).await;
+    inside.send("PUT", "/v1/namespaces/gone", json!({})).await;
+    let due = json!({ "callback": { "url": receiver.url() } });
+    assert_eq!(inside.send("POST", "/v1/namespaces/shop/timers", due).await.status, 201);
+    let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
+    for key in ["a", "b"] {
+        inside.send("PUT", &format!("/v1/namespaces/shop/timers/{key}"), far.clone()).await;
+    }
+    inside.send("DELETE", "/v1/namespaces/shop/timers/b", Value::Null).await;
+    inside.send("PUT", &format!("{TIMERS}/k"), far).await;
+    inside.until("/v1/stats", |stats| stats["delivered"] == 1).await;
+    inside.send("DELETE", "/v1/namespaces/gone", Value::Null).await;
+    let begun = std::time::Instant::now();
+    let of = async |name: &str, labels: [(&str, &str); 2]| {
+        let scrape = scrape(&inside).await;
+        let fits = |sample: &&prometheus_parse::Sample| {
+            sample.metric == name
+                && labels.iter().all(|(label, value)| sample.labels.get(label) == Some(value))
+        };
+        let sample = scrape.samples.into_iter().find(|sample| fits(&sample))?;
+        match sample.value {
+            Number::Counter(value) | Number::Gauge(value) => Some(value.to_bits()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let shop = ("namespace", "shop");
+    // The number by outcome is noted just after that of the store.
+    while of("tourbillon_namespace_fired_total", [shop, ("outcome", "delivered")]).await
+        != Some(f64::to_bits(1.0))
+    {
+        assert!(begun.elapsed().as_secs() < 20);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for (name, labels, expected) in [
+        ("tourbillon_namespace_created_total", [shop, shop], Some(3.0)),
+        ("tourbillon_namespace_cancelled_total", [shop, shop], Some(1.0)),
+        ("tourbillon_namespace_timers", [shop, ("state", "pending")], Some(1.0)),
+        ("tourbillon_namespace_timers", [("namespace", "default"), ("state", "pending")], Some(1.0)),
+        ("tourbillon_namespace_timers", [("namespace", "(other)"), ("state", "pending")], Some(0.0)),
+        ("tourbillon_namespace_created_total", [("namespace", "default"); 2], Some(1.0)),
+        ("tourbillon_namespace_created_total", [("namespace", "gone"); 2], None),
+    ] {
+        assert_eq!(of(name, labels).await, expected.map(f64::to_bits), "{name} {labels:?}");
+    }
+}
+
+/// A backup counts once it was taken as a whole, and is remembered over a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_backup_has_its_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(tourbillon_durable::store::MemoryStore::default());
+    let inside = Inside::on(&folder, store.clone());
+    let last = async |inside: &Inside| {
+        number(&scrape(inside).await, "tourbillon_last_backup_timestamp_seconds", None)
+    };
+    assert_eq!(last(&inside).await.to_bits(), 0.0_f64.to_bits());
+    // A reader that goes takes no backup as a whole.
+    let request = Request::post("/v1/backup").body(Body::empty()).unwrap();
+    drop(tower::ServiceExt::oneshot(inside.router.clone(), request).await.unwrap());
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert_eq!(last(&inside).await.to_bits(), 0.0_f64.to_bits());
+
+    let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64().floor();
+    assert_eq!(inside.send("POST", "/v1/backup", Value::Null).await.status, 200);
+    let begun = std::time::Instant::now();
+    while last(&inside).await < before {
+        assert!(begun.elapsed().as_secs() < 20);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let known = last(&inside).await;
+    inside.stop().await;
+    let inside = Inside::on(&folder, store);
+    assert_eq!(last(&inside).await.to_bits(), known.to_bits());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_and_the_disk_have_their_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("timers.redb"), [0; 1_000]).unwrap();
     let inside = Inside::start(&folder);
     let scrape = scrape(&inside).await;
-
-    let alarms = std::fs::read_to_string(operations("alerts.yml")).unwrap();
-    let alarms = YamlLoader::load_from_str(&alarms).unwrap().remove(0);
-    let mut names = BTreeSet::new();
-    for group in alarms["groups"].as_vec().unwrap() {
-        for rule in group["rules"].as_vec().unwrap() {
-            let name = rule["alert"].as_str().unwrap();
-            assert!(names.insert(name.to_owned()), "{name} is there twice");
-            assert_eq!(check(rule["expr"].as_str().unwrap(), &scrape), Ok(()), "{name}");
-            for text in ["summary", "action"] {
-                assert!(rule["annotations"][text].as_str().is_some_and(|text| text.ends_with('.')), "{name}");
-            }
-            let severity = rule["labels"]["severity"].as_str().unwrap();
-            assert!(["critical", "warning", "info"].contains(&severity), "{name}");
-        }
-    }
-    assert!(names.len() >= 10 && names.contains("TourbillonOverdue"), "{names:?}");
-
-    let dashboard: Value =
-        serde_json::from_slice(&std::fs::read(operations("dashboard.json")).unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let mut ids = BTreeSet::new();
-    for panel in panels {
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
-        for target in panel["targets"].as_array().unwrap() {
-            let result = check(target["expr"].as_str().unwrap(), &scrape);
-            assert_eq!(result, Ok(()), "{}", panel["title"]);
-        }
-    }
-    assert!(panels.len() >= 12);
-    // The check finds what is wrong.
-    for wrong in [
-        "tourbillon_overdue_second > 1",
-        "tourbillon_timers{state=\"asleep\"}",
-        "sum by (shard) (tourbillon_timers)",
-        "rate(tourbillon_overdue_seconds_bucket[5m])",
-        "up == 0",
-    ] {
-        assert!(check(wrong, &scrape).is_err(), "{wrong}");
-    }
-}
-
-/// Prometheus' own tool reads the rules and the page, if it is installed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
-    let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
-    let Ok(rules) = Command::new(&tool).args(["check", "rules"]).arg(operations("alerts.yml")).output()
-    else {
-        eprintln!("skipped: promtool is not installed (Debian's package prometheus has it)");
-        return;
-    };
-    assert!(rules.status.success(), "{rules:?}");
-    let folder = tempfile::tempdir().unwrap();
-    let inside = Inside::start(&folder);
-    let page = inside.send("GET", "/metrics", Value::Null).await.bytes;
-    let path = folder.path().join("page");
-    std::fs::write(&path, page).unwrap();
-    let checked = Command::new(&tool)
-        .args(["check", "metrics"])
-        .stdin(std::fs::File::open(&path).unwrap())
-        .output()
-        .unwrap();
-    // The status 3 stands for remarks on names.
-    let text = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(matches!(checked.status.code(), Some(0 | 3)), "{text}");
-    assert!(!text.contains("error while linting"), "{text}");
-    let remarks = text.lines().filter(|line| {
-        let is_own =
-            ["tourbillon_durable_", "tourbillon_engine_"].iter().all(|other| !line.starts_with(other));
-        is_own && line.starts_with("tourbillon_")
-    });
-    assert_eq!(remarks.collect::<Vec<_>>(), [""; 0]);
-}
-
-/// Prometheus' own tool evaluates the alarm on the numbers of a service whose store refuses a creation, if it is
-/// installed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alarm_fires_when_the_store_refuses_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Faulty::default());
-    let inside = Inside::on(&folder, store.clone());
-    let refused = async || {
-        let scrape = scrape(&inside).await;
-        ["full", "read-only", "damaged", "io"]
-            .map(|reason| number(&scrape, "tourbillon_store_refused_total", Some(("reason", reason))))
-    };
-    assert_eq!(refused().await.map(f64::to_bits), [0.0; 4].map(f64::to_bits));
-    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
-    let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
-    // A limit is none of the store's reasons.
-    let none = json!({ "delay_ms": u64::MAX, "pull": { "queue": "q" } });
-    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), none).await.status.as_u16() / 100, 4);
-    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
-    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
-    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far.clone()).await.status, 507);
-    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 503);
-    let [full, ..] = refused().await;
-    assert!(full >= 1.0, "{full}");
-    store.fail(Fails::Nothing);
-    assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far).await.status, 201);
-    assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
-
-    fires(&folder, "TourbillonStoreRefuses", "tourbillon_store_refused_total{reason=\"full\"}", full);
-}
-
-/// Lets Prometheus' own tool evaluate an alarm, if it is installed: the series rises from 0 to a value.
-fn fires(folder: &tempfile::TempDir, alarm: &str, series: &str, value: f64) {
-    let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
-    let count = format!("count(ALERTS{{alertname=\"{alarm}\",alertstate=\"firing\"}}) or vector(0)");
-    let test = format!(
-        "rule_files: [{:?}]\n\
-         evaluation_interval: 15s\n\
-         tests:\n\
-         - interval: 15s\n  \
-           input_series:\n  \
-           - series: {series}\n    \
-             values: 0 0 0 0 {value} {value} {value} {value}\n  \
-           promql_expr_test:\n  \
-           - expr: {count}\n    \
-             eval_time: 45s\n    \
-             exp_samples: [{{ value: 0 }}]\n  \
-           - expr: {count}\n    \
-             eval_time: 75s\n    \
-             exp_samples: [{{ value: 1 }}]\n",
-        operations("alerts.yml")
-    );
-    let path = folder.path().join("alarms.test.yml");
-    std::fs::write(&path, &test).unwrap();
-    let Ok(tested) = Command::new(&tool).args(["test", "rules"]).arg(&path).output() else {
-        eprintln!("skipped: promtool is not installed (Debian's package prometheus has it)");
-        return;
-    };
-    assert!(tested.status.success(), "{tested:?}\n{test}");
-}
-
-#[test]
-fn alarms_fire_when_a_server_has_lost_shards_and_when_its_data_went_back() {
-    let folder = tempfile::tempdir().unwrap();
-    fires(&folder, "TourbillonShardsLost", "tourbillon_shards_lost", 1.0);
-    fires(&folder, "TourbillonDataWentBack", "tourbillon_set_backs_total", 1.0);
+    let of = |name| number(&scrape, name, None);
+    assert!((1e6..1e11).contains(&of("process_resident_memory_bytes")));
+    assert!(of("process_open_fds") > 2.0 && of("process_open_fds") < of("process_max_fds"));
+    assert!(of("process_threads") > 1.0 && of("process_cpu_seconds_total") >= 0.0);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!((now - 86_400.0..now + 2.0).contains(&of("process_start_time_seconds")));
+    assert!(of("tourbillon_disk_free_bytes") > 0.0);
+    assert!(of("tourbillon_disk_free_bytes") <= of("tourbillon_disk_bytes"));
+    let part = |part| number(&scrape, "tourbillon_store_bytes", Some(("part", part)));
+    assert_eq!(part("timers").to_bits(), 1_000.0_f64.to_bits());
+    assert_eq!(part("journal").to_bits(), 0.0_f64.to_bits());
 }

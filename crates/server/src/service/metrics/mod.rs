@@ -1,20 +1,31 @@
 //! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and
 //! `operations/dashboard.json`.
 //!
-//! Each series has as many values whatever happens, so that an alarm sees a number that grows from zero, and none has a
-//! label that callers choose: a host or a namespace is in the answers of the HTTP interface.
+//! Each series has as many values whatever happens, so that an alarm sees a number that grows from zero. Labels that
+//! callers choose are bounded: see [`Tenants`]. A host is in the answers of the HTTP interface.
+
+mod machine;
+mod page;
 
 use super::Service;
 use super::nodes::poll_age;
-use crate::record::{BOUNDS, Histogram};
-use core::fmt::{self, Write as _};
+use crate::record::Tenants;
 use core::time::Duration;
+use page::Page;
 use std::collections::BTreeMap;
+use tourbillon_api::Moment;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
 /// The time for which the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(3);
+/// The words of the states of stored timers.
+const STATES: [(&str, Phase); 4] = [
+    ("pending", Phase::Pending),
+    ("leased", Phase::Leased),
+    ("parked", Phase::Parked),
+    ("dead", Phase::Dead),
+];
 /// The words of the reasons for which the service parks timers.
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
@@ -22,7 +33,7 @@ impl Service {
     /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
     /// store are left out while it fails.
     pub(crate) async fn metrics(&self) -> String {
-        let mut page = Page(String::with_capacity(32 << 10));
+        let mut page = Page::new("tourbillon_");
         page.family("build_info", "gauge", "The version of the service.");
         page.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], &1);
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
@@ -36,6 +47,7 @@ impl Service {
         let help = "Time for which timers are due, or the store fails, and the loop has not polled; in a shared store, also \
                     the time since the last look at the own shard that was left longest.";
         page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
+        self.write_tenants(&mut page, counts.as_ref().ok());
         if let Ok(counts) = counts {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
@@ -71,11 +83,68 @@ impl Service {
         let help = "1 if the store refuses changes, or would refuse new timers.";
         let refuses = self.refusal().is_some() || self.timers().timer_store().refuses_new().is_some();
         page.single("store_refuses", "gauge", help, &u8::from(refuses));
-        page.0.push_str(&self.timers().stats().prometheus());
+        page.add(&self.machine().await);
+        self.write_ends(&mut page);
+        page.add_text(self.timers().stats().prometheus());
         // The engine of the connections' and requests' timeouts, under names of its own.
         let engine = tourbillon::future::global().stats();
-        page.0.push_str(&engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
-        page.0
+        page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
+        page.into_text()
+    }
+
+    /// The series of the process and the disk, none if the disk gives no answer.
+    async fn machine(&self) -> Page {
+        let data = self.settings().data.clone();
+        let read = tokio::task::spawn_blocking(move || machine::page(&data));
+        match tokio::time::timeout(SLOW, read).await {
+            Ok(Ok(page)) => page,
+            _ => Page::new(""),
+        }
+    }
+
+    /// The moments by which an administrator has to act.
+    fn write_ends(&self, page: &mut Page) {
+        let help =
+            "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
+        let last = self.0.backups.last().map_or(0, Moment::as_millis) / 1_000;
+        page.single("last_backup_timestamp_seconds", "gauge", help, &last);
+        if let Some(tls) = &self.settings().tls {
+            let help = "End of the certificate, or of one that vouches for it, in seconds since 1970.";
+            page.single("certificate_expiry_timestamp_seconds", "gauge", help, &tls.expiry());
+        }
+    }
+
+    /// The numbers by namespace; those of stored timers only if the store has given them.
+    fn write_tenants(&self, page: &mut Page, counts: Option<&Counts>) {
+        let namespaces = self.namespaces().all();
+        let tenants = self.flights().tally().tenants.all(&namespaces.keys().map(|name| &**name).collect());
+        if let Some(counts) = counts {
+            page.family("namespace_timers", "gauge", "Stored timers, by the namespace.");
+            for (word, phase) in STATES {
+                let mut others = counts.of(phase);
+                for (name, _) in &tenants {
+                    let own = counts.by_namespace.get(&(name.clone(), phase)).copied().unwrap_or(0);
+                    others = others.saturating_sub(own);
+                    let shown = if **name == *Tenants::OTHERS { others } else { own };
+                    page.value("namespace_timers", &[("namespace", name), ("state", word)], &shown);
+                }
+            }
+        }
+        page.family("namespace_created_total", "counter", "Timers that were made, by the namespace.");
+        for (name, tenant) in &tenants {
+            page.value("namespace_created_total", &[("namespace", name)], &tenant.created.get());
+        }
+        page.family("namespace_cancelled_total", "counter", "Timers that were cancelled, by the namespace.");
+        for (name, tenant) in &tenants {
+            page.value("namespace_cancelled_total", &[("namespace", name)], &tenant.cancelled.get());
+        }
+        page.family("namespace_fired_total", "counter", "Deliveries that have ended, by the namespace.");
+        for (name, tenant) in &tenants {
+            for (outcome, count) in tenant.fired.iter() {
+                let labels = [("namespace", &**name), ("outcome", outcome)];
+                page.value("namespace_fired_total", &labels, &count.get());
+            }
+        }
     }
 
     fn write_parked(&self, page: &mut Page, all: u64) {
@@ -168,37 +237,7 @@ async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result
     tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
 }
 
-/// A page in Prometheus' text format. All names begin with `tourbillon_`.
-struct Page(String);
-
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _infallible =
-            write!(self.0, "# HELP tourbillon_{name} {help}\n# TYPE tourbillon_{name} {kind}\n");
-    }
-
-    /// `labels` have values without quotes, backslashes and line feeds.
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
-        let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _infallible = writeln!(self.0, "tourbillon_{name}{labels} {value}");
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: &dyn fmt::Display) {
-        self.family(name, kind, help);
-        self.value(name, &[], value);
-    }
-
-    fn histogram(&mut self, name: &str, label: (&str, &str), times: &Histogram) {
-        let (counts, sum) = times.read();
-        let bounds = BOUNDS.iter().map(|(text, _)| *text).chain(["+Inf"]);
-        for (bound, count) in bounds.zip(counts) {
-            self.value(&format!("{name}_bucket"), &[label, ("le", bound)], &count);
-        }
-        self.value(&format!("{name}_sum"), &[label], &sum);
-        self.value(&format!("{name}_count"), &[label], &counts[BOUNDS.len()]);
-    }
-
     /// The nodes that share the store; `None` in a store of one process.
     fn nodes(&mut self, nodes: Option<&Nodes>) {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
@@ -231,12 +270,7 @@ impl Page {
 
     fn counts(&mut self, counts: &Counts) {
         self.family("timers", "gauge", "Stored timers.");
-        for (word, phase) in [
-            ("pending", Phase::Pending),
-            ("leased", Phase::Leased),
-            ("parked", Phase::Parked),
-            ("dead", Phase::Dead),
-        ] {
+        for (word, phase) in STATES {
             self.value("timers", &[("state", word)], &counts.of(phase));
         }
         self.single("quarantined", "gauge", "Records that cannot be read.", &counts.quarantined);

@@ -134,6 +134,24 @@ fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 /// # Errors
 ///
 /// Fails if the store cannot be read, or the file cannot be written.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_durable::backup;
+///
+/// # use std::time::Duration;
+/// # use tourbillon_durable::store::MemoryStore;
+/// # use tourbillon_durable::{Durable, Spec};
+/// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+/// # let hour = Duration::from_secs(3_600);
+/// # durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17").after(hour))?;
+/// # let store = durable.handle().timer_store();
+/// let mut copy = Vec::new();
+/// assert_eq!(backup::write(&*store, &mut copy)?, 1);
+/// assert_eq!(backup::read(&copy[..])?.timers, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, BackupError> {
     write_all(store, None, to)
 }
@@ -143,6 +161,24 @@ pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, Backu
 /// # Errors
 ///
 /// As [`write()`], and if the value cannot be written as JSON.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_durable::backup;
+///
+/// # use std::time::Duration;
+/// # use tourbillon_durable::store::MemoryStore;
+/// # use tourbillon_durable::{Durable, Spec};
+/// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+/// # let hour = Duration::from_secs(3_600);
+/// # durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17").after(hour))?;
+/// # let store = durable.handle().timer_store();
+/// let mut copy = Vec::new();
+/// backup::write_with(&*store, &["shop", "mail"], &mut copy)?;
+/// assert_eq!(backup::read(&copy[..])?.attached.as_deref(), Some(r#"["shop","mail"]"#));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn write_with(
     store: &dyn TimerStore,
     attached: &impl Serialize,
@@ -198,6 +234,26 @@ pub struct Contents {
 /// # Errors
 ///
 /// Fails if the file cannot be read, or is no complete backup.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_durable::backup::{self, BackupError};
+///
+/// # use std::time::Duration;
+/// # use tourbillon_durable::store::MemoryStore;
+/// # use tourbillon_durable::{Durable, Spec};
+/// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+/// # let hour = Duration::from_secs(3_600);
+/// # durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17").after(hour))?;
+/// # let store = durable.handle().timer_store();
+/// let mut copy = Vec::new();
+/// backup::write(&*store, &mut copy)?;
+/// assert_eq!(backup::read(&copy[..])?.timers, 1);
+/// copy.truncate(copy.len() - 10);
+/// assert!(backup::read(&copy[..]).is_err(), "a copy that was cut is noticed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
     each_timer(from, |_| Ok(()))
 }
@@ -244,6 +300,26 @@ impl Restore {
     ///
     /// Fails if the store has timers, if the file cannot be read or is no complete backup, or if the store fails. If
     /// the store fails, some timers have been stored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::backup::{self, Restore};
+    ///
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let hour = Duration::from_secs(3_600);
+    /// # durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17").after(hour))?;
+    /// # let store = durable.handle().timer_store();
+    /// let mut copy = Vec::new();
+    /// backup::write(&*store, &mut copy)?;
+    /// let empty = MemoryStore::default();
+    /// assert_eq!(Restore::default().restore(&empty, || Ok(&copy[..]))?, 1);
+    /// assert!(Restore::default().restore(&empty, || Ok(&copy[..])).is_err(), "it is empty no more");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn restore<R: BufRead>(
         self,
         store: &dyn TimerStore,

@@ -15,6 +15,14 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 /// first subscription.
 ///
 /// The clock is for stores, not for engines: an engine waits, after a step back, until its clock has caught up.
+///
+/// ```
+/// use tourbillon::Clock as _;
+/// use tourbillon_durable::{UtcMillis, WallClock};
+///
+/// let now = UtcMillis::from_timestamp(WallClock::new().now());
+/// assert!(now > UtcMillis::from_millis(1_700_000_000_000), "after 2023");
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallClock(());
 

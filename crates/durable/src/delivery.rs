@@ -11,6 +11,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A delivery, as its handler sees it.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tourbillon_durable::store::MemoryStore;
+/// use tourbillon_durable::{Delivery, Durable, Spec};
+///
+/// let (sender, deliveries) = mpsc::channel();
+/// let durable = Durable::builder(MemoryStore::default())
+///     .bytes_handler("mail", move |_, delivery: Delivery| {
+///         let sent = sender.send((delivery.id, delivery.attempt, delivery.key.clone()));
+///         async move { sent.map_err(|_| "nobody receives") }
+///     })
+///     .start()?;
+/// let placed = durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17"))?;
+/// let (id, attempt, key) = deliveries.recv_timeout(Duration::from_secs(20))?;
+/// assert_eq!((id, attempt, key.as_deref()), (placed.id(), 1, Some("order 17")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -115,6 +134,25 @@ impl Delivery {
 
     /// Whether the handler's answer counts no more: its time is over, the lease was lost, or the runtime stops. A
     /// handler that looks at this can end early. The future of an asynchronous handler is dropped then.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Delivery, Durable};
+    ///
+    /// fn export(pages: u32, delivery: &Delivery) -> Result<(), String> {
+    ///     for _page in 0..pages {
+    ///         if delivery.is_over() {
+    ///             return Err("the time is over".into());
+    ///         }
+    ///         // ... write the page ...
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// # let _builder =
+    /// Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("export", |_, delivery| async move { export(100, &delivery) });
+    /// ```
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.lease.is_settled()

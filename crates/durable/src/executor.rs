@@ -17,6 +17,23 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// The executor polls each future to its end, or drops it. A future that is dropped gives its timer back, which is then
 /// delivered again.
+///
+/// ```
+/// use tourbillon_durable::store::MemoryStore;
+/// use tourbillon_durable::{Durable, Executor, Work};
+///
+/// /// A thread for each handler.
+/// struct Threads;
+///
+/// impl Executor for Threads {
+///     fn spawn(&self, work: Work) {
+///         drop(std::thread::spawn(|| pollster::block_on(work)));
+///     }
+/// }
+///
+/// let durable = Durable::builder(MemoryStore::default()).executor(Threads).start()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Executor: Send + Sync + 'static {
     /// Begins to run the work. Must not wait for its end.
     fn spawn(&self, work: Work);

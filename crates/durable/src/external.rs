@@ -53,6 +53,28 @@ pub trait ExternalScheduler {
 /// # Errors
 ///
 /// Fails if the store fails.
+///
+/// # Examples
+///
+/// ```
+/// use std::cell::Cell;
+/// use tourbillon_durable::UtcMillis;
+/// use tourbillon_durable::external::{ExternalScheduler, hand_over};
+/// use tourbillon_durable::store::MemoryStore;
+///
+/// struct Alarm(Cell<Option<UtcMillis>>);
+///
+/// impl ExternalScheduler for Alarm {
+///     fn wake_at(&self, due: Option<UtcMillis>) {
+///         self.0.set(due);
+///     }
+/// }
+///
+/// let alarm = Alarm(Cell::new(Some(UtcMillis::ZERO)));
+/// hand_over(&MemoryStore::default(), &alarm)?;
+/// assert_eq!(alarm.0.get(), None, "nothing is pending");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn hand_over(store: &dyn TimerStore, scheduler: &impl ExternalScheduler) -> Result<(), StoreError> {
     let first = block_on(store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 1))?;
     scheduler.wake_at(first.first().map(|(due, _)| *due));

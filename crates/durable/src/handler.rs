@@ -11,6 +11,18 @@ use core::pin::Pin;
 use core::time::Duration;
 
 /// A handler's answer.
+///
+/// ```
+/// use tourbillon_durable::Verdict;
+///
+/// fn print(pages: u32) -> Result<(), String> {
+///     if pages < 100 { Ok(()) } else { Err("no paper".into()) }
+/// }
+///
+/// assert!(matches!(print(1).into(), Verdict::Done));
+/// let verdict: Verdict = print(100).into();
+/// assert!(matches!(verdict, Verdict::Retry { error, after: None } if *error == *"no paper"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {

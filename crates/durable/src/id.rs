@@ -7,12 +7,26 @@ use uuid::Uuid;
 
 /// The id of a timer. Each delivery of the timer carries it, the first as the last, so a receiver that remembers ids
 /// recognises a delivery that it has had before.
+///
+/// ```
+/// use tourbillon_durable::timer::TimerId;
+///
+/// let id: TimerId = "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70".parse()?;
+/// assert_eq!(id.to_string(), "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimerId(Uuid);
 
 impl TimerId {
     /// An id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
+    ///
+    /// ```
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// assert_ne!(TimerId::fresh(), TimerId::fresh());
+    /// ```
     #[must_use]
     pub fn fresh() -> Self {
         Self(Uuid::now_v7())
@@ -25,6 +39,13 @@ impl TimerId {
 
     /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the
     /// same id makes one timer.
+    ///
+    /// ```
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// let id = TimerId::from_u128(17);
+    /// assert_eq!((id.as_u128(), id.to_string().as_str()), (17, "00000000-0000-0000-0000-000000000011"));
+    /// ```
     #[must_use]
     pub const fn from_u128(bits: u128) -> Self {
         Self(Uuid::from_u128(bits))
@@ -37,6 +58,15 @@ impl TimerId {
     }
 
     /// The id of the occurrence of a series at an instant: the same whenever it is computed, and by every store.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// let of = |instant| TimerId::of_occurrence(TimerId::from_u128(17), UtcMillis::from_millis(instant));
+    /// assert_eq!(of(1_000), of(1_000));
+    /// assert_ne!(of(1_000), of(2_000));
+    /// ```
     #[must_use]
     pub fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
         Self(Uuid::new_v5(&series.0, &instant.as_millis().to_be_bytes()))

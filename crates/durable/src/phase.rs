@@ -91,6 +91,12 @@ pub enum Phase {
 
 impl State {
     /// The kind of the state.
+    ///
+    /// ```
+    /// use tourbillon_durable::state::{Phase, State};
+    ///
+    /// assert_eq!(State::Parked("no paper".into()).phase(), Phase::Parked);
+    /// ```
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self {

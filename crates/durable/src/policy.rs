@@ -5,6 +5,14 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The policy of one timer.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::policy::{Backoff, Policy};
+///
+/// let policy = Policy { attempts: 3, backoff: Backoff::Fixed(Duration::from_secs(5)), ..Policy::default() };
+/// assert_eq!((policy.deliveries, policy.timeout), (20, Duration::from_secs(30)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
@@ -48,6 +56,17 @@ impl Default for Policy {
 impl Policy {
     /// The time by which the timer with this id becomes due after its scheduled moment: less than
     /// [`jitter`](Self::jitter), and the same whenever it is computed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::policy::Policy;
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// let policy = Policy { jitter: Duration::from_secs(60), ..Policy::default() };
+    /// let timer = TimerId::fresh();
+    /// assert!(policy.jitter_of(timer) < Duration::from_secs(60));
+    /// assert_eq!(policy.jitter_of(timer), policy.jitter_of(timer));
+    /// ```
     #[must_use]
     pub fn jitter_of(&self, timer: TimerId) -> Duration {
         self.jitter.mul_f64(fraction(timer, 0))
@@ -67,6 +86,17 @@ pub enum Guarantee {
 }
 
 /// The pause after a failure.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::policy::Backoff;
+/// use tourbillon_durable::timer::TimerId;
+///
+/// let seconds = Duration::from_secs;
+/// let ladder = Backoff::Ladder(vec![seconds(1), seconds(60)]);
+/// let pauses: Vec<_> = (1..=3).map(|failures| ladder.pause(TimerId::fresh(), failures)).collect();
+/// assert_eq!(pauses, [seconds(1), seconds(60), seconds(60)]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Backoff {
@@ -92,6 +122,16 @@ const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000
 impl Backoff {
     /// The pause after the timer's failure number `failures`, counted from 1. The same for the same timer and number:
     /// the random part follows from both.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::policy::Backoff;
+    /// use tourbillon_durable::timer::TimerId;
+    ///
+    /// let backoff = Backoff::Exponential { first: Duration::from_secs(1), max: Duration::from_secs(10) };
+    /// assert!(backoff.pause(TimerId::fresh(), 1) < Duration::from_secs(1));
+    /// assert!(backoff.pause(TimerId::fresh(), 40) < Duration::from_secs(10));
+    /// ```
     #[must_use]
     pub fn pause(&self, timer: TimerId, failures: u32) -> Duration {
         let step = failures.saturating_sub(1);
@@ -131,6 +171,15 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
 }
 
 /// What becomes of a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::policy::{Misfire, Policy};
+///
+/// // A reminder that is an hour late is of no use any more.
+/// let policy = Policy { misfire: Misfire::Within(Duration::from_secs(3_600)), ..Policy::default() };
+/// assert_ne!(policy.misfire, Misfire::default());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Misfire {
     /// The timer is delivered, however late.

@@ -146,6 +146,24 @@ fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
 /// # Errors
 ///
 /// Fails if the event does not fit the timer's state. The timer stays as it is.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::UtcMillis;
+/// use tourbillon_durable::state::{End, Event, Next, Phase, Refusal, Token, step};
+/// use tourbillon_durable::timer::{Timer, TimerId};
+///
+/// let due = UtcMillis::from_millis(1_000);
+/// let timer = Timer::new(TimerId::fresh(), "mail", due);
+/// let token = Token { incarnation: 1, claim: 1 };
+/// let claim = Event::Claim { token, until: due + Duration::from_secs(30) };
+/// assert!(matches!(step(&timer, claim.clone(), UtcMillis::ZERO), Err(Refusal::Early)), "it is not due");
+/// let Ok(Next::Stored(leased)) = step(&timer, claim, due) else { panic!() };
+/// assert_eq!(leased.state.phase(), Phase::Leased);
+/// assert!(matches!(step(&leased, Event::Ack(token), due), Ok(Next::Ended(End::Done))));
+/// ```
 pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal> {
     let wrong_state = Err(Refusal::State(timer.state.phase()));
     Ok(Next::Stays(match event {
@@ -303,6 +321,14 @@ pub enum EventKind {
 
 impl Event {
     /// The kind of the event.
+    ///
+    /// ```
+    /// use tourbillon_durable::state::{Event, EventKind, TRANSITIONS};
+    ///
+    /// let kind = Event::Expire.kind();
+    /// assert_eq!(kind, EventKind::Expire);
+    /// assert!(TRANSITIONS.iter().any(|(_, event, _)| *event == kind));
+    /// ```
     #[must_use]
     pub fn kind(&self) -> EventKind {
         match self {

@@ -11,6 +11,15 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The way to find a timer.
+///
+/// ```
+/// use tourbillon_durable::timer::{Address, KeyOf, TimerId};
+///
+/// let id = TimerId::fresh();
+/// assert_eq!(Address::from(id), Address::Id(id));
+/// let key = KeyOf { namespace: "".into(), key: "order 17".into() };
+/// assert_eq!(Address::from("order 17"), Address::Key(key));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// The timer with this id.
@@ -184,12 +193,33 @@ impl Timer {
 
     /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes
     /// on, has left its key to others.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::state::{Death, DeathReason, State};
+    /// use tourbillon_durable::timer::{Timer, TimerId};
+    ///
+    /// let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO) };
+    /// assert!(timer.owns_key());
+    /// let dead = State::Dead(Death { reason: DeathReason::Attempts, at: UtcMillis::ZERO });
+    /// assert!(!Timer { state: dead, ..timer }.owns_key());
+    /// ```
     #[must_use]
     pub fn owns_key(&self) -> bool {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
     }
 
     /// The key in its namespace.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
+    ///
+    /// let timer = Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO);
+    /// assert_eq!(timer.key_of(), None);
+    /// let timer = Timer { namespace: "shop".into(), key: Some("order 17".into()), ..timer };
+    /// assert_eq!(timer.key_of(), Some(KeyOf { namespace: "shop".into(), key: "order 17".into() }));
+    /// ```
     #[must_use]
     pub fn key_of(&self) -> Option<KeyOf> {
         let key = self.key.clone()?;

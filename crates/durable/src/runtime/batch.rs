@@ -34,6 +34,13 @@ pub enum Change {
 
 impl Change {
     /// The creation of a timer.
+    ///
+    /// ```
+    /// use tourbillon_durable::{Change, Spec};
+    ///
+    /// let changes = [Change::schedule("mail", Spec::new(b"hello".to_vec()).key("a")), Change::Cancel("b".into())];
+    /// # let _ = changes;
+    /// ```
     pub fn schedule(kind: impl Into<Box<str>>, spec: Spec<Vec<u8>>) -> Self {
         Self::Schedule { kind: kind.into(), spec: Box::new(spec) }
     }

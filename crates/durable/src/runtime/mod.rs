@@ -90,6 +90,25 @@ impl Builder {
     ///
     /// The future runs on the [`executor`](Self::executor), or else on one of the runtime's
     /// [`workers`](Self::workers), which it occupies until its end.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Delivery, Durable};
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .handler(async |remind: Remind, delivery: Delivery| {
+    ///         if remind.order == 0 { Err(format!("attempt {}: no such order", delivery.attempt)) } else { Ok(()) }
+    ///     })
+    ///     .start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn handler<K, F, R>(self, handler: F) -> Self
     where
         K: Kind,
@@ -101,6 +120,23 @@ impl Builder {
 
     /// Delivers timers of the kind `K` to a function that may block. It runs on one of the runtime's
     /// [`workers`](Self::workers).
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .blocking_handler(|remind: Remind, _| println!("order {} is not paid", remind.order))
+    ///     .start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn blocking_handler<K, F, V>(self, handler: F) -> Self
     where
         K: Kind,
@@ -112,6 +148,17 @@ impl Builder {
 
     /// Delivers timers of this kind to an asynchronous function that gets the payload as it is stored. For kinds whose
     /// payload is no JSON: see [`Timers::schedule_bytes`].
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("mail", async |text, _| println!("{}", String::from_utf8_lossy(&text)))
+    ///     .start()?;
+    /// durable.handle().schedule_bytes_blocking("mail", Spec::new(b"hello".to_vec()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn bytes_handler<F, R>(self, kind: &'static str, handler: F) -> Self
     where
         F: Fn(Box<[u8]>, Delivery) -> R + Send + Sync + 'static,
@@ -128,6 +175,17 @@ impl Builder {
     }
 
     /// Runs the futures of handlers on this executor, for example `move |work| drop(tokio_handle.spawn(work))`.
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// // Each on a thread of its own.
+    /// let spawn = |work| drop(std::thread::spawn(|| pollster::block_on(work)));
+    /// let builder = Durable::builder(MemoryStore::default()).executor(spawn);
+    /// let durable = builder.bytes_handler("mail", async |_, _| {}).start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn executor(mut self, executor: impl Executor) -> Self {
         self.settings.executor = Some(Arc::new(executor));
         self
@@ -224,6 +282,24 @@ impl Builder {
     ///
     /// A step of the store's clock shows beside this clock ([`Incident::ClockStepped`]); by default, beside the
     /// system's clock that goes on while the machine is suspended, where there is one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock as _, ManualClock};
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = Durable::builder(MemoryStore::new(clock.clone())).bytes_handler("mail", async |_, _| {});
+    /// let durable = builder.clock(clock.clone()).start()?;
+    /// let timers = durable.handle();
+    /// let year = Duration::from_secs(365 * 86_400);
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).after(year))?;
+    /// clock.advance(year + Duration::from_millis(1));
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(timers.stats().done, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(clock);
         Self { steady: Arc::clone(&clock), clock, ..self }
@@ -244,6 +320,17 @@ impl Builder {
     /// # Errors
     ///
     /// Fails if two handlers are of one kind, or if the system starts no more threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, StartError};
+    ///
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let twice = builder.bytes_handler("mail", async |_, _| {}).bytes_handler("mail", async |_, _| {});
+    /// assert!(matches!(twice.start(), Err(StartError::DuplicateKind("mail"))));
+    /// ```
     pub fn start(self) -> Result<Durable, StartError> {
         let Self { store, handlers, duplicate, clock, steady, workers, concurrency, mut settings } = self;
         if let Some(kind) = duplicate {
@@ -300,6 +387,16 @@ impl Durable {
     }
 
     /// The settings of a runtime on a store that is shared.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::{MemoryStore, TimerStore};
+    ///
+    /// let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    /// let durable = Durable::builder_on(Arc::clone(&store)).start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder_on(store: Arc<dyn TimerStore>) -> Builder {
         Builder {
             store,
@@ -328,6 +425,16 @@ impl Durable {
     }
 
     /// The handle by which timers are stored, cancelled and looked at, from any thread.
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).start()?;
+    /// let timers = durable.handle().clone();
+    /// std::thread::spawn(move || timers.health()).join().map_err(|_| "a panic")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn handle(&self) -> &Timers {
         &self.timers
@@ -347,6 +454,20 @@ impl Durable {
     /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs
     /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
     /// [`Timers`] accept no further timers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Rejection, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// let timers = durable.handle().clone();
+    /// let stats = durable.shutdown(Duration::from_secs(5));
+    /// assert_eq!(stats.released, 0);
+    /// let refused = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()));
+    /// assert!(refused.is_err_and(|error| matches!(error.reason, Rejection::ShutDown)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use = "the numbers show what was given back"]
     pub fn shutdown(mut self, patience: Duration) -> Stats {
         self.end(patience);
@@ -404,6 +525,22 @@ pub enum Placed {
 
 impl Placed {
     /// The id of the timer that is stored now.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::IfPresent;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let first = timers.schedule_bytes_blocking("mail", mail("a"))?;
+    /// let kept = timers.schedule_bytes_blocking("mail", mail("a").if_present(IfPresent::Keep))?;
+    /// assert_eq!(kept.id(), first.id());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn id(self) -> TimerId {
         match self {
@@ -485,6 +622,30 @@ impl Timers {
     ///
     /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be
     /// stored again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Placed, Spec};
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// # pollster::block_on(async {
+    /// let durable = Durable::builder(MemoryStore::default()).handler(async |_: Remind, _| {}).start()?;
+    /// let day = Duration::from_secs(86_400);
+    /// let placed = durable.handle().schedule(Spec::new(Remind { order: 17 }).key("order 17").after(day)).await?;
+    /// assert!(matches!(placed, Placed::Created(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn schedule<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
         let bytes = match serde_json::to_vec(&spec.payload) {
             Ok(bytes) => bytes,
@@ -511,6 +672,20 @@ impl Timers {
     /// # Errors
     ///
     /// As [`schedule`](Self::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// block_on(timers.schedule_bytes("mail", Spec::new(b"hello".to_vec())))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn schedule_bytes(
         &self,
         kind: &str,
@@ -563,6 +738,25 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Cancelled;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// let Cancelled::Cancelled(timer) = block_on(timers.cancel("order 17"))? else { panic!("it is not due") };
+    /// assert_eq!(timer.key.as_deref(), Some("order 17"));
+    /// assert_eq!(block_on(timers.cancel(timer.id))?, Cancelled::NotFound);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn cancel(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
         cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
@@ -582,6 +776,24 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails. The batches before are cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// for key in ["a", "b"] {
+    ///     timers.schedule_bytes_blocking("mail", mail(key).label("customer 4"))?;
+    /// }
+    /// let progress = block_on(timers.cancel_labelled("", "customer 4", |_| true))?;
+    /// assert_eq!((progress.cancelled, progress.in_flight), (2, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn cancel_labelled(
         &self,
         namespace: &str,
@@ -610,6 +822,25 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// let tomorrow = timers.timer_store().now() + Duration::from_secs(86_400);
+    /// assert_eq!(block_on(timers.move_to("order 17", tomorrow))?, Changed::Changed);
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.due), Some(tomorrow));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn move_to(&self, at: impl Into<Address>, due: UtcMillis) -> Result<Changed, StoreError> {
         self.change(Op::Move(at.into(), due)).await
     }
@@ -619,6 +850,25 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// assert_eq!(block_on(timers.fire("order 17"))?, Changed::Changed);
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(block_on(timers.get("order 17"))?, None, "it was delivered");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn fire(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
         self.change(Op::Fire(at.into())).await
     }
@@ -628,6 +878,26 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::state::Phase;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// block_on(timers.pause("order 17"))?;
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.state.phase()), Some(Phase::Parked));
+    /// block_on(timers.resume("order 17"))?;
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.state.phase()), Some(Phase::Pending));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn pause(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
         self.change(Op::Pause(at.into())).await
     }
@@ -637,6 +907,24 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    /// use tourbillon_durable::state::Phase;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// assert_eq!(block_on(timers.resume("order 17"))?, Changed::Refused(Phase::Pending), "it is not paused");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn resume(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
         self.change(Op::Resume(at.into())).await
     }
@@ -646,6 +934,23 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::{Changed, Verdict};
+    ///
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # use std::time::Duration;
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let durable = builder.bytes_handler("mail", async |_, _| Verdict::Dead("no such address".into())).start()?;
+    /// let timers = durable.handle();
+    /// let id = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()))?.id();
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(pollster::block_on(timers.replay(id))?, Changed::Changed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn replay(&self, id: TimerId) -> Result<Changed, StoreError> {
         self.change(Op::Replay(id)).await
     }
@@ -669,6 +974,22 @@ impl Timers {
     ///
     /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
     /// ([`StoreErrorKind::Limit`]).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec, Verdict};
+    ///
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let durable = builder.bytes_handler("print", async |_, _| Verdict::Park("no paper".into())).start()?;
+    /// let timers = durable.handle();
+    /// timers.schedule_bytes_blocking("print", Spec::new(Vec::new()))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(timers.unpark_blocking("no paper", 100)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn unpark(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
         admit_reason(reason)?;
         let op = Op::Unpark(reason.into(), limit.min(Self::MOST_UNPARKED));
@@ -724,6 +1045,22 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let id = timers.schedule_bytes_blocking("mail", mail("order 17"))?.id();
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.id), Some(id));
+    /// assert_eq!(block_on(timers.get("order 18"))?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn get(&self, at: impl Into<Address>) -> Result<Option<Timer>, StoreError> {
         self.store().get(at.into()).await
     }
@@ -734,6 +1071,35 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Filter;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// for key in ["order 1", "order 2", "bill 1"] {
+    ///     timers.schedule_bytes_blocking("mail", mail(key))?;
+    /// }
+    /// let orders = Filter { key_prefix: Some("order ".into()), ..Filter::default() };
+    /// let (mut cursor, mut keys) = (None, Vec::new());
+    /// loop {
+    ///     let page = block_on(timers.list(orders.clone(), cursor, 1))?;
+    ///     keys.extend(page.timers.into_iter().filter_map(|timer| timer.key));
+    ///     cursor = page.next;
+    ///     if cursor.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(keys, ["order 1".into(), "order 2".into()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Result<Page, StoreError> {
         self.store().list(filter, cursor, limit).await
     }
@@ -744,6 +1110,24 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::plan::{MissedInstants, Plan};
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// let monthly = Plan::cron("0 9 1 * *", "Europe/Zurich")?;
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("bill").repeat(monthly, MissedInstants::Skip))?;
+    /// assert_eq!(block_on(timers.preview("bill", 12))?.len(), 12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn preview(&self, at: impl Into<Address>, count: usize) -> Result<Vec<UtcMillis>, StoreError> {
         let Some(timer) = self.get(at).await? else { return Ok(Vec::new()) };
         let Some(series) = &timer.series else { return Ok(Vec::new()) };
@@ -759,6 +1143,25 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::state::Phase;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("a").namespace("shop"))?;
+    /// let counts = block_on(timers.counts())?;
+    /// assert_eq!(counts.of(Phase::Pending), 1);
+    /// assert_eq!(counts.by_namespace.get(&("shop".into(), Phase::Pending)), Some(&1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn counts(&self) -> Result<Counts, StoreError> {
         self.store().counts().await
     }
@@ -797,17 +1200,62 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("a"))?;
+    /// assert_eq!(block_on(timers.check())?, []);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.store().check().await
     }
 
     /// The store.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Durability;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// // Makes durable all that was acknowledged with less.
+    /// block_on(timers.timer_store().apply(Vec::new(), Durability::PowerLoss))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn timer_store(&self) -> Arc<dyn TimerStore> {
         Arc::clone(self.store())
     }
 
     /// The numbers of the runtime since its start.
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// let stats = timers.stats();
+    /// assert_eq!((stats.delivered, stats.done, stats.dead), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let now = self.keeper.progress();
@@ -816,6 +1264,20 @@ impl Timers {
     }
 
     /// The present fault of the runtime, the worst first.
+    ///
+    /// ```
+    /// use tourbillon_durable::Health;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// assert!(matches!(timers.health(), Health::Healthy));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn health(&self) -> Health {
         if let Some((since, error)) = self.keeper.reporter.failing() {
@@ -833,6 +1295,19 @@ impl Timers {
 
     /// Waits until no stored timer is due, no handler runs, and the store knows of all ends; for at most `patience`, by
     /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock.
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("later"))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)), "nothing is due");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn await_idle(&self, patience: Duration) -> bool {
         self.keeper.await_idle(patience)

@@ -75,6 +75,13 @@ pub struct Stats {
 
 impl Stats {
     /// All numbers in Prometheus' text format.
+    ///
+    /// ```
+    /// use tourbillon_durable::Stats;
+    ///
+    /// let page = Stats::default().prometheus();
+    /// assert!(page.contains("\ntourbillon_durable_done_total 0\n"));
+    /// ```
     #[must_use]
     pub fn prometheus(&self) -> String {
         use fmt::Write as _;

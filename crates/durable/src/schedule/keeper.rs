@@ -50,6 +50,15 @@ const ENDED: &str = "schedule ended";
 const FAULT: &str = "schedule: ";
 
 /// The name of a schedule.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::schedule::ScheduleKey;
+///
+/// let at = ScheduleKey::new("shop", "daily report");
+/// assert_eq!(*at.label(), *"schedule:daily report");
+/// assert!(at.jitter(Duration::from_secs(60)) < Duration::from_secs(60));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleKey {
     /// The namespace, in which the occurrences are, of at most 64 bytes.
@@ -60,11 +69,24 @@ pub struct ScheduleKey {
 
 impl ScheduleKey {
     /// A key in a namespace.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// let at = ScheduleKey::new("shop", "daily report");
+    /// assert_eq!((&*at.namespace, &*at.key), ("shop", "daily report"));
+    /// ```
     pub fn new(namespace: impl Into<Box<str>>, key: impl Into<Box<str>>) -> Self {
         Self { namespace: namespace.into(), key: key.into() }
     }
 
     /// The label of the occurrences.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// assert_eq!(*ScheduleKey::new("shop", "daily report").label(), *"schedule:daily report");
+    /// ```
     #[must_use]
     pub fn label(&self) -> Box<str> {
         format!("schedule:{}", self.key).into()
@@ -83,6 +105,15 @@ impl ScheduleKey {
     }
 
     /// The time by which the occurrences become due after their instants: the same whenever it is computed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// let hour = Duration::from_secs(3_600);
+    /// let jitter = |key| ScheduleKey::new("shop", key).jitter(hour);
+    /// assert!(jitter("a") < hour && jitter("a") == jitter("a") && jitter("a") != jitter("b"));
+    /// ```
     #[must_use]
     pub fn jitter(&self, window: Duration) -> Duration {
         let name = format!("{}{BETWEEN}{}", self.namespace, self.key);
@@ -318,6 +349,12 @@ impl Schedules {
     }
 
     /// The namespace of the timers that are the schedules of this namespace.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::Schedules;
+    ///
+    /// assert_eq!(*Schedules::namespace_of("shop"), *"/schedules/shop");
+    /// ```
     #[must_use]
     pub fn namespace_of(namespace: &str) -> Box<str> {
         format!("{}{namespace}", Self::NAMESPACES).into()
@@ -496,6 +533,26 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if the key or the plan is not valid, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// assert!(schedules.put(&at, daily.clone(), report())?.0, "it is new");
+    /// assert!(!schedules.put(&at, daily, report())?.0, "it was there");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn put(
         &self,
         at: &ScheduleKey,
@@ -511,6 +568,29 @@ impl Schedules {
     /// # Errors
     ///
     /// As [`put`](Self::put), and [`ScheduleFault::Full`] if there is no room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleFault;
+    ///
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// assert!(schedules.put_within(&at, daily.clone(), report(), 1).is_ok());
+    /// let second = schedules.put_within(&ScheduleKey::new("shop", "other"), daily, report(), 1);
+    /// assert!(matches!(second, Err(ScheduleFault::Full(1))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn put_within(
         &self,
         at: &ScheduleKey,
@@ -556,6 +636,26 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert_eq!((schedules.number_in("shop")?, schedules.number_in("mail")?), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn number_in(&self, namespace: &str) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let of = Self::namespace_of(namespace);
@@ -568,6 +668,26 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if there is none, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert_eq!(schedules.get(&at)?.progress.fired, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn get(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         let (timer, stored) = self.load(at)?;
         Ok(view(at.clone(), stored, due(&timer), self.0.store.now()))
@@ -579,6 +699,27 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let page = schedules.list("shop", "daily", None, 100)?;
+    /// assert_eq!((page.schedules.len(), page.next), (1, None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn list(
         &self,
         namespace: &str,
@@ -605,6 +746,27 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(schedules.remove(&at)?);
+    /// assert!(!schedules.remove(&at)?, "it is gone");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         at.admit()?;
         let outcomes = {
@@ -625,6 +787,27 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if there is no such schedule, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(schedules.pause(&at)?.progress.paused);
+    /// assert!(!schedules.resume(&at)?.progress.paused);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         self.change(at, |_| {
             let (timer, mut stored) = self.load(at)?;
@@ -638,6 +821,26 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(!schedules.resume(&at)?.progress.paused, "it was not paused, either");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
         self.change(at, |now| {
             let (timer, stored) = self.load(at)?;
@@ -652,6 +855,29 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if there is no such schedule, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let id = schedules.trigger(&at)?;
+    /// let view = schedules.get(&at)?;
+    /// assert_eq!((view.progress.asked, view.progress.fired), (1, 0));
+    /// # let _ = id;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
         let _lock = self.lock(at);
         let id = TimerId::fresh();
@@ -679,6 +905,27 @@ impl Schedules {
     /// # Errors
     ///
     /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let (june, july) = (UtcMillis::from_millis(1_780_272_000_000), UtcMillis::from_millis(1_782_864_000_000));
+    /// assert_eq!(schedules.count(&at, june, july, 100)?, 30, "30 days in UTC");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn count(
         &self,
         at: &ScheduleKey,
@@ -698,6 +945,28 @@ impl Schedules {
     ///
     /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails. After a failure the
     /// step can be repeated.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let from = UtcMillis::from_millis(1_577_836_800_000);
+    /// let step = schedules.backfill(&at, from, from + Duration::from_secs(3 * 86_400), 100)?;
+    /// assert_eq!((step.stored, step.repeated, step.reached), (3, 0, None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn backfill(
         &self,
         at: &ScheduleKey,

@@ -66,6 +66,16 @@ fn default_grace() -> Duration {
 
 impl Schedule {
     /// A schedule of this plan, with all the rest as by default.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::plan::Plan;
+    /// use tourbillon_durable::schedule::{Missed, Overlap, Schedule};
+    ///
+    /// let every = Plan::every(Duration::from_secs(60));
+    /// let schedule = Schedule { overlap: Overlap::QueueOne, ..Schedule::new(every) };
+    /// assert_eq!((schedule.missed, schedule.grace), (Missed::Once, Duration::from_secs(10)));
+    /// ```
     #[must_use]
     pub fn new(plan: Plan) -> Self {
         Self {

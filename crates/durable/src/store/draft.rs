@@ -41,6 +41,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const RECORD_VERSION: u8 = record::VERSION;
 
 /// The bytes of a timer's record. The id is not in it.
+///
+/// ```
+/// # use tourbillon_durable::UtcMillis;
+/// # use tourbillon_durable::store::draft;
+/// # use tourbillon_durable::timer::{Timer, TimerId};
+/// # let due = UtcMillis::from_millis(1_900_000_000_000);
+/// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+/// let record = draft::encode(&timer);
+/// assert_eq!(draft::decode(timer.id, &record), Some(timer));
+/// ```
 #[must_use]
 pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
@@ -58,6 +68,21 @@ pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
 /// # Errors
 ///
 /// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit).
+///
+/// # Examples
+///
+/// ```
+/// # use tourbillon_durable::UtcMillis;
+/// # use tourbillon_durable::store::draft;
+/// # use tourbillon_durable::timer::{Timer, TimerId};
+/// # let due = UtcMillis::from_millis(1_900_000_000_000);
+/// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+/// use tourbillon_durable::store::{IfPresent, Op};
+///
+/// let place = |timer| Op::Place(Box::new(timer), IfPresent::Reject);
+/// assert!(draft::admit(&place(timer.clone())).is_ok());
+/// assert!(draft::admit(&place(Timer { key: Some("k".repeat(256).into()), ..timer })).is_err());
+/// ```
 pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }
@@ -125,6 +150,25 @@ impl Draft {
     /// # Errors
     ///
     /// Fails if the operation has an argument beyond a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::draft;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::draft::Draft;
+    /// use tourbillon_durable::store::{Op, Outcome};
+    ///
+    /// let mut draft = Draft::new(due);
+    /// draft.know(&timer);
+    /// let (outcome, changes) = draft.apply(Op::Cancel("order 17".into(), None))?;
+    /// assert!(matches!(outcome, Outcome::Cancelled(_)));
+    /// assert_eq!((&changes.timers[0].before, &changes.timers[0].after), (&Some(timer), &None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn apply(mut self, op: Op) -> Result<(Outcome, Changes), StoreError> {
         let outcome = Ledger::new(&mut self.tables, self.now).apply(op)?;
         Ok((outcome, self.changes()))
@@ -135,6 +179,25 @@ impl Draft {
     /// # Errors
     ///
     /// Fails if an operation has an argument beyond a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::draft;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::draft::Draft;
+    /// use tourbillon_durable::store::{IfPresent, Op};
+    ///
+    /// let id = timer.id;
+    /// let ops = vec![Op::Place(Box::new(timer), IfPresent::Reject), Op::Cancel(id.into(), None)];
+    /// let (outcomes, changes) = Draft::new(due).apply_all(ops)?;
+    /// assert_eq!(outcomes.len(), 2);
+    /// assert_eq!(changes.free.len(), 1, "the draft took for granted that the key is free");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn apply_all(mut self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Changes), StoreError> {
         let mut ledger = Ledger::new(&mut self.tables, self.now);
         let outcomes: Result<Vec<_>, StoreError> = ops.into_iter().map(|op| ledger.apply(op)).collect();
@@ -157,6 +220,21 @@ impl Draft {
     /// # Errors
     ///
     /// Fails if a timer is beyond a limit, or if two of the timers have the same id or key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::draft;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::draft::Draft;
+    ///
+    /// let changes = Draft::new(due).import(vec![timer.clone()])?;
+    /// assert_eq!(changes.timers[0].after, Some(timer));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn import(mut self, timers: Vec<Timer>) -> Result<Changes, StoreError> {
         Ledger::new(&mut self.tables, self.now).import(timers)?;
         Ok(self.changes())

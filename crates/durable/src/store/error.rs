@@ -42,11 +42,27 @@ pub enum StoreErrorKind {
 
 impl StoreError {
     /// An error of this kind.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
+    ///
+    /// let error = StoreError::new(StoreErrorKind::Full, "no room on the disk");
+    /// assert_eq!(error.kind(), StoreErrorKind::Full);
+    /// ```
     pub fn new(kind: StoreErrorKind, message: impl Into<Box<str>>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
     /// An error of this kind with its cause.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use std::io;
+    /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
+    ///
+    /// let error = StoreError::caused_by(StoreErrorKind::Io, io::Error::other("the cable is out"));
+    /// assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("the cable is out"));
+    /// ```
     pub fn caused_by(kind: StoreErrorKind, source: impl core::error::Error + Send + Sync + 'static) -> Self {
         Self { kind, message: source.to_string().into(), source: Some(Arc::new(source)) }
     }
@@ -58,6 +74,13 @@ impl StoreError {
     }
 
     /// Whether the same operation may succeed later.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
+    ///
+    /// assert!(StoreError::new(StoreErrorKind::Full, "").is_transient());
+    /// assert!(!StoreError::new(StoreErrorKind::Locked, "").is_transient());
+    /// ```
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Full | StoreErrorKind::Io | StoreErrorKind::Unknown)

@@ -17,6 +17,13 @@ pub struct Fault {
 
 impl Fault {
     /// A fault in a table, or in what a store has in its place.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Fault;
+    ///
+    /// let fault = Fault::new("keys", None, "an entry is no timer's");
+    /// assert_eq!(fault.to_string(), "keys: an entry is no timer's");
+    /// ```
     #[must_use]
     pub fn new(table: &'static str, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> Self {
         Self { table, timer, fault: fault.into() }

@@ -34,6 +34,14 @@ pub struct Filter {
 
 impl Filter {
     /// The only namespace in which the list looks.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Filter;
+    ///
+    /// assert_eq!(Filter::default().only_namespace(), None);
+    /// let labelled = Filter { label: Some("customer 4".into()), ..Filter::default() };
+    /// assert_eq!(labelled.only_namespace(), Some(""));
+    /// ```
     #[must_use]
     pub fn only_namespace(&self) -> Option<&str> {
         let is_in_one = self.label.is_some() || self.key_prefix.is_some();
@@ -41,6 +49,16 @@ impl Filter {
     }
 
     /// Whether a timer meets all conditions.
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::Filter;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO) };
+    /// let orders = Filter { key_prefix: Some("order ".into()), ..Filter::default() };
+    /// assert!(orders.admits(&timer) && Filter::default().admits(&timer));
+    /// assert!(!Filter { kind: Some("print".into()), ..orders }.admits(&timer));
+    /// ```
     #[must_use]
     pub fn admits(&self, timer: &Timer) -> bool {
         let has_label = |label: &str| timer.labels.iter().any(|of| **of == *label);
@@ -64,6 +82,12 @@ pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
     /// A cursor of a store's own making.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Cursor;
+    ///
+    /// assert_eq!(Cursor::from_bytes(b"order 17").as_bytes(), b"order 17");
+    /// ```
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())

@@ -51,6 +51,14 @@ pub struct Span {
 
 impl Horizon {
     /// The spans at this moment, without timers: for stores, which [`add`](Self::add) theirs.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::store::Horizon;
+    ///
+    /// let horizon = Horizon::empty(UtcMillis::ZERO);
+    /// assert_eq!((horizon.spans.len(), horizon.placed()), (11, 0));
+    /// ```
     #[must_use]
     pub fn empty(now: UtcMillis) -> Self {
         let spans = WITHIN.into_iter().enumerate().map(|(nth, within)| {
@@ -89,6 +97,16 @@ impl Horizon {
     }
 
     /// The number of timers in all spans.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::store::Horizon;
+    ///
+    /// let mut horizon = Horizon::empty(UtcMillis::ZERO);
+    /// horizon.add(UtcMillis::ZERO, 3);
+    /// horizon.add(UtcMillis::MAX, 2);
+    /// assert_eq!(horizon.placed(), 5);
+    /// ```
     #[must_use]
     pub fn placed(&self) -> u64 {
         self.spans.iter().map(|span| span.count).sum()

@@ -103,6 +103,19 @@ impl Default for MemoryStore {
 
 impl MemoryStore {
     /// An empty store on this clock, which counts from the start of 1970.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::ManualClock;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::store::{MemoryStore, TimerStore as _};
+    ///
+    /// let clock = ManualClock::new();
+    /// let store = MemoryStore::new(clock.clone());
+    /// let before = store.now();
+    /// clock.advance(Duration::from_secs(365 * 86_400));
+    /// assert_eq!(store.now() - before, Duration::from_secs(365 * 86_400));
+    /// ```
     pub fn new(clock: impl Clock + 'static) -> Self {
         let wakers = Arc::new(Wakers::default());
         let on_step = Arc::downgrade(&wakers);

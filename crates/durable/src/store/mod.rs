@@ -64,6 +64,15 @@ pub enum Durability {
 }
 
 /// What becomes of a new timer whose key another timer has.
+///
+/// ```
+/// use tourbillon_durable::Spec;
+/// use tourbillon_durable::store::IfPresent;
+///
+/// // A session that is used again has its end later: the old timer goes.
+/// let end = Spec::new(Vec::<u8>::new()).key("session 17").if_present(IfPresent::Replace);
+/// # let _ = end;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IfPresent {
     /// The new timer is refused.
@@ -262,6 +271,18 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// The instants that the end of an occurrence has left out, if there are any.
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::state::Phase;
+    /// use tourbillon_durable::store::{LeftOut, Outcome};
+    /// use tourbillon_durable::timer::{Timer, TimerId};
+    ///
+    /// let timer = Timer::new(TimerId::fresh(), "mail", UtcMillis::ZERO);
+    /// let ended = |skipped| Outcome::Ended { id: timer.id, phase: Phase::Done, next: None, skipped };
+    /// assert_eq!(LeftOut::of(&timer, &ended(0)), None);
+    /// assert_eq!(LeftOut::of(&timer, &ended(2)).map(|left_out| left_out.count), Some(2));
+    /// ```
     #[must_use]
     pub fn of(timer: &Timer, outcome: &Outcome) -> Option<Self> {
         match outcome {
@@ -299,6 +320,16 @@ pub struct Counts {
 
 impl Counts {
     /// The number of timers in this phase, in all namespaces.
+    ///
+    /// ```
+    /// use tourbillon_durable::state::Phase;
+    /// use tourbillon_durable::store::Counts;
+    ///
+    /// let mut counts = Counts::default();
+    /// counts.by_namespace.insert(("shop".into(), Phase::Pending), 2);
+    /// counts.by_namespace.insert(("mail".into(), Phase::Pending), 3);
+    /// assert_eq!((counts.of(Phase::Pending), counts.of(Phase::Dead)), (5, 0));
+    /// ```
     #[must_use]
     pub fn of(&self, phase: Phase) -> u64 {
         self.by_namespace.iter().filter(|((_, of), _)| *of == phase).map(|(_, count)| count).sum()

@@ -66,6 +66,16 @@ pub struct Shard {
 
 impl Nodes {
     /// The time by which the shard's first timer is late, as far as it is known: see [`Shard::is_silent`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::store::{Nodes, Shard};
+    ///
+    /// let nodes = Nodes { now: UtcMillis::from_millis(5_000), ..Nodes::default() };
+    /// let shard = Shard { first_due: Some(UtcMillis::from_millis(3_000)), ..Shard::default() };
+    /// assert_eq!(nodes.lateness(&shard), Duration::from_secs(2));
+    /// ```
     #[must_use]
     pub fn lateness(&self, shard: &Shard) -> core::time::Duration {
         shard.first_due.map_or(core::time::Duration::ZERO, |due| self.now - due)

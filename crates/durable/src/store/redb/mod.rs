@@ -157,6 +157,18 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. What
 /// does not ask for the disk is answered while others wait for it: claims, ends, creations with
 /// [`Durability::ProcessCrash`].
+///
+/// ```
+/// use tourbillon_durable::Durable;
+/// use tourbillon_durable::store::{RedbStore, StoreErrorKind};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("timers.redb");
+/// let durable = Durable::builder(RedbStore::open(&path)?).start()?;
+/// let second = RedbStore::open(&path).map_err(|error| error.kind());
+/// assert_eq!(second.err(), Some(StoreErrorKind::Locked));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
@@ -168,6 +180,15 @@ pub struct RedbStore {
 }
 
 /// The options of a [`RedbStore`].
+///
+/// ```
+/// use tourbillon_durable::store::RedbStore;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("timers.redb");
+/// let store = RedbStore::builder().cache(16 << 20).scrub(0).open(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RedbBuilder {
     clock: Arc<dyn Clock>,
     cache: usize,
@@ -240,6 +261,18 @@ impl RedbBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Locked`] if the store is open, and if the file cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbStore;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers.redb");
+    /// RedbStore::open(&path)?.close()?;
+    /// assert_eq!(RedbStore::builder().verify(&path)?, []);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
         let path = path.as_ref();
         // The places make files that are not there.
@@ -388,6 +421,17 @@ impl RedbStore {
     /// # Errors
     ///
     /// Fails if the database cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbStore;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers.redb");
+    /// assert_eq!(RedbStore::open(&path)?.next_due()?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
         self.read_now(Ledger::next_due)
     }
@@ -403,6 +447,17 @@ impl RedbStore {
     /// # Errors
     ///
     /// Fails if the system does not say.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbStore;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers.redb");
+    /// assert!(RedbStore::open(&path)?.size_on_disk()? > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn size_on_disk(&self) -> Result<u64, StoreError> {
         if let Some(taken) = self.places.taken() {
             return Ok(taken?);
@@ -422,6 +477,19 @@ impl RedbStore {
     /// # Errors
     ///
     /// Fails if the last changes that nobody waits for could not be made durable.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbStore;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers.redb");
+    /// RedbStore::open(&path)?.close()?;
+    /// // It is free for the next one.
+    /// RedbStore::open(&path)?.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(mut self) -> Result<(), StoreError> {
         self.stop()
     }

@@ -1,7 +1,7 @@
 //! Cron expressions, and the civil times that they name.
 //!
-//! croner parses the [fields] and decides which days of a year match. The search itself is in this module, since croner's
-//! own search ends in the year 5000 and in gaps above two hours.
+//! croner parses the [fields] and decides which days of a year match. The search itself is in this module, since
+//! croner's own search ends in the year 5000 and in gaps above two hours.
 //!
 //! [fields]: crate::fields
 

@@ -11,6 +11,7 @@
 //!   a task, every ten seconds ───────────────► history ─► file    72 hours, over restarts
 //! ```
 
+mod by_word;
 mod endpoints;
 mod flights;
 mod histogram;

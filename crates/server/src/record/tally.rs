@@ -1,5 +1,6 @@
 //! Numbers and histograms of deliveries since the start, for machines.
 
+use super::by_word::ByWord;
 use super::tenants::Tenants;
 use crate::service::Counter;
 use core::time::Duration;
@@ -50,30 +51,6 @@ impl Histogram {
         #[expect(clippy::cast_precision_loss, reason = "2^53 µs are 285 years")]
         let seconds = self.micros.get() as f64 / 1e6;
         (counts, seconds)
-    }
-}
-
-/// A set of values, one for each word of a label.
-#[derive(Debug)]
-pub(crate) struct ByWord<V, const N: usize>([(&'static str, V); N]);
-
-impl<V: Default, const N: usize> ByWord<V, N> {
-    const fn words(&self) -> &[(&'static str, V); N] {
-        &self.0
-    }
-
-    pub(crate) fn new(words: [&'static str; N]) -> Self {
-        Self(words.map(|word| (word, V::default())))
-    }
-
-    /// The value of a word, or that of the last word if there is no such word.
-    pub(crate) fn of(&self, word: &str) -> &V {
-        let found = self.0.iter().find(|(of, _)| *of == word);
-        &found.unwrap_or(&self.0[N - 1]).1
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &V)> {
-        self.words().iter().map(|(word, value)| (*word, value))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A page for machines must not grow with what callers name. So only some namespaces have numbers of their own: those
 //! that were seen first. The others share one set of numbers.
 
-use super::tally::ByWord;
+use super::by_word::ByWord;
 use crate::service::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,6 +1,5 @@
 //! What the service counts since its start.
 
-use super::Service;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows.
@@ -42,19 +41,5 @@ impl Counters {
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, self.answers.len());
         self.answers[class - 1].add(1);
-    }
-}
-
-impl Service {
-    /// Counts timers that were made in a namespace.
-    pub(super) fn count_created(&self, namespace: &str, count: u64) {
-        self.counters().created.add(count);
-        self.flights().tally().tenants.of(namespace).created.add(count);
-    }
-
-    /// Counts a timer of a namespace that was cancelled.
-    pub(super) fn count_cancelled(&self, namespace: &str) {
-        self.counters().cancelled.add(1);
-        self.flights().tally().tenants.of(namespace).cancelled.add(1);
     }
 }

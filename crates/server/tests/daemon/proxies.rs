@@ -225,7 +225,7 @@ async fn nginx_stands_before_the_service() {
     keeps_the_promises_of_the_page(&proxy, &admin).await;
 }
 
-/// Streams live behind an nginx that is told nothing but where the service is.
+/// Streams live behind an nginx whose configuration names the service and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_live_behind_nginx_with_its_defaults() {
     if !is_nginx_there() {

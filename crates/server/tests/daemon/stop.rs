@@ -116,7 +116,8 @@ async fn t08_callbacks_under_way_are_finished_and_not_repeated() {
     assert_eq!(receiver.count(), 12, "none is repeated");
 }
 
-/// Clients that stand still at each place of a connection do not keep the process, whatever `drain` and the timeouts are.
+/// Clients that stand still at each place of a connection do not keep the process, whatever `drain` and the timeouts
+/// are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_stand_still_do_not_delay_the_end() {
     let folder = folder();

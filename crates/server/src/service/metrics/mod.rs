@@ -30,6 +30,18 @@ const STATES: [(&str, Phase); 4] = [
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
 impl Service {
+    /// Counts timers that were made in a namespace.
+    pub(in crate::service) fn count_created(&self, namespace: &str, count: u64) {
+        self.counters().created.add(count);
+        self.flights().tally().tenants.of(namespace).created.add(count);
+    }
+
+    /// Counts a timer of a namespace that was cancelled.
+    pub(in crate::service) fn count_cancelled(&self, namespace: &str) {
+        self.counters().cancelled.add(1);
+        self.flights().tally().tenants.of(namespace).cancelled.add(1);
+    }
+
     /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
     /// store are left out while it fails.
     pub(crate) async fn metrics(&self) -> String {

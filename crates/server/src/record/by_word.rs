@@ -1,0 +1,25 @@
+//! Values by the words of a label.
+
+/// A set of values, one for each word of a label.
+#[derive(Debug)]
+pub(crate) struct ByWord<V, const N: usize>([(&'static str, V); N]);
+
+impl<V: Default, const N: usize> ByWord<V, N> {
+    const fn words(&self) -> &[(&'static str, V); N] {
+        &self.0
+    }
+
+    pub(crate) fn new(words: [&'static str; N]) -> Self {
+        Self(words.map(|word| (word, V::default())))
+    }
+
+    /// The value of a word, or that of the last word if there is no such word.
+    pub(crate) fn of(&self, word: &str) -> &V {
+        let found = self.0.iter().find(|(of, _)| *of == word);
+        &found.unwrap_or(&self.0[N - 1]).1
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &V)> {
+        self.words().iter().map(|(word, value)| (*word, value))
+    }
+}

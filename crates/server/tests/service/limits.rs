@@ -133,7 +133,7 @@ async fn a_delay_of_exactly_the_limit_is_permitted() {
     let ends = json!({ "every_ms": 60_000, "end": "9999-12-31T23:59:59Z", "pull": { "queue": "q" } });
     let made = rig.send("PUT", "/v1/namespaces/n/schedules/s", ends).await;
     assert_eq!(
-        (made.0, &made.1["end"]),
+        (made.0, &made.1["schedule"]["end"]),
         (StatusCode::CREATED, &json!("9999-12-30T22:00:00.000Z")),
         "{}",
         made.1

@@ -109,7 +109,6 @@ impl<P> Spec<P> {
     /// stays due at that moment, so that the policy decides.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use tourbillon_durable::UtcMillis;
     ///
     /// # use pollster::block_on;
@@ -118,7 +117,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let past = UtcMillis::from_millis(1_000_000_000_000);
     /// timers.schedule_bytes_blocking("mail", mail("new year").at(past + Duration::from_secs(1_000_000_000)))?;
     /// let timer = block_on(timers.get("new year"))?.ok_or("it is stored")?;
@@ -142,7 +141,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let id = TimerId::fresh();
     /// assert_eq!(timers.schedule_bytes_blocking("mail", mail("a").id(id))?, Placed::Created(id));
     /// assert_eq!(timers.schedule_bytes_blocking("mail", mail("a").id(id))?, Placed::Repeated(id));
@@ -169,7 +168,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// let second = timers.schedule_bytes_blocking("mail", mail("order 17"));
     /// assert!(second.is_err_and(|error| matches!(error.reason, Rejection::KeyExists(_))));
@@ -191,7 +190,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let first = timers.schedule_bytes_blocking("mail", mail("order 17"))?.id();
     /// let second = timers.schedule_bytes_blocking("mail", mail("order 17").if_present(IfPresent::Replace))?;
     /// assert!(matches!(second, Placed::Replaced { old, .. } if old == first));
@@ -247,7 +246,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("joke").at_most_once())?;
     /// let timer = block_on(timers.get("joke"))?.ok_or("it is stored")?;
     /// assert_eq!(timer.policy.guarantee, Guarantee::AtMostOnce);
@@ -300,7 +299,7 @@ impl<P> Spec<P> {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let now = timers.timer_store().now();
     /// let end = now + Duration::from_secs(150);
     /// let bill = Spec::new(Vec::new()).key("bill");
@@ -415,7 +414,7 @@ impl fmt::Display for Rejection {
 /// # use tourbillon_durable::{Durable, Spec};
 /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
 /// # let timers = durable.handle();
-/// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+/// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
 /// let refused = timers.schedule_bytes_blocking("letter", Spec::new(b"hello".to_vec()));
 /// let error = refused.expect_err("no handler is of this kind");
 /// assert!(matches!(error.reason, Rejection::UnknownKind(kind) if *kind == *"letter"));

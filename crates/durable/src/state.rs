@@ -159,10 +159,10 @@ fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
 /// let timer = Timer::new(TimerId::fresh(), "mail", due);
 /// let token = Token { incarnation: 1, claim: 1 };
 /// let claim = Event::Claim { token, until: due + Duration::from_secs(30) };
-/// assert!(matches!(step(&timer, claim.clone(), UtcMillis::ZERO), Err(Refusal::Early)), "it is not due");
-/// let Ok(Next::Stored(leased)) = step(&timer, claim, due) else { panic!() };
+/// assert!(matches!(step(&timer, claim.clone(), UtcMillis::ZERO), Err(Refusal::NotDue)), "it is not due");
+/// let Ok(Next::Stays(leased)) = step(&timer, claim, due) else { panic!() };
 /// assert_eq!(leased.state.phase(), Phase::Leased);
-/// assert!(matches!(step(&leased, Event::Ack(token), due), Ok(Next::Ended(End::Done))));
+/// assert!(matches!(step(&leased, Event::Ack(token), due), Ok(Next::Ends(End::Done))));
 /// ```
 pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal> {
     let wrong_state = Err(Refusal::State(timer.state.phase()));

@@ -535,7 +535,7 @@ impl Placed {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let first = timers.schedule_bytes_blocking("mail", mail("a"))?;
     /// let kept = timers.schedule_bytes_blocking("mail", mail("a").if_present(IfPresent::Keep))?;
     /// assert_eq!(kept.id(), first.id());
@@ -682,7 +682,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// block_on(timers.schedule_bytes("mail", Spec::new(b"hello".to_vec())))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -750,7 +750,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// let Cancelled::Cancelled(timer) = block_on(timers.cancel("order 17"))? else { panic!("it is not due") };
     /// assert_eq!(timer.key.as_deref(), Some("order 17"));
@@ -786,7 +786,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// for key in ["a", "b"] {
     ///     timers.schedule_bytes_blocking("mail", mail(key).label("customer 4"))?;
     /// }
@@ -834,7 +834,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// let tomorrow = timers.timer_store().now() + Duration::from_secs(86_400);
     /// assert_eq!(block_on(timers.move_to("order 17", tomorrow))?, Changed::Changed);
@@ -862,7 +862,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// assert_eq!(block_on(timers.fire("order 17"))?, Changed::Changed);
     /// assert!(timers.await_idle(Duration::from_secs(20)));
@@ -890,7 +890,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// block_on(timers.pause("order 17"))?;
     /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.state.phase()), Some(Phase::Parked));
@@ -920,7 +920,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
     /// assert_eq!(block_on(timers.resume("order 17"))?, Changed::Refused(Phase::Pending), "it is not paused");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -946,7 +946,7 @@ impl Timers {
     /// let builder = Durable::builder(MemoryStore::default());
     /// let durable = builder.bytes_handler("mail", async |_, _| Verdict::Dead("no such address".into())).start()?;
     /// let timers = durable.handle();
-    /// let id = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()))?.id();
+    /// let id = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?.id();
     /// assert!(timers.await_idle(Duration::from_secs(20)));
     /// assert_eq!(pollster::block_on(timers.replay(id))?, Changed::Changed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -985,7 +985,7 @@ impl Timers {
     /// let builder = Durable::builder(MemoryStore::default());
     /// let durable = builder.bytes_handler("print", async |_, _| Verdict::Park("no paper".into())).start()?;
     /// let timers = durable.handle();
-    /// timers.schedule_bytes_blocking("print", Spec::new(Vec::new()))?;
+    /// timers.schedule_bytes_blocking("print", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?;
     /// assert!(timers.await_idle(Duration::from_secs(20)));
     /// assert_eq!(timers.unpark_blocking("no paper", 100)?, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -1055,7 +1055,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let id = timers.schedule_bytes_blocking("mail", mail("order 17"))?.id();
     /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.id), Some(id));
     /// assert_eq!(block_on(timers.get("order 18"))?, None);
@@ -1083,7 +1083,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// for key in ["order 1", "order 2", "bill 1"] {
     ///     timers.schedule_bytes_blocking("mail", mail(key))?;
     /// }
@@ -1122,7 +1122,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// let monthly = Plan::cron("0 9 1 * *", "Europe/Zurich")?;
     /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("bill").repeat(monthly, MissedInstants::Skip))?;
     /// assert_eq!(block_on(timers.preview("bill", 12))?.len(), 12);
@@ -1155,7 +1155,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("a").namespace("shop"))?;
     /// let counts = block_on(timers.counts())?;
     /// assert_eq!(counts.of(Phase::Pending), 1);
@@ -1210,7 +1210,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("a"))?;
     /// assert_eq!(block_on(timers.check())?, []);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -1230,7 +1230,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// // Makes durable all that was acknowledged with less.
     /// block_on(timers.timer_store().apply(Vec::new(), Durability::PowerLoss))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -1249,8 +1249,8 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
-    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()))?;
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?;
     /// assert!(timers.await_idle(Duration::from_secs(20)));
     /// let stats = timers.stats();
     /// assert_eq!((stats.delivered, stats.done, stats.dead), (1, 1, 0));
@@ -1274,7 +1274,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// assert!(matches!(timers.health(), Health::Healthy));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -1303,7 +1303,7 @@ impl Timers {
     /// # use tourbillon_durable::{Durable, Spec};
     /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
     /// # let timers = durable.handle();
-    /// # let mail = |key: &str| Spec::new(Vec::new()).key(key).after(Duration::from_secs(3_600));
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
     /// timers.schedule_bytes_blocking("mail", mail("later"))?;
     /// assert!(timers.await_idle(Duration::from_secs(20)), "nothing is due");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

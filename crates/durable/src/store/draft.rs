@@ -68,21 +68,6 @@ pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
 /// # Errors
 ///
 /// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit).
-///
-/// # Examples
-///
-/// ```
-/// # use tourbillon_durable::UtcMillis;
-/// # use tourbillon_durable::store::draft;
-/// # use tourbillon_durable::timer::{Timer, TimerId};
-/// # let due = UtcMillis::from_millis(1_900_000_000_000);
-/// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
-/// use tourbillon_durable::store::{IfPresent, Op};
-///
-/// let place = |timer| Op::Place(Box::new(timer), IfPresent::Reject);
-/// assert!(draft::admit(&place(timer.clone())).is_ok());
-/// assert!(draft::admit(&place(Timer { key: Some("k".repeat(256).into()), ..timer })).is_err());
-/// ```
 pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }

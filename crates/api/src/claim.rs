@@ -47,6 +47,9 @@ pub struct Claim {
     /// The trace context of the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// The id of the request that made the timer, if the client gave it one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod audit;
 mod batch;
 mod claim;
 mod endpoint;
@@ -20,6 +21,7 @@ mod schedule;
 mod shape;
 mod timer;
 
+pub use audit::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, AuditVia};
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
 pub use claim::{Claim, ClaimRequest, Claims, Nack, Renewed};
 pub use endpoint::{Breaker, Endpoint, OpenBreaker};

@@ -273,6 +273,9 @@ pub struct Timer {
     pub pull: Option<Pull>,
     /// The policy, with all its fields.
     pub policy: Policy,
+    /// The id of the request that made the timer, if the client gave it one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 /// The answer to a cancellation.

@@ -31,6 +31,9 @@ pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// The origin of a value that no setting gives.
+const DEFAULT: &str = "default";
+
 /// A setting with its origin.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
@@ -110,7 +113,7 @@ impl Config {
                 } else if file.is_some() {
                     (file, path.display().to_string())
                 } else {
-                    (default.map(str::to_owned), "default".to_owned())
+                    (default.map(str::to_owned), DEFAULT.to_owned())
                 };
                 Setting { name, value, origin }
             };
@@ -130,6 +133,12 @@ impl Config {
 
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.value.as_deref().unwrap_or("default")
+    }
+
+    /// The namespace, if a setting names one.
+    pub(crate) fn named_namespace(&self) -> Option<&str> {
+        let is_named = self.namespace.origin != DEFAULT;
+        self.namespace.value.as_deref().filter(|_| is_named)
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -9,7 +9,7 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{backup, endpoints, list, manage, nodes, operation, place, pull, schedule, single, watch};
+use commands::{audit, backup, endpoints, list, manage, nodes, operation, place, pull, schedule, single, watch};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;
@@ -88,6 +88,8 @@ enum Command {
     Nack(pull::Nack),
     /// Prolong the delivery of a fetched timer
     Renew(pull::Renew),
+    /// Show who has changed what: namespaces, tokens, many timers at a time, and what was done on the page
+    Audit(audit::Audit),
     /// Copy all timers, schedules and namespaces into a file, while the service goes on
     Backup(backup::Backup),
     /// Show the numbers of the service
@@ -164,6 +166,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::Ack(ack) => pull::ack(ack, &timers).await,
         Command::Nack(nack) => pull::nack(nack, &timers).await,
         Command::Renew(renew) => pull::renew(renew, &timers, output).await,
+        Command::Audit(which) => audit::audit(which, &client, config.named_namespace(), output).await,
         Command::Backup(to) => backup::backup(to, &client, output).await,
         Command::Stats => watch::stats(&client, output).await,
         Command::Top(top) => watch::top(top, &client, config.url(), output).await,

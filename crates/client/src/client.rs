@@ -1,5 +1,6 @@
 //! The client and its settings.
 
+use crate::audit::Audit;
 use crate::backup::Backup;
 use crate::connect::Connector;
 use crate::error::{BuildError, Error};
@@ -262,6 +263,12 @@ impl Client {
     /// See [`Error`].
     pub async fn nodes(&self) -> Result<Nodes, Error> {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
+    }
+
+    /// The audit trail, for administrators: who has changed what. The call asks the service nothing.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        Audit::new(Arc::clone(&self.0))
     }
 
     /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod audit;
 mod backup;
 mod client;
 mod connect;
@@ -16,6 +17,7 @@ mod schedule;
 mod timer;
 mod transport;
 
+pub use audit::Audit;
 pub use backup::Backup;
 pub use client::{Builder, Client};
 pub use error::{BuildError, Error};

@@ -27,6 +27,7 @@ pages! {
     operating = "operating.md",
     proxies = "proxies.md",
     monitoring = "monitoring.md",
+    logs = "logs.md",
     time = "time.md",
     limits = "limits.md",
     migration = "migration.md",

@@ -3,7 +3,7 @@
 use crate::blocked;
 use crate::settings::Settings;
 use crate::work::{
-    self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, StoredCallback, StoredPull,
+    self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, REQUEST_ID, StoredCallback, StoredPull,
 };
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::fmt;
@@ -28,15 +28,15 @@ pub(crate) struct Work {
     pub(crate) callback: Option<Callback>,
 }
 
-/// The order that a request describes, and its callback. `fingerprint` is stored with it, and `pointer` is the place of
+/// The order that a request describes, and its callback. `head` is stored with it, and `pointer` is the place of
 /// the timer in the request.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
-    fingerprint: Option<u128>,
+    head: work::Head<'_>,
     pointer: &str,
 ) -> Result<(Order, Option<Callback>), Problem> {
-    let Work { kind, payload, policy, callback } = work(timer, settings, fingerprint, pointer)?;
+    let Work { kind, payload, policy, callback } = work(timer, settings, head, pointer)?;
     let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
     spec = match due(timer.due, timer.delay_ms, pointer)? {
         Some(Due::After(delay)) => spec.after(delay),
@@ -63,7 +63,7 @@ impl fmt::Display for At<'_> {
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
-    fingerprint: Option<u128>,
+    head: work::Head<'_>,
     pointer: &str,
 ) -> Result<Work, Problem> {
     let at = |field: &'static str| At(pointer, field);
@@ -74,12 +74,12 @@ pub(crate) fn work(
             let (stored, callback) = stored_callback(callback, settings, at("callback"))?;
             let work = StoredCallback { timeout_ms, ..stored };
             let most = Duration::from_millis(timeout_ms.into());
-            (CALLBACK, work::write(&work, fingerprint), most, Some(callback))
+            (CALLBACK, work::write(&work, head), most, Some(callback))
         }
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
             let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, at("pull"))? };
-            (PULL, work::write(&work, fingerprint), LONGEST_CLAIM, None)
+            (PULL, work::write(&work, head), LONGEST_CLAIM, None)
         }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
@@ -110,6 +110,9 @@ fn stored_callback(
         headers.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
     if is_json && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
         headers.push(("content-type".into(), "application/json".into()));
+    }
+    if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID)) {
+        return Err(refused(&Refusal::Header(REQUEST_ID.into()), url, at));
     }
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
     let callback = Callback::new(url, method, pairs, body.clone(), &settings.rules)
@@ -323,6 +326,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
         callback,
         pull,
         policy: shown_policy(&timer.policy, timeout_ms),
+        request_id: work::head(&timer.payload.0).request.map(str::to_owned),
     }
 }
 

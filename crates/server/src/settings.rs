@@ -54,6 +54,9 @@ pub struct Settings {
     pub without_locks: bool,
     /// The entries of the store that are looked at in a second, in search of damage; none with 0. 250 by default.
     pub scrub: u32,
+    /// Whether a proxy stands before the service, which names its clients' addresses in `X-Forwarded-For`. False by
+    /// default.
+    pub behind_proxy: bool,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
     /// only.
     pub over_tls: bool,
@@ -153,6 +156,7 @@ impl Settings {
             keep_free: 64 << 20,
             without_locks: false,
             scrub: 250,
+            behind_proxy: false,
             over_tls: false,
             tls: None,
             telemetry: TelemetrySettings::default(),

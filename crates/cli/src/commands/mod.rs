@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod endpoints;
 pub(crate) mod list;

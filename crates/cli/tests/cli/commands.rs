@@ -350,3 +350,32 @@ async fn each_command_sends_its_request() {
         assert_eq!(sent, body, "{arguments:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_trail_says_who_has_cancelled_many_timers() {
+    let rig = Rig::start().await;
+    for n in 0..3 {
+        rig.run(&["put", &format!("k{n}"), "--in", "1h", "--callback", URL, "--label", "l"]).await.ok();
+    }
+    rig.run(&["cancel-many", "--label", "l"]).await.ok();
+    rig.run(&["ns", "set", "shop", "--pause"]).await.ok();
+    let all = rig.run(&["audit", "--json"]).await.lines();
+    let seen: Vec<_> =
+        all.iter().map(|entry| (&entry["action"], &entry["outcome"], &entry["count"])).collect();
+    let (cancel, begun, done) = (json!("cancel-many"), json!("begun"), json!("done"));
+    let (set, none) = (json!("set-namespace"), json!(null));
+    assert_eq!(seen, [(&set, &done, &none), (&cancel, &done, &json!(3)), (&cancel, &begun, &none)]);
+
+    let table = rig.run(&["audit", "--action", "cancel-many", "--limit", "1"]).await.ok();
+    for part in ["ACTION", "cancel-many", "done", "3", "the label \"l\""] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert_eq!(rig.run(&["audit", "--namespace", "shop", "--json"]).await.lines().len(), 1);
+    assert_eq!(
+        rig.run(&["audit", "--namespace", "shop", "--all-namespaces", "--json"]).await.lines().len(),
+        3
+    );
+    assert_eq!(rig.run(&["audit", "--by-token", "nobody", "--json"]).await.lines().len(), 0);
+    assert_eq!(rig.run(&["audit", "--since", "2090-01-02T03:04:05Z", "--json"]).await.lines().len(), 0);
+    assert_eq!(rig.run(&["audit", "--action", "explode"]).await.code, 2);
+}

@@ -1,12 +1,13 @@
 //! `tourbillond mend`: brings shards back that their Redis servers have lost, and removes the damaged records of a
 //! file.
 
-use super::terminal::{Failure, Outcome, print};
+use super::terminal::{Failure, Outcome, note, print};
 use crate::config::Config;
-use crate::service;
+use crate::service::{self, Deed, End};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 use std::process::ExitCode;
+use tourbillon_api::AuditAction;
 use tourbillon_durable::store::RedbStore;
 
 pub(super) fn command(json: &Arg) -> Command {
@@ -33,13 +34,16 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let mended = service::mend(&redis, matches.get_flag("anew"))
         .map_err(|error| -> Failure { format!("{place}: {error}").into() })?;
+    let marked = mended.marked.len();
+    let detail = format!("{place}: {marked} shards were brought back");
+    note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {
         let shown = json!({
             "shards": mended.shards, "marked": mended.marked, "key": mended.has_made_key, "silent": mended.silent,
         });
         print(format_args!("{shown:#}\n"))?;
     } else {
-        let (count, marked) = (mended.shards, mended.marked.len());
+        let count = mended.shards;
         print(format_args!("{place}: {marked} of {count} shards were lost, and are back\n"))?;
         if mended.has_made_key {
             print(format_args!(
@@ -61,6 +65,8 @@ fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     }
     let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let forgotten = RedbStore::builder().cache(config.cache.0).forget_damaged(&path).map_err(of)?;
+    let detail = format!("{forgotten} damaged records were removed");
+    note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {
         print(format_args!("{:#}\n", json!({ "forgotten": forgotten })))?;
     } else {

@@ -1,6 +1,7 @@
 //! The program `tourbillond`: its commands and their flags.
 
 mod check;
+mod condition;
 mod demo;
 mod mend;
 mod restore;
@@ -10,11 +11,10 @@ mod token;
 
 use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
 use crate::listen::TlsError;
-use crate::log::log;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::Path;
 use std::process::ExitCode;
-use terminal::{Outcome, print};
+use terminal::{Outcome, print, say};
 
 const AFTER_HELP: &str = "\
 A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.
@@ -71,7 +71,7 @@ fn command() -> Command {
 
 /// The configuration of this process.
 fn load(matches: &ArgMatches) -> Result<Loaded, ConfigError> {
-    let loaded = config::load(&Sources {
+    config::load(&Sources {
         file: matches.get_one::<std::path::PathBuf>("config").map(|path| &**path),
         folder: Path::new(""),
         environment: std::env::vars_os().collect(),
@@ -79,11 +79,7 @@ fn load(matches: &ArgMatches) -> Result<Loaded, ConfigError> {
             let values: Vec<_> = matches.get_many::<String>(setting.key)?.map(String::as_str).collect();
             Some(values.join(","))
         },
-    })?;
-    for warning in &loaded.warnings {
-        log(warning);
-    }
-    Ok(loaded)
+    })
 }
 
 fn run(matches: &ArgMatches) -> Outcome {
@@ -95,10 +91,13 @@ fn run(matches: &ArgMatches) -> Outcome {
     let loaded = match load(matches_of_command) {
         Ok(loaded) => loaded,
         Err(error) => {
-            log(error);
+            say(error);
             return Ok(ExitCode::from(2));
         }
     };
+    if matches.subcommand_name().is_some_and(|name| name != "serve") {
+        loaded.warnings.iter().for_each(say);
+    }
     match matches.subcommand() {
         Some(("config", matches)) => {
             if matches.get_flag("json") {
@@ -113,7 +112,7 @@ fn run(matches: &ArgMatches) -> Outcome {
         Some(("mend", matches)) => mend::run(&loaded.config, matches),
         Some(("restore", matches)) => restore::run(&loaded.config, matches),
         Some(("demo", matches)) => demo::run(matches),
-        _ => serve::run(&loaded.config),
+        _ => serve::run(&loaded),
     }
 }
 
@@ -123,9 +122,9 @@ pub fn main() -> ExitCode {
     match run(&command().get_matches()) {
         Ok(code) => code,
         Err(error) => {
-            let is_of_setting = error.is::<ConfigError>() || error.is::<TlsError>();
-            log(error);
-            if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
+            let code = terminal::code_of(&error);
+            say(error);
+            code
         }
     }
 }

@@ -1,15 +1,14 @@
 //! `tourbillond restore`: stores the timers of a backup in the empty store of a service that does not run.
 
-use super::terminal::{Outcome, print};
+use super::terminal::{Outcome, note, print, say};
 use crate::config::{Config, Value as _};
-use crate::log::log;
-use crate::service;
+use crate::service::{self, Deed, End};
 use clap::{Arg, ArgMatches, Command};
 use core::time::Duration;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tourbillon_api::Moment;
+use tourbillon_api::{AuditAction, Moment};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::backup::Restore;
 
@@ -85,11 +84,13 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
         }
     };
+    let deed = Deed::new(AuditAction::Restore).target(file.display().to_string()).detail(place.as_str());
+    note(config, deed, End::done().count(restored.timers));
     for name in &restored.kept {
-        log(format_args!("the namespace {name:?} stays as it is, with its limits and secrets"));
+        say(format_args!("the namespace {name:?} stays as it is, with its limits and secrets"));
     }
     for name in &restored.bare {
-        log(format_args!("the namespace {name:?} is not in the backup: it has no limits and no secrets"));
+        say(format_args!("the namespace {name:?} is not in the backup: it has no limits and no secrets"));
     }
     let at = Moment::from_millis(restored.at.as_millis());
     if matches.get_flag("json") {

@@ -11,17 +11,17 @@
 //!
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 
-use super::terminal::{Failure, Outcome};
-use crate::config::{self, Config};
+use super::condition::Condition;
+use super::terminal::{Failure, Outcome, code_of};
+use crate::config::{self, Config, Loaded};
 use crate::listen::{Listeners, Server, Tls};
-use crate::log::log;
+use crate::log;
 use crate::service::{Service, TokenFile};
 use core::fmt::Write as _;
 use core::time::Duration;
 use sd_notify::NotifyState;
 use std::process::ExitCode;
-use tourbillon_durable::Health;
-use tourbillon_durable::store::StoreError;
+use tracing::{error, info, warn};
 
 /// The time for the answers to requests under way, before deliveries stop and after it.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -71,7 +71,22 @@ fn raise_file_limit() {
     }
 }
 
-pub(super) fn run(config: &Config) -> Outcome {
+/// Runs the service. A failure is logged, in the form of all its other lines.
+pub(super) fn run(loaded: &Loaded) -> Outcome {
+    let config = &loaded.config;
+    log::begin(config.log_level, config.log_format);
+    for warning in &loaded.warnings {
+        warn!(target: "start", "{warning}");
+    }
+    let ended = run_until_stopped(config);
+    log::finish();
+    ended.or_else(|failure| {
+        error!(target: "start", "{failure}");
+        Ok(code_of(&failure))
+    })
+}
+
+fn run_until_stopped(config: &Config) -> Outcome {
     check_exposure(config)?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -84,7 +99,7 @@ pub(super) fn run(config: &Config) -> Outcome {
 /// Reports to the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        log(format_args!("the service manager cannot be reached: {error}"));
+        warn!(target: "start", "the service manager cannot be reached: {error}");
     }
 }
 
@@ -150,6 +165,7 @@ async fn serve(config: &Config) -> Outcome {
     let addresses = listeners.addresses()?;
     settings.caller.guard.own.extend(&addresses);
     settings.tls.clone_from(&tls);
+    settings.behind_proxy = config.behind_proxy;
     settings.over_tls = tls.is_some() || config.behind_proxy;
     if settings.telemetry.endpoint.is_some() {
         let environment: Vec<_> = std::env::vars_os().collect();
@@ -160,31 +176,31 @@ async fn serve(config: &Config) -> Outcome {
     let service = match Service::open(settings) {
         Ok(service) => service,
         Err(error) if error.is_of_configuration() => {
-            log(error);
+            error!(target: "start", "{error}");
             return Ok(ExitCode::from(2));
         }
         Err(error) => return Err(error.into()),
     };
     for notice in service.notices() {
-        log(notice);
+        warn!(target: "start", "{notice}");
     }
     let interface = crate::http::interface(service.clone());
     let server = Server::start(listeners, &interface, tls.as_ref(), config.connection_limits())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     for address in &addresses {
-        log(format_args!("listening on {scheme}://{address}"));
+        info!(target: "start", "listening on {scheme}://{address}");
     }
     if service.is_open() {
-        log("there are no tokens: every program on this machine may command the service");
+        warn!(target: "start", "there are no tokens: every program on this machine may command the service");
     }
     notify(&[NotifyState::Ready]);
     let signal = watch(&service, tls.as_ref(), &mut signals).await;
     notify(&[NotifyState::Stopping]);
-    log(format_args!("stopping ({signal:?}), for at most {} s", config.drain.as_secs_f64()));
+    info!(target: "stop", "stopping ({signal:?}), for at most {} s", config.drain.as_secs_f64());
     tokio::select! {
         () = stop(&service, &server, config.drain) => Ok(ExitCode::SUCCESS),
         signal = second(&mut signals) => {
-            log("ended at once by a second signal");
+            warn!(target: "stop", "ended at once by a second signal");
             Ok(ExitCode::from(if signal == Signal::Interrupt { 130 } else { 143 }))
         }
     }
@@ -217,7 +233,8 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
                 condition.look(service);
                 reload_tokens(service, false);
                 let alive = service.alive();
-                condition.note(&alive);
+                condition.note_loop(&alive);
+                log::settle();
                 if watchdog.is_some() {
                     tell_manager(&alive, notify);
                 }
@@ -226,8 +243,10 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
                 reload_tokens(service, true);
                 match tls.map(Tls::reload) {
                     None => {}
-                    Some(Ok(())) => log("the certificate was read again"),
-                    Some(Err(error)) => log(format_args!("the certificate stays as it was: {error}")),
+                    Some(Ok(())) => info!(target: "certificate", "the certificate was read again"),
+                    Some(Err(error)) => {
+                        error!(target: "certificate", "the certificate stays as it was: {error}")
+                    }
                 }
             }
             Some(signal) => return signal,
@@ -247,71 +266,8 @@ fn reload_tokens(service: &Service, always: bool) {
     match service.reload_tokens(always) {
         Ok(false) => {}
         Ok(true) if was_open && service.is_open() => {}
-        Ok(true) => log("the tokens were read again"),
-        Err(error) => log(format_args!("the tokens stay as they were: {error}")),
-    }
-}
-
-/// The condition of the service, of which changes are logged.
-#[derive(Debug, Default)]
-struct Condition {
-    fault: Option<&'static str>,
-    is_dead: bool,
-    refuses: bool,
-    has_no_collector: bool,
-}
-
-impl Condition {
-    /// Logs that the loop has died, or is alive again.
-    fn note(&mut self, alive: &Result<(), Box<str>>) {
-        match alive {
-            Err(reason) if !self.is_dead => log(format_args!("the loop is dead: {reason}")),
-            Ok(()) if self.is_dead => log("the loop polls again"),
-            _ => {}
-        }
-        self.is_dead = alive.is_err();
-    }
-
-    /// Logs that the collector takes no spans, or takes them again.
-    fn note_collector(&mut self, fault: Option<&str>) {
-        match fault {
-            Some(error) if !self.has_no_collector => {
-                log(format_args!("the collector takes no spans, and they are dropped: {error}"));
-            }
-            None if self.has_no_collector => log("the collector takes spans again"),
-            _ => {}
-        }
-        self.has_no_collector = fault.is_some();
-    }
-
-    /// Logs that the store refuses changes, or takes them again.
-    fn note_refusal(&mut self, refusal: Option<&StoreError>) {
-        match refusal {
-            Some(error) if !self.refuses => log(format_args!("the store refuses changes: {error}")),
-            None if self.refuses => log("the store takes changes again"),
-            _ => {}
-        }
-        self.refuses = refusal.is_some();
-    }
-
-    fn look(&mut self, service: &Service) {
-        self.note_refusal(service.refusal().as_ref());
-        self.note_collector(service.telemetry().fault().as_deref());
-        let health = service.timers().health();
-        let fault = match &health {
-            Health::StoreFails { .. } => Some("the store fails"),
-            Health::StoreHangs(_) => Some("the store gives no answer"),
-            _ => None,
-        };
-        if fault == self.fault {
-            return;
-        }
-        match (fault, &health) {
-            (Some(fault), Health::StoreFails { error, .. }) => log(format_args!("{fault}: {error}")),
-            (Some(fault), _) => log(fault),
-            (None, _) => log("the store works again"),
-        }
-        self.fault = fault;
+        Ok(true) => info!(target: "tokens", "the tokens were read again"),
+        Err(error) => error!(target: "tokens", "the tokens stay as they were: {error}"),
     }
 }
 
@@ -327,12 +283,11 @@ async fn stop(service: &Service, server: &Server, drain: Duration) {
     server.ended(LAST_ANSWERS.min(drain.saturating_sub(begun.elapsed()))).await;
     server.abort();
     if let Ok(Some(stats)) = closed {
-        log(format_args!(
-            "stopped after {:.1} s: {} deliveries done since the start, {} given back",
-            begun.elapsed().as_secs_f64(),
-            stats.done,
-            stats.released
-        ));
+        let (seconds, done, returned) = (begun.elapsed().as_secs_f64(), stats.done, stats.released);
+        info!(
+            target: "stop",
+            "stopped after {seconds:.1} s: {done} deliveries done since the start, {returned} given back"
+        );
     }
 }
 

@@ -1,14 +1,52 @@
 //! What the commands share: the output, and how a command ends.
 
+use crate::config::{Config, ConfigError};
+use crate::service::{Deed, End, Trail};
 use core::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use tourbillon_api::{AuditAuthor, AuditVia};
 
 /// The reason why a command failed, for a person.
 pub(super) type Failure = Box<dyn core::error::Error>;
 
 /// What the program ends with.
 pub(super) type Outcome = Result<ExitCode, Failure>;
+
+/// The code with which the program ends after a failure.
+pub(super) fn code_of(failure: &Failure) -> ExitCode {
+    if failure.is::<ConfigError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Tells a person, on the standard error.
+pub(super) fn say(line: impl fmt::Display) {
+    // A standard error that is closed wants no lines.
+    let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
+}
+
+/// Notes in the audit trail of a service what this command has changed. Where the service has no data folder, as with a
+/// command that names only the file of tokens, none is made for the trail.
+pub(super) fn note(config: &Config, deed: Deed, end: End) {
+    if !config.data.exists() {
+        let data = config.data.display();
+        return say(format_args!("there is no folder {data}: the change is not in the audit trail"));
+    }
+    #[cfg(unix)]
+    let user = Some(format!("uid {}", rustix::process::getuid().as_raw()));
+    #[cfg(not(unix))]
+    let user = None;
+    let by = AuditAuthor {
+        via: AuditVia::Command,
+        token: None,
+        token_id: None,
+        user,
+        peer: None,
+        request_id: None,
+    };
+    if let Err(error) = Trail::of(&config.data).append(deed.entry(by, end)) {
+        say(format_args!("the audit trail in {} cannot be written: {error}", config.data.display()));
+    }
+}
 
 /// Prints to the standard output. Fails if it cannot be written, unless its reader left.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {

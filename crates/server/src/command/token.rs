@@ -1,16 +1,15 @@
 //! `tourbillond token`: makes, lists and revokes tokens.
 
-use super::terminal::{Failure, Outcome, print};
+use super::terminal::{Failure, Outcome, note, print, say};
 use crate::config::{Config, duration};
-use crate::log::log;
-use crate::service::{NewToken, TokenFile, role_name};
+use crate::service::{Deed, End, NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tourbillon_api::Role;
+use tourbillon_api::{AuditAction, Role};
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("token")
@@ -107,14 +106,16 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let expires = matches.get_one("expires").copied();
             let name = text("name").unwrap_or("").into();
             let is_new = !path.exists();
+            let deed = Deed::new(AuditAction::MakeToken);
             let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
+            note(config, deed.target(stored.id()).detail(stored.words()), End::done());
             match out {
                 Some(out) => out.keep(&token)?,
                 None => print(format_args!("{token}\n"))?,
             }
-            log(format_args!("the token has the id {} in {}", stored.id(), path.display()));
+            say(format_args!("the token has the id {} in {}", stored.id(), path.display()));
             if is_new {
-                log(
+                say(
                     "this file is new: only a service with this folder, or this file of tokens, will know it",
                 );
             }
@@ -122,7 +123,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         Some(("list", matches)) => {
             let tokens = file.read().map_err(of)?;
             if tokens.is_none() {
-                log(format_args!("there is no file {}: a service permits everything", path.display()));
+                say(format_args!("there is no file {}: a service permits everything", path.display()));
             }
             let tokens = tokens.unwrap_or_default();
             if matches.get_flag("json") {
@@ -155,7 +156,9 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         Some(("revoke", matches)) => {
             let which = matches.get_one::<String>("which").map_or("", String::as_str);
             let token = file.revoke(which).map_err(of)?;
-            log(format_args!("the token {} is revoked", token.id()));
+            let deed = Deed::new(AuditAction::RevokeToken).target(token.id()).detail(token.words());
+            note(config, deed, End::done());
+            say(format_args!("the token {} is revoked", token.id()));
         }
         _ => {}
     }

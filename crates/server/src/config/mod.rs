@@ -5,6 +5,7 @@
 //! paths of these.
 
 mod file;
+mod log;
 mod redis;
 mod show;
 mod standard;

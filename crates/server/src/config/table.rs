@@ -1,10 +1,12 @@
 //! The table of settings. The keys of the file, the variables, the flags and the help come from it.
 
 use super::value::{Endpoint, Form, ServerUrl, Share, Size, Sync, Value};
+use crate::log;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::guard::Range;
+use tracing::level_filters::LevelFilter;
 
 /// How each variable of the environment starts.
 pub(crate) const PREFIX: &str = "TOURBILLON_";
@@ -223,6 +225,12 @@ settings! {
     /// The share of the traces that begin here which is recorded, from 0 to 1. For a trace that a caller brings, the
     /// caller's flag decides.
     telemetry_share: Share, "telemetry.share" = "1";
+
+    /// The least grave lines of the log that are written: `error`, `warn`, `info`, or `debug` with a line for each
+    /// request.
+    log_level: LevelFilter, "log.level" = "info";
+    /// The form of the log's lines: `text`, or `json` with an object in each line.
+    log_format: log::Form, "log.format" = "text";
 }
 
 #[cfg(test)]

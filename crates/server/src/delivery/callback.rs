@@ -8,7 +8,7 @@ use crate::blocked;
 use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
 use crate::service::{Namespace, allows_host};
 use crate::telemetry::{Span, Telemetry};
-use crate::work::{BLOCKED, StoredCallback, read};
+use crate::work::{BLOCKED, REQUEST_ID, StoredCallback, head, read};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +20,9 @@ use tourbillon_durable::{Delivery, Verdict};
 
 /// The number of bytes of an answer that are kept with an attempt.
 const HEAD: usize = 256;
+
+/// What a header has between its name and its value, and behind it, in bytes.
+const BETWEEN: usize = 4;
 
 /// Sends callbacks.
 #[derive(Debug)]
@@ -134,7 +137,7 @@ impl Callbacks {
         let sent = Sent { at: self.flights.now(), took_ms, error: error.as_deref() };
         self.endpoints.note(host, sent);
         span.answered(answer.map(|answer| answer.status.as_u16()), class(outcome), error.as_deref());
-        let head = answer.filter(|answer| keeps_answers && !answer.head.is_empty()).map(head);
+        let head = answer.filter(|answer| keeps_answers && !answer.head.is_empty()).map(beginning);
         self.watch.answered(
             delivery.id,
             Answered {
@@ -148,7 +151,10 @@ impl Callbacks {
     fn callback(&self, work: &[u8]) -> Result<Order, Box<str>> {
         let StoredCallback { url, method, headers, body, timeout_ms } = read(work)?;
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
-        let callback = Callback::new(&url, &method, headers, body, &self.rules);
+        let id = head(work).request.map(|id| (REQUEST_ID, id));
+        let mut rules = self.rules;
+        rules.headers += id.map_or(0, |(name, id)| name.len() + id.len() + BETWEEN);
+        let callback = Callback::new(&url, &method, headers.chain(id), body, &rules);
         let callback = callback.map_err(|refusal| match refusal {
             Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
             other => other.to_string(),
@@ -196,7 +202,7 @@ fn shows(outcome: &Outcome) -> Option<Option<bool>> {
 }
 
 /// The beginning of an answer, as one line of text.
-fn head(answer: &Answer) -> String {
+fn beginning(answer: &Answer) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
     let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     head.trim_end().to_owned()

@@ -150,6 +150,10 @@ type Place = (UtcMillis, u64);
 
 /// What a receiver gets.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is on its way from a timer to a receiver, and nowhere stored"
+)]
 enum Got {
     Claim(Claim),
     /// Nothing is parked for the queue at any node.

@@ -5,6 +5,7 @@
 //! A timer that has died with the lease of a process that is gone is read, too, since the event of it has but its id.
 
 use super::board::Board;
+use super::died::Died;
 use super::reason::Reason;
 use super::usher::Usher;
 use crate::service::{Events, event};
@@ -96,12 +97,22 @@ impl Doubts {
 fn settle(timer: &Timer, board: &Board, events: &Events) {
     match &timer.state {
         State::Parked(reason) => Reason::parse(reason).into_iter().for_each(|reason| board.parked(reason)),
-        State::Dead(_) => events.show(|| api::Event {
-            id: Some(timer.id.to_string()),
-            key: timer.key.as_deref().map(str::to_owned),
-            detail: timer.last_error.as_deref().map(str::to_owned),
-            ..event(EventKind::Dead, &timer.namespace)
-        }),
+        State::Dead(_) => {
+            Died {
+                namespace: &timer.namespace,
+                id: timer.id,
+                key: timer.key.as_deref(),
+                attempt: Some(timer.failures),
+                error: timer.last_error.as_deref(),
+            }
+            .log();
+            events.show(|| api::Event {
+                id: Some(timer.id.to_string()),
+                key: timer.key.as_deref().map(str::to_owned),
+                detail: timer.last_error.as_deref().map(str::to_owned),
+                ..event(EventKind::Dead, &timer.namespace)
+            });
+        }
         _ => {}
     }
 }

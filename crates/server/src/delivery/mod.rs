@@ -11,6 +11,7 @@
 mod board;
 mod callback;
 mod desk;
+mod died;
 mod doubt;
 mod elsewhere;
 mod ends;

@@ -8,7 +8,7 @@ use super::reason::Reason;
 use super::watch::Watch;
 use crate::convert::shown_body;
 use crate::telemetry::{Span, Telemetry};
-use crate::work::{LONGEST_CLAIM, StoredPull, read};
+use crate::work::{LONGEST_CLAIM, StoredPull, head, read};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -61,7 +61,8 @@ impl Pulls {
                 Err(held_back) => return park(&held_back),
             };
             let mut span = self.telemetry.claim(delivery, &queue);
-            let Some(claim) = claim(delivery, &span, body.clone(), timeout, self.elsewhere.as_ref()) else {
+            let work = (body.clone(), head(work).request);
+            let Some(claim) = claim(delivery, &span, work, timeout, self.elsewhere.as_ref()) else {
                 span.discard();
                 return Verdict::Retry { error: "the system gave no random number".into(), after: None };
             };
@@ -121,7 +122,7 @@ async fn attend(
 fn claim(
     delivery: &Delivery,
     span: &Span,
-    body: Vec<u8>,
+    (body, request): (Vec<u8>, Option<&str>),
     timeout: Duration,
     elsewhere: Option<&Elsewhere>,
 ) -> Option<Claim> {
@@ -139,6 +140,7 @@ fn claim(
         attempt: delivery.attempt,
         until: moment_in(timeout),
         trace: span.trace().map(|trace| trace.to_string()),
+        request_id: request.map(str::to_owned),
         body,
         body_base64,
     })

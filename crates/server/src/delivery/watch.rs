@@ -2,6 +2,7 @@
 
 use super::board::Board;
 use super::desk::Ticket;
+use super::died::Died;
 use super::doubt::Doubts;
 use super::ends::Ends;
 use super::reason::Reason;
@@ -68,6 +69,16 @@ impl Watch {
                 }
                 let status = status.map(|status| status.to_string());
                 let Some((kind, detail)) = shown(ending, *phase, status) else { return };
+                if kind == EventKind::Dead {
+                    Died {
+                        namespace: &of.namespace,
+                        id: of.id,
+                        key: of.key.as_deref(),
+                        attempt: Some(of.attempt),
+                        error: detail.as_deref(),
+                    }
+                    .log();
+                }
                 self.events.show(|| api::Event {
                     id: Some(of.id.to_string()),
                     key: of.key.as_deref().map(str::to_owned),

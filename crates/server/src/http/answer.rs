@@ -1,11 +1,13 @@
 //! Answers that are problems.
 
+use crate::asker::{self, REQUEST_ID, RequestId};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tourbillon_api::{Problem, Readiness};
+use tourbillon_api::{Problem, ProblemKind, Readiness};
+use tracing::{error, field, warn};
 
 /// An answer, or a problem.
 pub(super) type Answer<T> = Result<T, Refused>;
@@ -22,14 +24,53 @@ impl From<Problem> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let Self(problem) = self;
-        response(&problem, &problem)
+        let (Self(problem), id) = (self, asker::request_id());
+        log(&problem, id.as_ref());
+        response(&problem, &problem, id.as_ref())
     }
 }
 
+impl Refused {
+    /// The answer to the request with this id, for the layers below the routes.
+    pub(super) fn answer_to(self, id: &RequestId) -> Response {
+        let Self(problem) = self;
+        let mut response = response(&problem, &problem, Some(id));
+        response.headers_mut().extend(id.header().map(|id| (REQUEST_ID, id)));
+        response
+    }
+}
+
+/// Logs a refusal that an administrator may have to look at.
+fn log(problem: &Problem, id: Option<&RequestId>) {
+    let (kind, detail, request) = (problem.kind.path(), &*problem.detail, id.map(RequestId::text));
+    match problem.kind {
+        ProblemKind::Forbidden => {
+            let peer = asker::present().and_then(|asker| asker.peer()).map(field::display);
+            warn!(target: "access-refused", peer, request, reason = detail, "a request was refused that is not permitted");
+        }
+        ProblemKind::Internal => {
+            error!(target: "request-failed", request, kind, detail, "a request has failed")
+        }
+        ProblemKind::StoreUnavailable | ProblemKind::StorageFull | ProblemKind::ReadOnly => {
+            warn!(target: "request-failed", request, kind, detail, "a request was refused by the store");
+        }
+        _ => {}
+    }
+}
+
+/// A body with the id of the request to which it is the answer.
+#[derive(Serialize)]
+struct Named<'a, T> {
+    #[serde(flatten)]
+    body: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+}
+
 /// A problem with the members of another value.
-fn response(problem: &Problem, body: &impl Serialize) -> Response {
+fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = Named { body, request_id: id.map(RequestId::text) };
     let mut response = (status, Json(body)).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -56,6 +97,6 @@ impl NotReady {
 
 impl IntoResponse for NotReady {
     fn into_response(self) -> Response {
-        response(&self.problem, &self)
+        response(&self.problem, &self, asker::request_id().as_ref())
     }
 }

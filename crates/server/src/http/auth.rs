@@ -5,9 +5,10 @@
 
 use super::answer::Refused;
 use super::extract::Body;
+use crate::asker::{self, log_refused_token};
 use crate::bodies::Hold;
 use crate::client::note_known;
-use crate::service::{Principal, Service, TokenFault, TokenHash, hash, role_name};
+use crate::service::{Principal, Service, TokenHash, hash, role_name};
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use core::net::IpAddr;
@@ -61,12 +62,17 @@ impl Right {
             (Principal::ALL, None)
         } else {
             let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
-            let token = hash(token(headers).map_err(unauthorised)?);
-            let principal = service.tokens().principal_of(&token).map_err(|fault| match fault {
-                TokenFault::Unknown => unauthorised("the token is not known"),
-                TokenFault::Expired => unauthorised("the token has expired"),
-            });
-            (principal?, Some(token))
+            let refused = |reason: &str| {
+                log_refused_token(reason);
+                unauthorised(reason)
+            };
+            let token = match token(headers) {
+                Ok(token) => hash(token.ok_or_else(|| unauthorised("the request has no token"))?),
+                Err(reason) => return Err(refused(reason)),
+            };
+            let principal = service.tokens().principal_of(&token).map_err(|fault| refused(fault.words()))?;
+            asker::present().iter().for_each(|asker| asker.signed(&token));
+            (principal, Some(token))
         };
         note_known(extensions);
         Ok(Self { principal, token, hold: service.bodies().hold(token) })
@@ -114,11 +120,11 @@ impl FromRequestParts<Service> for Right {
     }
 }
 
-/// The token of a request. Fails with the reason why there is none.
-fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
+/// The token of a request, if it has one. Fails with the reason why what it has is none.
+fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = match (values.next(), values.next()) {
-        (None, _) => return Err("the request has no token"),
+        (None, _) => return Ok(None),
         (Some(value), None) => value.to_str().map_err(|_| "the header is not a bearer token")?,
         (Some(_), Some(_)) => return Err("the request has more than one token"),
     };
@@ -126,7 +132,7 @@ fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err("the header is not a bearer token");
     }
-    Ok(token.trim_start_matches(' '))
+    Ok(Some(token.trim_start_matches(' ')))
 }
 
 /// Refuses requests that a page in a browser could have made. Each request passes here before anything else.

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refused};
 use super::auth::Right;
-use crate::service::{Backup, Service, Stop};
+use crate::service::{Backup, Deed, End, Note, Service, Stop};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use futures_util::stream;
@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use std::io::{self, BufWriter};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tourbillon_api::{Problem, ProblemKind, Role};
+use tourbillon_api::{AuditAction, Problem, ProblemKind, Role};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -40,12 +40,16 @@ impl io::Write for ToReader {
 
 /// Writes a backup piece by piece, on the calling thread. After an error the connection is cut, so that the reader does
 /// not take the copy for complete. A backup has succeeded once its reader has taken the last piece.
-fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, runtime: &Handle) {
+fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
     match backup.write(to) {
-        Ok(_) if runtime.block_on(sender.reserve_many(WAITING)).is_ok() => backup.succeeded(),
-        Ok(_) => {}
+        Ok(timers) if runtime.block_on(sender.reserve_many(WAITING)).is_ok() => {
+            backup.succeeded();
+            note.end_blocking(End::done().count(timers));
+        }
+        Ok(_) => note.end_blocking(End::failed("its reader has gone")),
         Err(error) => {
+            note.end_blocking(End::failed(error.to_string()));
             let _reader_may_have_gone = sender.blocking_send(Err(io::Error::other(error.to_string())));
         }
     }
@@ -96,9 +100,10 @@ async fn back_up(
             Problem::new(ProblemKind::LimitReached, "as many backups are under way as there may be");
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
+    let note = service.begin_note(Deed::new(AuditAction::BackUp));
     let (sender, receiver) = mpsc::channel(WAITING);
     let runtime = Handle::current();
-    drop(tokio::task::spawn_blocking(move || write(&backup, &sender, &runtime)));
+    drop(tokio::task::spawn_blocking(move || write(&backup, &sender, note, &runtime)));
     let pieces = Pieces { receiver, stop: service.stop().clone(), has_ended: false };
     let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)))

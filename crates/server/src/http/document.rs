@@ -7,6 +7,7 @@ use tourbillon_api::{Problem, ProblemKind};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 
@@ -20,7 +21,10 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
             "Durable timers as a service: signed callbacks and queues. Moments are texts after RFC 3339, lengths of \
-             time are milliseconds. A request with an unknown field is refused; an answer may get further fields.",
+             time are milliseconds. A request with an unknown field is refused; an answer may get further fields. Each \
+             answer has the header `x-request-id`: the request's own, if it has one of 1 to 128 letters, digits and \
+             characters of `-_.:/+=@`, or a new one. An id of the client's own is stored with the timers that the \
+             request makes, and each callback has it as `tourbillon-request-id`.",
         ))
         .license(Some(utoipa::openapi::License::new("MIT OR Apache-2.0")))
         .build();
@@ -30,7 +34,7 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         .description(Some("A token of this service, which none needs while the service has no tokens."))
         .build();
     components.add_security_scheme("token", SecurityScheme::Http(scheme));
-    components.schemas.insert("Problem".to_owned(), Problem::schema());
+    components.schemas.insert("Problem".to_owned(), problem());
     components.schemas.insert("ProblemKind".to_owned(), ProblemKind::schema());
     document.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
     for (path, item) in &mut document.paths.paths {
@@ -39,6 +43,18 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         }
     }
     document
+}
+
+/// The schema of a problem as it is answered: with the id of its request.
+fn problem() -> RefOr<Schema> {
+    let mut schema = Problem::schema();
+    if let RefOr::T(Schema::Object(object)) = &mut schema {
+        let id = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("The id of the request, which the log and the audit trail have too."));
+        object.properties.insert("request_id".to_owned(), id.into());
+    }
+    schema
 }
 
 /// The operations of a path.

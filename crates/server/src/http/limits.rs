@@ -5,6 +5,7 @@ use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
 use super::timers;
+use crate::asker::{Asker, REQUEST_ID};
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, Request};
@@ -18,8 +19,10 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon_api::{Problem, ProblemKind};
 use tower_service::Service as HttpService;
+use tracing::{Level, debug, enabled, field};
 
 /// The greatest length of a path with its query, in bytes.
 const LONGEST_URI: usize = 8 << 10;
@@ -61,10 +64,26 @@ impl HttpService<Request> for Interface {
 }
 
 impl Inner {
+    /// Answers a request in its own name, with its id, and logs it at the level `debug`.
+    async fn answer(&self, mut request: Request) -> Response {
+        let asker = Arc::new(Asker::of(&mut request, self.service.settings().behind_proxy));
+        let asked = enabled!(target: "request", Level::DEBUG)
+            .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
+        let mut response = asker.await_with(self.answer_within_limits(request)).await;
+        response.headers_mut().extend(asker.id().header().map(|id| (REQUEST_ID, id)));
+        if let Some((method, path, begun)) = asked {
+            let (request, peer) = (asker.id().text(), asker.peer().map(field::display));
+            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let status = response.status().as_u16();
+            debug!(target: "request", request, peer, %method, path, status, took_ms, "a request was answered");
+        }
+        response
+    }
+
     /// Fulfils a request within the limits, and counts its answer.
     ///
     /// This stands around the router, since the router copies a route with its layers several times for each request.
-    async fn answer(&self, mut request: Request) -> Response {
+    async fn answer_within_limits(&self, mut request: Request) -> Response {
         let counters = self.service.counters();
         let has_token = request.headers().contains_key(AUTHORIZATION);
         DefaultBodyLimit::max(self.longest_body).apply(&mut request);

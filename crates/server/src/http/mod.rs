@@ -4,6 +4,7 @@
 //! is a [`Problem`](tourbillon_api::Problem).
 
 mod answer;
+mod audit;
 mod auth;
 mod backup;
 mod batch;
@@ -26,9 +27,11 @@ mod view;
 
 pub(crate) use limits::Interface;
 
+use crate::asker::RequestId;
 use crate::service::Service;
 use crate::settings::Settings;
 use axum::Router;
+use axum::response::Response;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -48,6 +51,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(claims::routes())
         .merge(schedules::routes())
         .merge(backup::routes())
+        .merge(audit::routes())
         .split_for_parts();
     (router, document::complete(document))
 }
@@ -79,9 +83,9 @@ pub fn router(service: Service) -> Router {
     Router::new().fallback_service(interface(service))
 }
 
-/// The answer with this problem, for the layers below the routes.
-pub(crate) fn refused(problem: Problem) -> axum::response::Response {
-    axum::response::IntoResponse::into_response(answer::Refused(problem))
+/// The answer with this problem to the request with this id, for the layers below the routes.
+pub(crate) fn refused(problem: Problem, id: &RequestId) -> Response {
+    answer::Refused(problem).answer_to(id)
 }
 
 /// The OpenAPI document of the HTTP interface.

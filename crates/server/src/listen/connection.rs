@@ -5,6 +5,7 @@ use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
 use super::places::Place;
+use crate::asker::{Origin, RequestId};
 use crate::client::Client;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
@@ -59,7 +60,8 @@ impl<S> Answers for S where
 {
 }
 
-/// Serves the requests of one connection. `stop` changes once when the requests under way are to be the last.
+/// Serves the requests of one connection. `stop` changes once when the requests under way are to be the
+/// last.
 pub(super) async fn serve<S>(
     stream: S,
     service: impl Answers,
@@ -71,10 +73,12 @@ pub(super) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (activity, peer) = (Arc::clone(&place.activity), place.peer);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let id = RequestId::of(request.headers());
+        request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // An answer of HTTP/2 that waits for its client keeps the room of this future otherwise.
-        Box::pin(answer(request, service.clone(), engine.clone(), limits, (under_way, peer)))
+        Box::pin(answer((request, id), service.clone(), engine.clone(), limits, (under_way, peer)))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -150,7 +154,7 @@ impl Future for Patience {
 
 /// Answers one request.
 async fn answer(
-    mut request: Request<Incoming>,
+    (mut request, id): (Request<Incoming>, RequestId),
     mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
@@ -162,13 +166,13 @@ async fn answer(
     let response = if !has_one_host(&request) {
         bad_host()
     } else if request.body().size_hint().lower() > limits.body as u64 {
-        refusal(BodyFault::TooLarge, &limits)
+        refusal(BodyFault::TooLarge, &limits, &id)
     } else {
         request.extensions_mut().insert(Client { peer, notes: Arc::new(stage.clone()) });
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
-        fault.get().map_or(response, |fault| refusal(fault, &limits))
+        fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
     let response = if under_way.note_answer(MOST_UNKNOWN) { too_many() } else { response };
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
@@ -205,7 +209,7 @@ fn too_many() -> Response<Answer> {
 }
 
 /// The answer to a request whose body was not read to its end.
-fn refusal(fault: BodyFault, limits: &Limits) -> Response<Answer> {
+fn refusal(fault: BodyFault, limits: &Limits, id: &RequestId) -> Response<Answer> {
     let problem = match fault {
         BodyFault::TooLarge => {
             Problem::new(ProblemKind::TooLarge, format!("a request has at most {} bytes", limits.body))
@@ -215,5 +219,5 @@ fn refusal(fault: BodyFault, limits: &Limits) -> Response<Answer> {
             format!("the body did not arrive within {} ms", limits.body_timeout.as_millis()),
         ),
     };
-    crate::http::refused(problem)
+    crate::http::refused(problem, id)
 }

@@ -6,14 +6,14 @@ use super::text::{number, span};
 use super::timers::now;
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
-use crate::service::{NewToken, Service, role_name};
+use crate::service::{Deed, NewToken, Service, role_name};
 use crate::settings::Settings;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use core::time::Duration;
 use std::io;
-use tourbillon_api::{NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
+use tourbillon_api::{AuditAction, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
 
 /// The greatest number of namespaces and of tokens on the page.
 const MOST: usize = 500;
@@ -209,7 +209,7 @@ pub(super) async fn change_token(
 async fn change_file<T: Send + 'static>(
     service: &Service,
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
-) -> Result<T, Fault> {
+) -> Result<T, Problem> {
     let service = service.clone();
     let changed = tokio::task::spawn_blocking(move || {
         let answer = change(&service)?;
@@ -223,7 +223,7 @@ async fn change_file<T: Send + 'static>(
         } else {
             ProblemKind::StoreUnavailable
         };
-        Problem::new(kind, error.to_string()).into()
+        Problem::new(kind, error.to_string())
     })
 }
 
@@ -260,14 +260,30 @@ async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response,
                 }
             };
             let new = NewToken { name: name.into(), role, namespace, expires };
-            let (text, _) = change_file(service, |service| service.tokens().file().add(new)).await?;
+            let note = service.begin_note(
+                Deed::new(AuditAction::MakeToken).detail(format!("{name:?}, {}", role_name(role))),
+            );
+            let added = change_file(service, |service| service.tokens().file().add(new)).await;
+            let note = match &added {
+                Ok((_, stored)) => note.add(|deed| deed.target(stored.id()).detail(stored.words())),
+                Err(_) => note,
+            };
+            note.end(&added).await;
+            let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");
             page(service, visitor, Some(Secret { title, text })).await
         }
         "revoke" => {
             let id = fields.get("id").to_owned();
             fields.confirm(&id)?;
-            change_file(service, move |service| service.tokens().file().revoke(&id)).await?;
+            let note = service.begin_note(Deed::new(AuditAction::RevokeToken).target(&*id));
+            let revoked = change_file(service, move |service| service.tokens().file().revoke(&id)).await;
+            let note = match &revoked {
+                Ok(stored) => note.add(|deed| deed.detail(stored.words())),
+                Err(_) => note,
+            };
+            note.end(&revoked).await;
+            revoked?;
             Ok(Redirect::to("/ui/access").into_response())
         }
         _ => Err(Fault::no_page()),

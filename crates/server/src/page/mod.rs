@@ -8,6 +8,7 @@
 mod access;
 mod act;
 mod assets;
+mod audit;
 mod chart;
 mod dead;
 mod endpoints;
@@ -53,6 +54,7 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/schedules/{namespace}/{key}", get(schedules::show_schedule))
         .route("/ui/schedules/{namespace}/{key}/{verb}", post(schedules::change))
         .route("/ui/endpoints", get(endpoints::show_endpoints))
+        .route("/ui/audit", get(audit::show_audit))
         .route("/ui/nodes", get(nodes::show_nodes))
         .route("/ui/access", get(access::show_access))
         .route("/ui/access/namespaces/{verb}", post(access::change_namespace))

@@ -7,7 +7,7 @@ use super::timer::policy;
 use super::timers::{now, offered};
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
-use crate::service::Service;
+use crate::service::{Deed, Service};
 use askama::Template;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -16,7 +16,8 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tourbillon_api::{
-    ClockChange, Gap, Missed, Moment, NewSchedule, Occasion, Overlap, ScheduleState, ScheduleView, ShortMonth,
+    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occasion, Overlap, Problem, ProblemKind,
+    ScheduleState, ScheduleView, ShortMonth,
 };
 use tourbillon_durable::store::Cursor;
 use url::form_urlencoded::Serializer;
@@ -387,18 +388,22 @@ async fn changed(
     if !form.visitor.writes(namespace) {
         return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
     }
-    match verb {
-        "pause" => drop(service.see_schedule(namespace, key, false, |all, at| all.pause(at)).await?),
-        "resume" => drop(service.see_schedule(namespace, key, false, |all, at| all.resume(at)).await?),
-        "trigger" => drop(service.trigger_schedule(namespace, key).await?),
-        "delete" => {
-            form.fields.confirm("remove")?;
-            service.remove_schedule(namespace, key).await?;
-            return Ok(
-                Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response()
-            );
-        }
-        _ => return Err(Fault::no_page()),
+    if verb == "delete" {
+        form.fields.confirm("remove")?;
+    }
+    let deed = Deed::new(AuditAction::ChangeSchedule).namespace(namespace).target(key).detail(verb);
+    let note = service.begin_note(deed);
+    let done = match verb {
+        "pause" => service.see_schedule(namespace, key, false, |all, at| all.pause(at)).await.map(drop),
+        "resume" => service.see_schedule(namespace, key, false, |all, at| all.resume(at)).await.map(drop),
+        "trigger" => service.trigger_schedule(namespace, key).await.map(drop),
+        "delete" => service.remove_schedule(namespace, key).await.map(drop),
+        _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
+    };
+    note.end(&done).await;
+    done?;
+    if verb == "delete" {
+        return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());
     }
     Ok(Redirect::to(&format!("{}?done={verb}", address(namespace, key))).into_response())
 }

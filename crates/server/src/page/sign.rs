@@ -5,6 +5,7 @@ use super::posted::{Fields, Posted};
 use super::session::LASTS;
 use super::view::{Frame, show};
 use super::visitor::{Open, cookie, cookie_name};
+use crate::asker::log_refused_token;
 use crate::client::peer;
 use crate::service::{Service, hash};
 use askama::Template;
@@ -72,7 +73,8 @@ pub(super) async fn sign_in(
     let hold = service.forms().hold(peer(request.extensions()));
     let fields = Fields::read(request, &hold).await?;
     let token = fields.get("token").trim();
-    if service.tokens().principal(token).is_err() {
+    if let Err(fault) = service.tokens().principal(token) {
+        log_refused_token(fault.words());
         return Ok((StatusCode::FORBIDDEN, page(fields.get("to"), true)).into_response());
     }
     if let Some(former) = former {

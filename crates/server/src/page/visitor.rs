@@ -1,6 +1,7 @@
 //! The visitor: the right of a request to the page.
 
 use super::session::Sessions;
+use crate::asker;
 use crate::client::note_known;
 use crate::service::{Principal, Service, TokenHash, role_name};
 use axum::Extension;
@@ -100,6 +101,7 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     }
     let session = sessions.find(cookie(&parts.headers, service.settings().over_tls)?)?;
     let principal = service.tokens().principal_of(&session.token).ok()?;
+    asker::present().iter().for_each(|asker| asker.signed(&session.token));
     let (token, mark) = (Some(session.token), session.mark);
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }

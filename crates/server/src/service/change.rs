@@ -3,13 +3,14 @@
 use super::events::event;
 use super::idempotency::Entered;
 use super::place::{Naming, Ready, by_key};
-use super::{Service, Trace};
+use super::{Deed, End, Service, Trace};
 use crate::convert::{due, rejected, unavailable};
 use crate::telemetry::Span;
 use core::time::Duration;
 use std::collections::HashMap;
 use tourbillon_api::{
-    self as api, BatchResult, CancelResult, Cancelled, Changed, Delay, Event, EventKind, Problem, ProblemKind,
+    self as api, AuditAction, BatchResult, CancelResult, Cancelled, Changed, Delay, Event, EventKind,
+    Problem, ProblemKind,
 };
 use tourbillon_durable::store::Durability;
 use tourbillon_durable::timer::{Address, Timer, TimerId};
@@ -30,6 +31,28 @@ impl Named<'_> {
         match self {
             Self::Key(key) => by_key(namespace, key),
             Self::Id(id) => id.into(),
+        }
+    }
+}
+
+impl Named<'_> {
+    /// A change of the timer as the audit trail has it.
+    fn deed(self, namespace: &str, verb: &str) -> Deed {
+        let target = match self {
+            Self::Key(key) => key.to_owned(),
+            Self::Id(id) => id.to_string(),
+        };
+        Deed::new(AuditAction::ChangeTimer).namespace(namespace).target(target).detail(verb)
+    }
+}
+
+impl Verb {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fire => "fire",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Replay => "replay",
         }
     }
 }
@@ -58,6 +81,15 @@ impl Service {
 
     /// Cancels a timer, or drops a dead one.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
+        let note = self.begin_note_of_page(|| named.deed(namespace, "cancel"));
+        let answer = self.cancel_one(namespace, named).await;
+        if let Some(note) = note {
+            note.end(&answer).await;
+        }
+        answer
+    }
+
+    async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         self.namespace(namespace)?;
         if matches!(named, Named::Id(_)) && self.find(namespace, named).await?.is_none() {
             return Ok(Cancelled { result: CancelResult::NotFound });
@@ -133,6 +165,15 @@ impl Service {
         named: Named<'_>,
         verb: Verb,
     ) -> Result<Changed, Problem> {
+        let note = self.begin_note_of_page(|| named.deed(namespace, verb.word()));
+        let answer = self.change_one(namespace, named, verb).await;
+        if let Some(note) = note {
+            note.end(&answer).await;
+        }
+        answer
+    }
+
+    async fn change_one(&self, namespace: &str, named: Named<'_>, verb: Verb) -> Result<Changed, Problem> {
         let timer = self.stored(namespace, named.address(namespace)).await?;
         let (id, timers, begun) = (timer.id, self.timers(), self.flights().now());
         let changed = match verb {
@@ -151,6 +192,24 @@ impl Service {
 
     /// Makes changes in one transaction. Each has its answer, in the same order.
     pub(crate) async fn batch(
+        &self,
+        namespace: &str,
+        trace: Option<Trace>,
+        changes: &[api::Change],
+    ) -> Result<Vec<BatchResult>, Problem> {
+        let cancels = changes.iter().filter(|change| matches!(change, api::Change::Cancel { .. })).count();
+        let detail = || format!("{cancels} cancellations of {} changes", changes.len());
+        let note = (cancels > 1)
+            .then(|| self.begin_note(Deed::new(AuditAction::Batch).namespace(namespace).detail(detail())));
+        let answer = self.change_all(namespace, trace, changes).await;
+        if let Some(note) = note {
+            let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
+            note.end(End::from(&answer).count(cancelled as u64)).await;
+        }
+        answer
+    }
+
+    async fn change_all(
         &self,
         namespace: &str,
         trace: Option<Trace>,
@@ -278,6 +337,11 @@ impl Service {
             (_, Ok(other)) => Err(Problem::new(ProblemKind::Internal, format!("{other:?}"))),
         }
     }
+}
+
+/// Whether a change has cancelled a timer.
+fn is_cancelled(result: &BatchResult) -> bool {
+    matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
 /// A change that the store was asked for.

@@ -1,11 +1,11 @@
 //! The servers and the deployment of a service on Redis.
 
 use super::open_error::OpenError;
-use crate::log::log;
 use crate::settings::RedisSettings;
 use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
+use tracing::error;
 
 /// The note of a restore that has begun and not ended.
 pub(super) const RESTORING: &str = "restoring";
@@ -41,7 +41,7 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
 /// Opens the deployment, and makes it if there is none.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
-        log(format_args!("the data in Redis have gone back by {time:?}: what was stored then is lost"))
+        error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");
     };
     block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
 }

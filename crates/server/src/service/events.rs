@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tourbillon_api::{Event, EventKind, Moment};
 use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
+use tracing::warn;
 
 /// The number of events that a reader may be behind.
 pub(crate) const BEHIND: usize = 1_024;
@@ -111,6 +112,10 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
 pub(super) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, what| {
+        if let ScheduleEvent::Parked(reason) = what {
+            let (namespace, key) = (&*at.namespace, &*at.key);
+            warn!(target: "schedule-parked", namespace, key, reason = &**reason, "the plan of a schedule cannot be followed");
+        }
         let (kind, id, detail) = match what {
             ScheduleEvent::Fired { id, .. } => (EventKind::Created, Some(id.to_string()), None),
             ScheduleEvent::Missed(count) => (EventKind::Missed, None, Some(count.to_string())),

@@ -84,7 +84,7 @@ fn is_missing(folder: &Path) -> bool {
 }
 
 /// Syncs the folder that a file or folder is in.
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
         _ => Ok(()),

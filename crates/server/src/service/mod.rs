@@ -1,16 +1,19 @@
 //! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
 
 mod alive;
+mod audit;
 mod backup;
 mod census;
 mod change;
 mod counters;
 mod creations;
+mod deed;
 mod deployment;
 mod events;
 mod files;
 mod hosts;
 mod idempotency;
+mod incidents;
 mod limits;
 mod metrics;
 mod namespaces;
@@ -26,16 +29,20 @@ mod sampling;
 mod schedules;
 mod shelf;
 mod stop;
+mod takeovers;
 mod tenancy;
 mod token_file;
 mod tokens;
 mod trace;
+mod trail;
 mod view;
 mod walk;
 
+pub(crate) use audit::Note;
 pub(crate) use backup::Backup;
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
+pub(crate) use deed::{Deed, End};
 pub(crate) use deployment::{checked, mend, open_store};
 pub(crate) use events::{Events, Subscription, event};
 pub(crate) use idempotency::Idempotency;
@@ -46,13 +53,13 @@ pub(crate) use place::Naming;
 pub use principal::Principal;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
 pub(crate) use stop::Stop;
-pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, role_name};
+pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
 pub(crate) use tokens::{TokenFault, Tokens};
 pub(crate) use trace::Trace;
+pub(crate) use trail::{Trail, Wanted};
 
 use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, MOST_WAITING};
-use crate::log::log;
 use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Totals};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -71,7 +78,7 @@ use std::time::Instant;
 use tourbillon_callback::{Caller, Rules};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, TimerStore};
-use tourbillon_durable::{Durable, Incident, Limits, Stats, Timers};
+use tourbillon_durable::{Durable, Limits, Stats, Timers};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
@@ -132,15 +139,6 @@ const MOST_FORMS: usize = 256 << 10;
 /// The greatest number of bytes of bodies under way. One client has room for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
-}
-
-/// Writes a line of the log about what an administrator has to look at.
-fn log_incident(incident: &Incident) {
-    if let Incident::ClockStepped { from, to } = incident {
-        let (size, word) = if from < to { (*to - *from, "ahead") } else { (*from - *to, "back") };
-        let seconds = size.as_secs_f64();
-        log(format_args!("the clock stepped {word} by {seconds} s, from {from} to {to}"));
-    }
 }
 
 impl Service {
@@ -260,7 +258,7 @@ impl Service {
             .lease(settings.lease)
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate)
-            .on_incident(log_incident);
+            .on_incident(incidents::log);
         let counters = Arc::new(Counters::default());
         let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
         let telemetry = telemetry.map_err(OpenError::Telemetry)?;

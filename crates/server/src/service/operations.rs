@@ -15,7 +15,7 @@
 //! | its node lives after all | it finds the other one's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
 //! | the note cannot be written | the operation goes on, and shows its progress late |
 
-use super::files;
+use super::{Deed, files};
 use crate::share::free_for;
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -27,7 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
-use tourbillon_api::{CancelMany, Moment, Operation, OperationState, Problem, ProblemKind, ReplayMany};
+use tourbillon_api::{
+    AuditAction, AuditAuthor, CancelMany, Moment, Operation, OperationState, Problem, ProblemKind, ReplayMany,
+};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Cursor, Filter, TimerStore as _};
 use tourbillon_durable::timer::Timer;
@@ -89,6 +91,30 @@ impl Work {
         }
     }
 
+    /// The operation as the audit trail has it.
+    pub(super) fn deed(&self, namespace: &str) -> Deed {
+        let (action, detail) = match self {
+            Self::Cancel(CancelMany { label: Some(label), .. }) => {
+                (AuditAction::CancelMany, format!("timers with the label {label:?}"))
+            }
+            Self::Cancel(CancelMany { key_prefix, .. }) => {
+                let prefix = key_prefix.as_deref().unwrap_or_default();
+                (AuditAction::CancelMany, format!("timers whose keys begin with {prefix:?}"))
+            }
+            Self::Replay(ReplayMany { label: Some(label) }) => {
+                (AuditAction::ReplayMany, format!("dead timers with the label {label:?}"))
+            }
+            Self::Replay(ReplayMany { label: None }) => {
+                (AuditAction::ReplayMany, "all dead timers".to_owned())
+            }
+            Self::Backfill(BackfillWork { key, after, until }) => {
+                let detail = format!("the schedule {key:?}, after {after} and until {until}");
+                (AuditAction::Backfill, detail)
+            }
+        };
+        Deed::new(action).namespace(namespace).detail(detail)
+    }
+
     /// The change of a timer, none if the operation leaves the timer alone.
     pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
         match (self, &timer.state) {
@@ -112,6 +138,9 @@ pub(super) struct Unfinished {
     pub(super) list: usize,
     /// The place in the list.
     pub(super) cursor: Option<Cursor>,
+    /// The person or program that has asked for it.
+    #[serde(default)]
+    pub(super) by: Option<AuditAuthor>,
 }
 
 /// An operation as it is in the note.
@@ -405,9 +434,9 @@ impl Drop for Task {
 }
 
 impl Unfinished {
-    pub(super) fn new(namespace: &str, work: Work, begun: UtcMillis) -> Self {
-        let namespace = namespace.into();
-        Self { namespace, work, begun, changed: 0, in_flight: 0, refused: 0, list: 0, cursor: None }
+    pub(super) fn new(namespace: &str, work: Work, begun: UtcMillis, by: AuditAuthor) -> Self {
+        let (namespace, by) = (namespace.into(), Some(by));
+        Self { namespace, work, begun, changed: 0, in_flight: 0, refused: 0, list: 0, cursor: None, by }
     }
 
     pub(super) fn shown(&self, id: &str) -> Operation {

@@ -3,8 +3,9 @@
 use super::events::event;
 use super::idempotency::{Entered, fingerprint, mismatch};
 use super::{Namespace, Service, Trace};
+use crate::asker::{self, RequestId};
 use crate::convert::{Order, order, phase, rejected, unavailable};
-use crate::work;
+use crate::work::{self, Head};
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -81,8 +82,9 @@ impl Service {
             }
             None => None,
         };
-        let mark = entered.as_ref().map(Entered::fingerprint);
-        let ((kind, mut spec), callback) = order(timer, self.settings(), mark, pointer)?;
+        let (fingerprint, id) = (entered.as_ref().map(Entered::fingerprint), asker::request_id());
+        let head = Head { fingerprint, request: id.as_ref().and_then(RequestId::given) };
+        let ((kind, mut spec), callback) = order(timer, self.settings(), head, pointer)?;
         if !entered.as_ref().is_some_and(Entered::is_known) {
             let what = (timer, callback.as_ref());
             self.admit(namespace, &of.limits, naming, what, pointer, ahead).await?;
@@ -137,7 +139,7 @@ impl Service {
         if let Some(entered) = entered {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers().get(id).await.map_err(|error| unavailable(&error))?;
-                let mark = stored.and_then(|timer| work::fingerprint(&timer.payload.0));
+                let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
                 // A timer that has ended has no mark. Its request is remembered, unless the service was restarted.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());

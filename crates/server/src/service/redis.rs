@@ -7,6 +7,7 @@ use super::deployment::{RESTORING, checked, open_store};
 use super::namespaces::Namespaces;
 use super::open_error::{OpenError, of};
 use super::shelf::Shelf;
+use super::takeovers::Takeovers;
 use super::{Service, Start};
 use crate::settings::{RedisSettings, Settings};
 use core::time::Duration;
@@ -22,6 +23,9 @@ const RENEWED: Duration = Duration::from_secs(1);
 
 /// The number of these times between two looks for operations of nodes that are gone.
 const TURNS_OF_OPERATIONS: u32 = 3;
+
+/// The number of these times between two looks for shards that this node has taken over.
+const TURNS_OF_TAKEOVERS: u32 = 5;
 
 /// Takes the folder for this process, for as long as the file is open.
 fn lock(data: &Path) -> Result<File, OpenError> {
@@ -65,6 +69,7 @@ impl Service {
         }
         let (inner, stop) = (Arc::downgrade(&self.0), self.stop().clone());
         drop(tokio::spawn(async move {
+            let mut takeovers = Takeovers::default();
             for turn in 0_u32.. {
                 tokio::select! {
                     () = tokio::time::sleep(RENEWED) => {}
@@ -73,6 +78,11 @@ impl Service {
                 let Some(service) = inner.upgrade().map(Self) else { return };
                 if turn % TURNS_OF_OPERATIONS == 0 {
                     service.take_operations_over().await;
+                }
+                if turn % TURNS_OF_TAKEOVERS == 0
+                    && let Ok(Some(nodes)) = service.stored_nodes().await
+                {
+                    takeovers.look(&nodes);
                 }
                 let before = service.namespaces().all();
                 // What is known stays while the servers do not answer.

@@ -4,6 +4,7 @@ use super::Service;
 use super::operations::{BackfillWork, Unfinished, Work};
 use super::place::Naming;
 use crate::convert::{self, moment, shown, unavailable, work};
+use crate::work::Head;
 use core::time::Duration;
 use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
@@ -265,7 +266,8 @@ impl Service {
             labels: new.labels.clone(),
             ..NewTimer::default()
         };
-        let convert::Work { kind, payload, policy, callback } = work(&timer, self.settings(), None, "")?;
+        let convert::Work { kind, payload, policy, callback } =
+            work(&timer, self.settings(), Head::default(), "")?;
         let what = (&timer, callback.as_ref());
         self.admit(namespace, &of.limits, Naming::default(), what, "", 0).await?;
         let labels = new.labels.iter().map(|label| label.as_str().into()).collect();

@@ -1,14 +1,16 @@
 //! What administrators do to namespaces: they make, change, show and remove them, and give them secrets.
 
-use super::Service;
 use super::namespaces::{DEFAULT, Map, Namespace, SigningSecret, VIEW, canonical, moment_in, now};
+use super::{Deed, Service};
 use crate::convert::{is_name, unavailable};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView};
+use tourbillon_api::{
+    AuditAction, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
+};
 use tourbillon_durable::schedule::Schedules;
 
 /// The time for which a former secret signs beside the new one.
@@ -46,6 +48,18 @@ impl Service {
         name: &str,
         limits: NamespaceLimits,
     ) -> Result<(bool, NamespaceView), Problem> {
+        let words = serde_json::to_string(&limits).unwrap_or_default();
+        let note = self.begin_note(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
+        let answer = self.set_limits(name, limits).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn set_limits(
+        &self,
+        name: &str,
+        limits: NamespaceLimits,
+    ) -> Result<(bool, NamespaceView), Problem> {
         if !is_name(name) {
             let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
             return Err(Problem::new(ProblemKind::BadRequest, detail));
@@ -70,6 +84,13 @@ impl Service {
 
     /// Removes a namespace, which must have no timers.
     pub(crate) async fn remove_namespace(&self, name: &str) -> Result<(), Problem> {
+        let note = self.begin_note(Deed::new(AuditAction::RemoveNamespace).namespace(name));
+        let answer = self.remove_empty(name).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
         let has_timers =
             || Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it");
         if name == DEFAULT {
@@ -151,6 +172,13 @@ impl Service {
 
     /// Makes a new signing secret for a namespace. The former ones sign beside it for a day, the last nine of them.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
+        let note = self.begin_note(Deed::new(AuditAction::MakeSecret).namespace(name));
+        let answer = self.rotate_secret(name).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn rotate_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         self.namespace(name)?;
         let mut bytes = [0; SECRET];
         getrandom::fill(&mut bytes)

@@ -72,10 +72,21 @@ mod hexadecimal {
     }
 }
 
+/// The id of the token with this hash: the hash's first digits.
+pub(crate) fn id_of_token(hash: &TokenHash) -> String {
+    HEXLOWER.encode(&hash[..6])
+}
+
 impl Stored {
-    /// The token's id: the first digits of its hash.
     pub(crate) fn id(&self) -> String {
-        HEXLOWER.encode(&self.hash[..6])
+        id_of_token(&self.hash)
+    }
+
+    /// The token in words: its name and what it is for, and nothing of the token itself.
+    pub(crate) fn words(&self) -> String {
+        let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
+        let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
+        format!("{:?}, {}{namespace}{until}", self.name, role_name(self.role))
     }
 
     /// The right of the token's requests.

@@ -24,6 +24,16 @@ pub(crate) enum TokenFault {
     Expired,
 }
 
+impl TokenFault {
+    /// The reason in words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "the token is not known",
+            Self::Expired => "the token has expired",
+        }
+    }
+}
+
 /// What distinguishes a version of a file from another: its length, its time of change, its number on the disk.
 type Version = (u64, Option<SystemTime>, u64);
 
@@ -151,6 +161,13 @@ impl Tokens {
     /// The tokens, none while every request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name of the token with this hash, if it is known and has one.
+    pub(crate) fn name(&self, hash: &TokenHash) -> Option<String> {
+        let known = self.known()?;
+        let stored = known.iter().find(|stored| stored.hash == *hash)?;
+        Some(stored.name.to_string()).filter(|name| !name.is_empty())
     }
 
     /// The right of a request with this token.

@@ -5,12 +5,14 @@
 //! stays, even if it has the label.
 
 use super::Service;
+use super::audit;
+use super::deed::End;
 use super::events::event;
 use super::operations::{Unfinished, Work};
 use crate::convert::unavailable;
 use core::time::Duration;
 use std::io;
-use tourbillon_api::{Event, EventKind, Operation, Problem, ProblemKind};
+use tourbillon_api::{AuditAuthor, Event, EventKind, Operation, Problem, ProblemKind};
 use tourbillon_durable::store::{Durability, Filter, StoreError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Effect};
@@ -27,8 +29,16 @@ impl Service {
     /// Begins an operation. It begins even if the future is dropped.
     pub(crate) async fn begin(&self, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespace(namespace)?;
-        let (service, namespace) = (self.clone(), namespace.to_owned());
-        let begun = tokio::spawn(async move { service.begin_whole(&namespace, work).await }).await;
+        let (service, namespace, by) = (self.clone(), namespace.to_owned(), self.author());
+        let begun = tokio::spawn(async move {
+            let deed = work.deed(&namespace);
+            let begun = service.begin_whole(&namespace, work, by.clone()).await;
+            if begun.is_err() {
+                audit::write(service.trail(), deed.entry(by, End::from(&begun))).await;
+            }
+            begun
+        })
+        .await;
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
@@ -38,13 +48,13 @@ impl Service {
         Ok(self.operations().list(namespace).await)
     }
 
-    async fn begin_whole(&self, namespace: &str, work: Work) -> Result<Operation, Problem> {
+    async fn begin_whole(&self, namespace: &str, work: Work, by: AuditAuthor) -> Result<Operation, Problem> {
         if self.stop().has_begun() {
             return Err(Problem::new(ProblemKind::Stopping, ""));
         }
         let store = self.timers().timer_store();
         let begun = store.now();
-        let unfinished = Unfinished::new(namespace, work, begun);
+        let unfinished = Unfinished::new(namespace, work, begun, by);
         let id: Box<str> = TimerId::fresh().to_string().into();
         let operation = unfinished.shown(&id);
         self.operations().add(&id, &unfinished)?;
@@ -64,8 +74,17 @@ impl Service {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        self.note_operation(&id, &unfinished, End::begun()).await;
         self.run(id, unfinished);
         Ok(operation)
+    }
+
+    /// Writes an entry of the audit trail about an operation, if it is known who has asked for it.
+    async fn note_operation(&self, id: &str, unfinished: &Unfinished, end: End) {
+        if let Some(by) = unfinished.by.clone() {
+            let deed = unfinished.work.deed(&unfinished.namespace).target(id);
+            audit::write(self.trail(), deed.entry(by, end)).await;
+        }
     }
 
     /// Goes on with the operations that have not ended.
@@ -130,7 +149,9 @@ impl Service {
             }
             tokio::task::yield_now().await;
         };
+        let end = error.clone().map_or_else(End::done, End::failed).count(unfinished.changed);
         self.operations().end(id, error);
+        self.note_operation(id, &unfinished, end).await;
         // If the file cannot be written, the next start finds nothing left to do.
         drop(self.write_operations().await);
     }

@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod acknowledged;
+mod audit;
 mod backup;
 mod border;
 mod check;
@@ -14,6 +15,7 @@ mod exposure;
 mod files;
 mod half;
 mod kill;
+mod logs;
 mod manager;
 mod owner;
 mod packaging;

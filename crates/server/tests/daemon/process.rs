@@ -82,8 +82,10 @@ impl Daemon {
         let mut daemon = Self { child, address: ([0, 0, 0, 0], 0).into(), log };
         let begun = Instant::now();
         daemon.address = loop {
-            if let Some(address) = daemon.find("listening on") {
-                break address.rsplit('/').next().unwrap().parse().unwrap();
+            if let Some(line) = daemon.find("listening on") {
+                // The line is text, or JSON.
+                let (_, address) = line.split_once("://").unwrap();
+                break address.split('"').next().unwrap().parse().unwrap();
             }
             let ended = daemon.child.try_wait().unwrap();
             assert!(ended.is_none() && begun.elapsed() < SOON, "{ended:?}: {}", daemon.log());

@@ -25,13 +25,19 @@ pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Vec<Received>>>,
     pause: Arc<Mutex<Duration>>,
+    status: Arc<Mutex<StatusCode>>,
 }
 
 impl Receiver {
     pub(crate) async fn start(pause: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let receiver = Self { address, log: Arc::default(), pause: Arc::new(Mutex::new(pause)) };
+        let receiver = Self {
+            address,
+            log: Arc::default(),
+            pause: Arc::new(Mutex::new(pause)),
+            status: Arc::new(Mutex::new(StatusCode::NO_CONTENT)),
+        };
         let app = axum::Router::new().fallback(receive).with_state(receiver.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
         receiver
@@ -47,6 +53,11 @@ impl Receiver {
 
     pub(crate) fn count(&self) -> usize {
         self.log.lock().unwrap().len()
+    }
+
+    /// Answers so from now on.
+    pub(crate) fn answer(&self, status: StatusCode) {
+        *self.status.lock().unwrap() = status;
     }
 
     pub(crate) fn set_pause(&self, pause: Duration) {
@@ -74,5 +85,5 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
         tokio::time::sleep(pause).await;
     }
     receiver.log.lock().unwrap()[at].answered = true;
-    StatusCode::NO_CONTENT
+    *receiver.status.lock().unwrap()
 }

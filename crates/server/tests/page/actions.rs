@@ -124,3 +124,58 @@ async fn namespaces_are_made_paused_and_removed() {
     let fields = [("mark", &*mark), ("name", "me"), ("role", "admin")];
     assert_eq!(rig.post("/ui/access/tokens/make", "", &[], &fields).await.status, StatusCode::FORBIDDEN);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_page_changes_is_in_the_audit_trail_with_the_name_of_the_sessions_token() {
+    let (rig, tokens) = Rig::with_tokens(&[&["--role", "admin", "--name", "Ada"]]).await;
+    let (cookie, mark) = rig.sign_in(&tokens[0]).await;
+    let far = json!({ "delay_ms": 3_600_000, "pull": { "queue": "q" } });
+    let made = rig.api("PUT", "/v1/namespaces/default/timers/k", &tokens[0], far).await;
+    let id = made["id"].as_str().unwrap();
+    let post = async |path: &str, fields: &[(&str, &str)]| {
+        let fields = [&[("mark", &*mark)], fields].concat();
+        rig.post(path, &cookie, &[], &fields).await.status
+    };
+    let timer = format!("/ui/timers/default/{id}");
+    assert_eq!(post(&format!("{timer}/pause"), &[]).await, StatusCode::SEE_OTHER);
+    assert_eq!(post(&format!("{timer}/pause"), &[]).await, StatusCode::CONFLICT);
+    assert_eq!(post(&format!("{timer}/cancel"), &[("confirm", "cancel")]).await, StatusCode::SEE_OTHER);
+    assert_eq!(post("/ui/access/namespaces/pause", &[("name", "default")]).await, StatusCode::SEE_OTHER);
+    let new = [("role", "reader"), ("name", "Grace")];
+    assert_eq!(post("/ui/access/tokens/make", &new).await, StatusCode::OK);
+    assert_eq!(post("/ui/schedules/default/none/pause", &[]).await, StatusCode::NOT_FOUND);
+
+    let trail = rig.api("GET", "/v1/audit", &tokens[0], Value::Null).await;
+    let entries: Vec<_> = trail["items"].as_array().unwrap().iter().rev().collect();
+    let seen = |entry: &&Value| {
+        let text = |name: &str| entry[name].as_str().unwrap().to_owned();
+        format!("{} {}", text("action"), text("outcome"))
+    };
+    assert_eq!(
+        entries.iter().map(seen).collect::<Vec<_>>(),
+        [
+            "make-token done",
+            "change-timer done",
+            "change-timer failed",
+            "change-timer done",
+            "set-namespace done",
+            "make-token done",
+            "change-schedule failed",
+        ]
+    );
+    for entry in &entries[1..] {
+        assert_eq!((&entry["by"]["via"], &entry["by"]["token"]), (&"page".into(), &"Ada".into()), "{entry}");
+        assert!(entry["by"]["token_id"].is_string() && entry["by"]["request_id"].is_string(), "{entry}");
+    }
+    assert_eq!((&entries[1]["target"], &entries[1]["detail"]), (&id.into(), &"pause".into()));
+    assert!(entries[5]["detail"].as_str().unwrap().contains("Grace"), "{}", entries[5]);
+    assert!(!trail.to_string().contains("tb_reader"), "{trail}");
+
+    let page = rig.get_as("/ui/audit?action=change-timer", &cookie).await;
+    for part in ["Ada", "the page", "pause", "failed", id] {
+        assert!(page.text.contains(part), "{part}: {}", page.text);
+    }
+    assert!(!page.text.contains("Grace"), "only what was asked for: {}", page.text);
+    assert!(rig.get_as("/ui/audit", &cookie).await.text.contains("Grace"));
+    assert_eq!(rig.get_as("/ui/audit?action=explode", &cookie).await.status, StatusCode::BAD_REQUEST);
+}

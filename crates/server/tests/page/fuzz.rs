@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// The parameters of each page.
-const PARAMETERS: [(&str, &[&str]); 12] = [
+const PARAMETERS: [(&str, &[&str]); 13] = [
     ("/ui/", &["hours", "done"]),
     ("/ui/timers", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/dead", &["namespace", "q", "label", "phase", "cursor", "done"]),
@@ -17,6 +17,7 @@ const PARAMETERS: [(&str, &[&str]); 12] = [
     ("/ui/endpoints", &["done"]),
     ("/ui/nodes", &["done"]),
     ("/ui/access", &["done"]),
+    ("/ui/audit", &["namespace", "token", "action", "cursor"]),
     ("/ui/sign-in", &["to"]),
     ("/ui/nowhere", &["to"]),
 ];

@@ -111,6 +111,7 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
             "/ui/endpoints",
             "/ui/nodes",
             "/ui/access",
+            "/ui/audit",
         ] {
             store.guard.work();
             assert_eq!(rig.get(path).await.status, 200);

@@ -277,6 +277,7 @@ async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
         ("dead", "/ui/dead".to_owned()),
         ("endpoints", "/ui/endpoints".to_owned()),
         ("access", "/ui/access".to_owned()),
+        ("audit", "/ui/audit".to_owned()),
         ("fault", "/ui/nowhere".to_owned()),
     ];
     pages.map(|(name, path)| (name, rig.url(&path))).into()

@@ -61,10 +61,14 @@ async fn ask(inside: &Inside, method: &str, path: &str, row: &Row, token: Option
 
 /// An answer without what differs from one timer to the next.
 fn same(answer: &Answered) -> String {
-    let mut headers: Vec<_> = answer.headers.iter().filter(|(name, _)| *name != "content-length").collect();
+    let mut headers: Vec<_> = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| *name != "content-length" && *name != "x-request-id")
+        .collect();
     headers.sort_by_key(|(name, _)| name.as_str());
     let mut json = answer.json();
-    for name in ["id", "key"] {
+    for name in ["id", "key", "request_id"] {
         json.as_object_mut().and_then(|members| members.remove(name));
     }
     // The detail of a key that is taken names the timer that has it.

@@ -22,6 +22,7 @@ mod operations;
 mod pull;
 mod receivers;
 mod report;
+mod requests;
 mod rig;
 mod schedules;
 #[cfg(unix)]

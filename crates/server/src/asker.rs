@@ -1,0 +1,177 @@
+//! The sender of the request that a task fulfils, and the request's id. What is logged, stored or noted for a request
+//! names it so. The task knows its request: no function passes it on.
+
+use axum::extract::Request;
+use core::net::IpAddr;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::sync::{Arc, OnceLock};
+use tracing::{field, warn};
+
+/// The header with the id of a request, in requests and answers.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id that a client may give, in bytes.
+pub(crate) const LONGEST_ID: usize = 128;
+
+/// The id of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestId {
+    text: Arc<str>,
+    is_given: bool,
+}
+
+impl RequestId {
+    /// The id that a client gave, or a new one if it gave none that can be taken: 1 to 128 letters, digits and
+    /// characters of `-_.:/+=@`.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let mut values = headers.get_all(REQUEST_ID).iter();
+        match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
+            (Some(text), None) if is_id(text) => Self { text: text.into(), is_given: true },
+            _ => Self { text: format!("{:032x}", fastrand::u128(..)).into(), is_given: false },
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The id, if it is the client's own.
+    pub(crate) fn given(&self) -> Option<&str> {
+        self.is_given.then_some(&self.text)
+    }
+
+    /// The value of the header.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(&self.text).ok()
+    }
+}
+
+/// Whether a text may be the id of a request.
+fn is_id(text: &str) -> bool {
+    let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
+    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)
+}
+
+/// What a connection knows of a request, among the request's extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) peer: IpAddr,
+    pub(crate) id: RequestId,
+}
+
+/// The sender of a request.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    id: RequestId,
+    peer: Option<IpAddr>,
+    is_page: bool,
+    /// The hash of the token that the request was permitted by.
+    token: OnceLock<[u8; 32]>,
+}
+
+tokio::task_local! {
+    static PRESENT: Arc<Asker>;
+}
+
+/// The sender of the request that the present task fulfils, none if it fulfils none.
+pub(crate) fn present() -> Option<Arc<Asker>> {
+    PRESENT.try_with(Arc::clone).ok()
+}
+
+/// The id of the request that the present task fulfils.
+pub(crate) fn request_id() -> Option<RequestId> {
+    PRESENT.try_with(|asker| asker.id.clone()).ok()
+}
+
+impl Asker {
+    /// The sender of this request. Behind a proxy its address is the last one in `X-Forwarded-For`.
+    pub(crate) fn of(request: &mut Request, behind_proxy: bool) -> Self {
+        let (peer, id) = match request.extensions_mut().remove::<Origin>() {
+            Some(Origin { peer, id }) => (Some(peer.to_canonical()), id),
+            None => (None, RequestId::of(request.headers())),
+        };
+        let peer = forwarded(request.headers()).filter(|_| behind_proxy).or(peer);
+        let path = request.uri().path();
+        let is_page = path == "/ui" || path.starts_with("/ui/");
+        Self { id, peer, is_page, token: OnceLock::new() }
+    }
+
+    /// Fulfils the request by this work.
+    pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
+        PRESENT.scope(Arc::clone(self), work).await
+    }
+
+    pub(crate) fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// Whether the request is a browser's, to the page.
+    pub(crate) fn is_page(&self) -> bool {
+        self.is_page
+    }
+
+    /// Notes the hash of the token that the request was permitted by.
+    pub(crate) fn signed(&self, token: &[u8; 32]) {
+        // A request is permitted once.
+        let _is_first = self.token.set(*token);
+    }
+
+    pub(crate) fn token(&self) -> Option<&[u8; 32]> {
+        self.token.get()
+    }
+}
+
+/// Logs that a token of the present request was refused. The line has nothing of the token.
+pub(crate) fn log_refused_token(reason: &str) {
+    let asker = present();
+    let peer = asker.as_ref().and_then(|asker| asker.peer()).map(field::display);
+    let request = asker.as_ref().map(|asker| asker.id().text());
+    warn!(target: "token-refused", peer, request, reason, "a token was refused");
+}
+
+/// The address that the last proxy has added.
+fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
+    let value = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+    value.rsplit(',').next()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        let pair = |&(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        };
+        list.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn an_id_is_the_clients_if_it_can_be_taken() {
+        let longest = "a".repeat(LONGEST_ID);
+        for text in ["a", "6f1c0f3e-5f0a-4a3e", "Root=1-67891233-abcdef", "a/b:c+d@e.f_g", &longest] {
+            let id = RequestId::of(&headers(&[("x-request-id", text)]));
+            assert_eq!((id.text(), id.given()), (text, Some(text)));
+        }
+        let too_long = "a".repeat(LONGEST_ID + 1);
+        for text in ["", "a b", "a\"b", "a,b", "<b>", "{}", &too_long] {
+            let id = RequestId::of(&headers(&[("x-request-id", text)]));
+            assert!(id.given().is_none() && id.text().len() == 32 && is_id(id.text()), "{text}: {id:?}");
+        }
+        let two = headers(&[("x-request-id", "a"), ("x-request-id", "b")]);
+        assert!(RequestId::of(&two).given().is_none());
+        assert_ne!(RequestId::of(&HeaderMap::new()), RequestId::of(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_proxy_names_the_address_of_its_client_last() {
+        let of = |value| forwarded(&headers(&[("x-forwarded-for", value)]));
+        assert_eq!(of("10.0.0.1"), Some([10, 0, 0, 1].into()));
+        assert_eq!(of("the client's own, 10.0.0.1 , 192.0.2.7"), Some([192, 0, 2, 7].into()));
+        assert_eq!(of("10.0.0.1, unknown"), None);
+    }
+}

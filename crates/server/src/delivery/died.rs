@@ -1,0 +1,28 @@
+//! The line of the log about a timer that has died.
+
+use crate::record::cut;
+use tourbillon_durable::timer::TimerId;
+use tracing::warn;
+
+/// The greatest length of an error in a line, in bytes.
+const LONGEST_ERROR: usize = 200;
+
+/// A timer whose deliveries were given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Died<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) id: TimerId,
+    pub(super) key: Option<&'a str>,
+    /// The number of the attempt that was the last.
+    pub(super) attempt: Option<u32>,
+    /// The reason: an error without parts of the answer.
+    pub(super) error: Option<&'a str>,
+}
+
+impl Died<'_> {
+    pub(super) fn log(self) {
+        let Self { namespace, id, key, attempt, error } = self;
+        let error = error.map(|error| cut(error, LONGEST_ERROR));
+        warn!(target: "timer-died", namespace, %id, key, attempt, error, "a timer died: its deliveries were given up");
+    }
+}

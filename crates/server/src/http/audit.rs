@@ -1,0 +1,67 @@
+//! The audit trail.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use super::extract::Query;
+use crate::service::{Service, Wanted};
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Problem, ProblemKind, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(list_audit))
+}
+
+/// The conditions of a list, all of which hold for its entries.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct AuditQuery {
+    /// The namespace. It is needed by a token that is for one namespace only.
+    namespace: Option<String>,
+    /// The name of a token, or its id.
+    token: Option<String>,
+    /// What was done.
+    action: Option<AuditAction>,
+    /// The moment of the first entries.
+    since: Option<Moment>,
+    /// The moment before which the entries are.
+    until: Option<Moment>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
+    /// The greatest number of entries: 50 by default, at most 200.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+}
+
+const MOST_OF_A_PAGE: u32 = 200;
+
+/// Lists who has changed what, the newest first, a page at a time.
+///
+/// The trail has each change of a namespace, its limits and secrets, of the tokens, and of many timers at a time; each
+/// change that was made on the page; and backups and restores. Timers and schedules that programs make, change and
+/// cancel one at a time are not in it. It has no secrets and no payloads. The list is at its end when `next` is
+/// missing. On Redis each node has the changes that it was asked for.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "service",
+    params(AuditQuery),
+    responses((status = 200, description = "A page.", body = Page<AuditEntry>))
+)]
+async fn list_audit(
+    State(service): State<Service>,
+    right: Right,
+    Query(query): Query<AuditQuery>,
+) -> Answer<Json<Page<AuditEntry>>> {
+    let AuditQuery { namespace, token, action, since, until, cursor, limit } = query;
+    right.require(Role::Admin, namespace.as_deref())?;
+    let limit = limit.unwrap_or(50);
+    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
+        let detail = format!("a page has 1 to {MOST_OF_A_PAGE} entries");
+        return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
+    }
+    let wanted = Wanted { namespace, token, action, since, until };
+    Ok(Json(service.audit_entries(wanted, cursor.as_deref(), limit).await?))
+}

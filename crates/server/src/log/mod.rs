@@ -1,0 +1,79 @@
+//! The log of a service: a line on the standard error for each event that this crate emits by `tracing`.
+//!
+//! A line has the moment in UTC, a level, a kind, a message and fields. The kind is the event's target; the guide lists
+//! all of them. What every line is subject to is here, so that no caller has to think of it:
+//!
+//! - A storm of one kind makes few lines: [`storm`].
+//! - A line stays one line, whatever values it has: [`line`].
+//! - Other crates' events make no lines: a connection's would have the headers of requests, and with them tokens.
+
+mod line;
+mod storm;
+
+pub(crate) use storm::{finish, settle};
+
+use crate::asker::{self, RequestId};
+use std::panic;
+use std::time::Instant;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::{Interest, set_global_default};
+use tracing::{Event, Metadata, Subscriber, error};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::{fmt, registry};
+
+/// The form of the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The moment, the level, the kind, the message and the fields.
+    Text,
+    /// An object of JSON.
+    Json,
+}
+
+/// Writes lines from now on, down to this level, and one for each panic. Only the first call in a process counts.
+pub(crate) fn begin(level: LevelFilter, form: Form) {
+    let lines = fmt::layer().with_ansi(false).with_writer(line::Stderr);
+    let lines = match form {
+        Form::Text => lines.boxed(),
+        Form::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+    };
+    if set_global_default(registry().with(lines).with(Own(level))).is_ok() {
+        panic::set_hook(Box::new(|panic| {
+            let at = panic.location().map(ToString::to_string);
+            let payload = panic.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let message = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let request = asker::request_id();
+            let request = request.as_ref().map(RequestId::text);
+            error!(target: "panic", request, at, message, "a part of the service panicked");
+        }));
+    }
+}
+
+/// The events that make lines: those of this crate down to a level, but for the surplus of a storm.
+struct Own(LevelFilter);
+
+impl Own {
+    fn takes(&self, event: &Metadata<'_>) -> bool {
+        let is_own = event.module_path().is_some_and(|path| path.starts_with(env!("CARGO_CRATE_NAME")));
+        is_own && *event.level() <= self.0
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Own {
+    fn register_callsite(&self, event: &'static Metadata<'static>) -> Interest {
+        if self.takes(event) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, event: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.takes(event)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        storm::admits(event.metadata(), Instant::now())
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0)
+    }
+}

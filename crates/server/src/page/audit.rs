@@ -1,0 +1,182 @@
+//! The audit trail, for administrators.
+
+use super::fault::Fault;
+use super::text::number;
+use super::timers::now;
+use super::view::{Frame, When, show};
+use super::visitor::Visitor;
+use crate::service::{Service, Wanted};
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
+use url::form_urlencoded::Serializer;
+
+/// The number of entries on a page.
+const ON_A_PAGE: u32 = 50;
+
+/// The actions by which the list is filtered, with their words in addresses.
+const ACTIONS: [&str; 14] = [
+    "cancel-many",
+    "replay-many",
+    "backfill",
+    "batch",
+    "change-timer",
+    "change-schedule",
+    "set-namespace",
+    "remove-namespace",
+    "make-secret",
+    "make-token",
+    "revoke-token",
+    "back-up",
+    "restore",
+    "mend",
+];
+
+/// The conditions of the list. Those that are empty are none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    namespace: String,
+    token: String,
+    action: String,
+    cursor: String,
+}
+
+impl Asked {
+    fn wanted(&self) -> Result<Wanted, Fault> {
+        let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let action = given(&self.action).map(|word| serde_json::from_value(word.into())).transpose();
+        let action: Option<AuditAction> = action.map_err(|_| Fault::bad("There is no such action."))?;
+        Ok(Wanted {
+            namespace: given(&self.namespace),
+            token: given(&self.token),
+            action,
+            ..Wanted::default()
+        })
+    }
+
+    /// The address of the list from a cursor on.
+    fn address(&self, cursor: &str) -> String {
+        let pairs = [
+            ("namespace", &*self.namespace),
+            ("token", &self.token),
+            ("action", &self.action),
+            ("cursor", cursor),
+        ];
+        let mut query = Serializer::new(String::new());
+        query.extend_pairs(pairs.into_iter().filter(|(_, value)| !value.is_empty()));
+        format!("/ui/audit?{}", query.finish())
+    }
+
+    fn is_filtered(&self) -> bool {
+        [&self.namespace, &self.token, &self.action].into_iter().any(|text| !text.is_empty())
+    }
+}
+
+struct Row {
+    at: When,
+    action: String,
+    outcome: &'static str,
+    class: &'static str,
+    count: String,
+    by: String,
+    from: String,
+    namespace: String,
+    target: String,
+    detail: String,
+}
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct AuditPage<'a> {
+    frame: Frame<'a>,
+    asked: &'a Asked,
+    actions: &'static [&'static str],
+    rows: Vec<Row>,
+    is_filtered: bool,
+    is_of_this_node: bool,
+    first: Option<&'static str>,
+    next: Option<String>,
+}
+
+fn row(entry: AuditEntry, now: Moment) -> Row {
+    let (outcome, class) = match entry.outcome {
+        AuditOutcome::Begun => ("begun", ""),
+        AuditOutcome::Done => ("done", "good"),
+        AuditOutcome::Failed => ("failed", "bad"),
+        _ => ("unknown", "warn"),
+    };
+    let via = match entry.by.via {
+        AuditVia::Page => "the page",
+        AuditVia::Command => "a command",
+        _ => "the interface",
+    };
+    let by = entry.by.token.or(entry.by.token_id).or(entry.by.user);
+    let from = entry.by.peer.map_or_else(|| via.to_owned(), |peer| format!("{via}, {peer}"));
+    let action = serde_json::to_value(entry.action).unwrap_or_default();
+    Row {
+        at: When::new(entry.at, now),
+        action: action.as_str().unwrap_or_default().to_owned(),
+        outcome,
+        class,
+        count: entry.count.map(number).unwrap_or_default(),
+        by: by.unwrap_or_default(),
+        from,
+        namespace: entry.namespace.unwrap_or_default(),
+        target: entry.target.unwrap_or_default(),
+        detail: entry.detail.unwrap_or_default(),
+    }
+}
+
+/// Shows which person or program has changed what.
+pub(super) async fn show_audit(
+    State(service): State<Service>,
+    visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let fault = |_| Fault::bad("The address cannot be read: a condition is there more than once.");
+    let answer = match asked {
+        Ok(Query(asked)) => page(&service, &visitor, &asked).await,
+        Err(rejection) => Err(fault(rejection)),
+    };
+    answer.map_err(|fault| fault.of(&visitor))
+}
+
+async fn page(service: &Service, visitor: &Visitor, asked: &Asked) -> Result<Response, Fault> {
+    if !visitor.rules() {
+        return Err(Fault::forbidden("The audit trail is shown to administrators of the whole service."));
+    }
+    let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
+    let found = service.audit_entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
+    let now = now(service);
+    Ok(show(&AuditPage {
+        frame: Frame::new(visitor, "audit"),
+        asked,
+        actions: &ACTIONS,
+        rows: found.items.into_iter().map(|entry| row(entry, now)).collect(),
+        is_filtered: asked.is_filtered(),
+        is_of_this_node: visitor.has_nodes,
+        first: cursor.map(|_| "/ui/audit"),
+        next: found.next.map(|next| asked.address(&next)),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_action_of_the_list_is_one_of_the_trail() {
+        for action in ACTIONS {
+            let asked = Asked { action: action.to_owned(), ..Asked::default() };
+            assert!(asked.wanted().is_ok_and(|wanted| wanted.action.is_some()), "{action}");
+        }
+        let wrong = Asked { action: "explode".to_owned(), ..Asked::default() };
+        assert!(wrong.wanted().is_err());
+        let asked = Asked { namespace: "a&b".to_owned(), ..Asked::default() };
+        assert_eq!(asked.address("1-7"), "/ui/audit?namespace=a%26b&cursor=1-7");
+    }
+}

@@ -1,0 +1,24 @@
+//! What an administrator has to look at, as lines of the log.
+
+use tourbillon_durable::Incident;
+use tracing::{error, warn};
+
+/// Logs an incident of the runtime. Deaths of timers, with all that is known of them, are logged where they are seen;
+/// failures of the store, where its condition is.
+pub(super) fn log(incident: &Incident) {
+    match incident {
+        Incident::ClockStepped { from, to } => {
+            let (size, word) = if from < to { (*to - *from, "ahead") } else { (*from - *to, "back") };
+            let seconds = size.as_secs_f64();
+            warn!(target: "clock", "the clock stepped {word} by {seconds} s, from {from} to {to}");
+        }
+        Incident::Quarantined { count } => {
+            error!(target: "damage", count, "records of the store are damaged, and were set aside");
+        }
+        Incident::Skipped { id, key, lateness, .. } => {
+            let (key, late_ms) = (key.as_deref(), u64::try_from(lateness.as_millis()).unwrap_or(u64::MAX));
+            warn!(target: "timer-skipped", %id, key, late_ms, "a delivery was left out: it was too late by its policy");
+        }
+        _ => {}
+    }
+}

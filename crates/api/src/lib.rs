@@ -16,6 +16,7 @@ mod page;
 mod past;
 mod policy;
 mod problem;
+mod queue;
 mod report;
 mod schedule;
 mod shape;
@@ -35,6 +36,7 @@ pub use page::Page;
 pub use past::{AttemptOutcome, EndKind, Past, PastAttempt, PastEnd, RepeatCause};
 pub use policy::{Backoff, Guarantee, Policy};
 pub use problem::{FieldFault, Problem, ProblemKind};
+pub use queue::QueueView;
 pub use report::{HostView, Readiness, ServiceStats};
 pub use schedule::{
     Backfill, ClockChange, Gap, Missed, Monthly, NewSchedule, Occasion, Overlap, Preview, Removed,

@@ -191,6 +191,16 @@ impl Hosts {
         }
     }
 
+    /// Closes the breaker of a host. Callbacks that are under way say at their ends how the host was before, and change
+    /// nothing. Returns whether the breaker was not closed.
+    pub(crate) fn close(&self, host: &str) -> bool {
+        let mut states = self.lock();
+        let Some(state) = states.get_mut(host) else { return false };
+        (state.in_a_row, state.window, state.known) = (0, 0, 0);
+        state.openings += 1;
+        state.open.take().is_some()
+    }
+
     pub(crate) fn report(&self, now: Instant) -> Vec<HostReport> {
         let states = self.lock();
         let mut all = Vec::with_capacity(states.len());

@@ -209,6 +209,12 @@ impl Timer {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
     }
 
+    /// Whether the timer is parked for this reason.
+    #[must_use]
+    pub fn is_parked_for(&self, reason: &str) -> bool {
+        matches!(&self.state, State::Parked(of) if **of == *reason)
+    }
+
     /// The key in its namespace.
     ///
     /// ```

@@ -2,7 +2,7 @@
 
 use crate::commit::{Commit, Doubt, Known, Scope};
 use crate::layout::{Part, Shard};
-use crate::lists::Index;
+use crate::lists::{Index, Order};
 use crate::reservation::Reservations;
 use crate::send::Sent;
 use crate::shared::Core;
@@ -91,7 +91,8 @@ impl Core {
         let limit = limit.max(1);
         let (mut cancelled, mut in_flight, mut last) = (0, 0, None::<Vec<u8>>);
         loop {
-            let (mut entries, is_end) = self.entries_after(&index, last.as_deref(), AT_ONCE).await?;
+            let (mut entries, is_end) =
+                self.entries_after((&index, Order::Ascending), last.as_deref(), AT_ONCE).await?;
             let left = (limit - cancelled) as usize;
             let more = entries.len() > left;
             entries.truncate(left);

@@ -4,8 +4,8 @@ use crate::commit::{counted_of, text};
 use crate::layout::{Part, Shard, period_of, start_of};
 use crate::shared::Core;
 use crate::stored::{
-    Entry as Stored, Found, entries, id_at_end, id_bytes, id_of, is_keyless, key_beginning, label_entry,
-    moment_bytes, part, phase_byte, set_of, stopped_beginning,
+    Entry as Stored, Found, KEYLESS, entries, id_at_end, id_bytes, id_of, is_keyless, key_beginning,
+    label_entry, moment_bytes, namespace_of, part, phase_byte, set_of, stopped_beginning,
 };
 use crate::values::{Values, bytes, number};
 use futures_util::future::try_join_all;
@@ -36,6 +36,41 @@ const SETS_AT_ONCE: usize = 256;
 /// Scripts of one list that are at the server at the same time: other calls come between them.
 const SCRIPTS_AT_ONCE: usize = 4;
 
+/// The direction of a way through an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+impl Order {
+    fn of(filter: &Filter) -> Self {
+        if filter.descending { Self::Descending } else { Self::Ascending }
+    }
+
+    fn is_back(self) -> bool {
+        self == Self::Descending
+    }
+
+    /// The word that scripts know it by.
+    fn word(self) -> Vec<u8> {
+        if self.is_back() { b"back".to_vec() } else { Vec::new() }
+    }
+
+    /// Whether one place comes after another one.
+    fn is_after(self, place: &[u8], other: &[u8]) -> bool {
+        if self.is_back() { place < other } else { place > other }
+    }
+}
+
+/// The first member behind those that begin so, none if there is no such member.
+fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
+    let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut behind = beginning.get(..=last)?.to_vec();
+    behind.last_mut().into_iter().for_each(|byte| *byte += 1);
+    Some(behind)
+}
+
 /// A way through all timers of a kind.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
@@ -59,6 +94,12 @@ pub(crate) struct Entry {
     pub(crate) id: TimerId,
 }
 
+/// The bound below which all keys are that begin so, if those of timers without a key may begin so, too.
+fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
+    let has_others = beginning.len() == namespace_of(beginning).len();
+    has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
+}
+
 /// The place of a timer in the order of an index that has it.
 fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
@@ -80,6 +121,7 @@ fn index_of(filter: &Filter) -> Index {
         Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
             Index::Keys(key_beginning(namespace, prefix))
         }
+        Filter { reason: Some(reason), .. } => Index::Members(Part::Parked, part(reason)),
         Filter { phase: Some(phase @ (Phase::Parked | Phase::Dead)), .. } if only.is_some() => {
             Index::Members(Part::Stopped, stopped_beginning(namespace, *phase))
         }
@@ -91,6 +133,35 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
+/// The bounds of the due moments of a list whose order is that of these.
+struct Bounds {
+    after: Option<u64>,
+    before: Option<u64>,
+}
+
+impl Bounds {
+    fn of(filter: &Filter, index: &Index) -> Self {
+        let bound = |moment: Option<UtcMillis>| {
+            moment.filter(|_| matches!(index, Index::Pending)).map(UtcMillis::as_millis)
+        };
+        Self { after: bound(filter.due_after), before: bound(filter.due_before) }
+    }
+
+    /// The place after which the list begins.
+    fn first(&self, order: Order) -> Option<Vec<u8>> {
+        let bound = if order.is_back() { self.before } else { self.after };
+        bound.map(|moment| moment_bytes(moment).to_vec())
+    }
+
+    /// Whether a place, and all that follow in this order, are not of the list.
+    fn is_past(&self, place: &[u8], order: Order) -> bool {
+        match order {
+            Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
+            Order::Descending => self.after.is_some_and(|after| moment_of(place) <= after),
+        }
+    }
+}
+
 fn moment_of(place: &[u8]) -> u64 {
     place.iter().take(6).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
 }
@@ -99,7 +170,7 @@ impl Core {
     /// Some entries after a place, in order, at least one if there is one; and whether there are no others.
     pub(crate) async fn entries_after(
         &self,
-        index: &Index,
+        (index, order): (&Index, Order),
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
@@ -109,12 +180,13 @@ impl Core {
         match index {
             Index::Records => {
                 // No record begins with 255 after its id: that is the length of its payload.
-                let from = after.map(|id| [b"(", id, &[u8::MAX]].concat());
-                self.members_after(&in_each_shard(Part::Records), from, &[], each).await
+                let end: &[u8] = if order.is_back() { &[] } else { &[u8::MAX] };
+                let from = after.map(|id| [b"(", id, end].concat());
+                self.members(&in_each_shard(Part::Records), from, (&[], order), each).await
             }
             Index::Members(part, beginning) => {
                 let from = after.map(|member| [b"(", member].concat());
-                self.members_after(&in_each_shard(*part), from, beginning, each).await
+                self.members(&in_each_shard(*part), from, (beginning, order), each).await
             }
             Index::Keys(beginning) => {
                 let from = after.map(|member| [b"(", member].concat());
@@ -123,7 +195,11 @@ impl Core {
                     .shards()
                     .flat_map(|shard| self.layout.key_sets().map(move |set| (shard, Part::Keys(set))));
                 let sets: Vec<_> = sets.collect();
-                let found = self.members_after(&sets, from, beginning, each_of(sets.len())).await;
+                let from = match order {
+                    Order::Ascending => from,
+                    Order::Descending => from.or_else(|| before_keyless(beginning)),
+                };
+                let found = self.members(&sets, from, (beginning, order), each_of(sets.len())).await;
                 let (mut entries, is_end) = found?;
                 // Those of timers without a key follow all keys of the namespace.
                 let keys = entries.iter().position(|entry| is_keyless(&entry.place)).unwrap_or(entries.len());
@@ -132,14 +208,20 @@ impl Core {
                 Ok((entries, is_end || has_others))
             }
             Index::Moments(part) => {
-                let from = after.map_or(0, moment_of);
+                let bounds = match order {
+                    Order::Ascending => (after.map_or(0, moment_of), None),
+                    Order::Descending => (0, after.map(moment_of)),
+                };
                 let after = after.map(|place| place.get(6..).unwrap_or_default().to_vec());
-                self.scores_after(in_each_shard(*part), from, None, after, each).await
+                self.scores_after(in_each_shard(*part), bounds, (after, order), each).await
             }
             Index::Pending => {
-                let from = after.map_or(0, moment_of);
-                self.pending_after(from, after.map(|place| place.get(6..).unwrap_or_default().to_vec()), each)
-                    .await
+                let from = after.map(moment_of);
+                let after = after.map(|place| place.get(6..).unwrap_or_default().to_vec());
+                match order {
+                    Order::Ascending => self.pending_after(from.unwrap_or(0), after, each).await,
+                    Order::Descending => self.pending_before(from, after, each).await,
+                }
             }
         }
     }
@@ -151,8 +233,24 @@ impl Core {
         beginning: &[u8],
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
-        let first = if beginning.is_empty() { b"-".to_vec() } else { [b"[", beginning].concat() };
-        let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64)];
+        self.members(parts, from, (beginning, Order::Ascending), each).await
+    }
+
+    /// Entries of sorted sets by member, from a bound on.
+    async fn members(
+        &self,
+        parts: &[(Shard, Part)],
+        from: Option<Vec<u8>>,
+        (beginning, order): (&[u8], Order),
+        each: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        let first = match (order, behind(beginning)) {
+            (Order::Ascending, _) if beginning.is_empty() => b"-".to_vec(),
+            (Order::Ascending, _) => [b"[", beginning].concat(),
+            (Order::Descending, Some(behind)) => [b"(", &behind[..]].concat(),
+            (Order::Descending, None) => b"+".to_vec(),
+        };
+        let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64), order.word()];
         let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
         let scripts = groups.iter().flat_map(|places| places.chunks(SETS_AT_ONCE)).map(async |places| {
             let parts: Vec<_> = places.iter().filter_map(|place| parts.get(*place).copied()).collect();
@@ -175,19 +273,18 @@ impl Core {
         });
         let scripts = stream::iter(scripts.collect::<Vec<_>>()).buffer_unordered(SCRIPTS_AT_ONCE);
         let found: Vec<_> = scripts.try_collect().await?;
-        Ok(merged(found.into_iter().flatten().collect(), each))
+        Ok(merged(found.into_iter().flatten().collect(), each, order))
     }
 
-    /// Entries of sorted sets by score and member, from a score on.
+    /// Entries of sorted sets by score and member, between two scores.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
-        from: u64,
-        until: Option<u64>,
-        after: Option<Vec<u8>>,
+        bounds: (u64, Option<u64>),
+        (after, order): (Option<Vec<u8>>, Order),
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
-        let found = self.scores(&parts, from, until, after, each).await?;
+        let found = self.scores(&parts, bounds, (after, order), each).await?;
         let entries = found.into_iter().zip(&parts).map(|(its, (shard, _))| {
             let entry = |(member, score): (Vec<u8>, u64)| {
                 let place = [&moment_bytes(score)[..], &member].concat();
@@ -195,20 +292,20 @@ impl Core {
             };
             its.into_iter().filter_map(entry).collect()
         });
-        Ok(merged(entries.collect(), each))
+        Ok(merged(entries.collect(), each, order))
     }
 
     /// Members with their scores, of each set.
     async fn scores(
         &self,
         parts: &[(Shard, Part)],
-        from: u64,
-        until: Option<u64>,
-        after: Option<Vec<u8>>,
+        (from, until): (u64, Option<u64>),
+        (after, order): (Option<Vec<u8>>, Order),
         each: usize,
     ) -> Result<Vec<Vec<(Vec<u8>, u64)>>, StoreError> {
         let until = until.map_or_else(|| b"+inf".to_vec(), text);
-        let arguments = [text(from), until, after.unwrap_or_default(), text(each as u64)];
+        let after = after.unwrap_or_default();
+        let arguments = [text(from), until, after, text(each as u64), order.word()];
         let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
         let answers = groups.into_iter().map(async |places| {
             let keys = places.iter().filter_map(|place| parts.get(*place));
@@ -242,16 +339,43 @@ impl Core {
             let slices: Vec<(Shard, Part)> =
                 self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
             // A slice's score is its first due moment, which may be before `from`.
-            let periods = self.scores(&slices, start_of(period_of(from)), None, None, 1).await?;
+            let bounds = (start_of(period_of(from)), None);
+            let periods = self.scores(&slices, bounds, (None, Order::Ascending), 1).await?;
             let periods = periods.into_iter().flatten().map(|(_, due)| period_of(due));
             let Some(period) = periods.min() else { return Ok((Vec::new(), true)) };
             let parts = self.layout.shards().map(|shard| (shard, Part::Slice(period))).collect();
             let start = from.max(start_of(period));
-            let (entries, is_end) = self.scores_after(parts, start, None, after.take(), each).await?;
+            let after = (after.take(), Order::Ascending);
+            let (entries, is_end) = self.scores_after(parts, (start, None), after, each).await?;
             if !(entries.is_empty() && is_end) {
                 return Ok((entries, false));
             }
             from = start_of(period + 1);
+        }
+    }
+
+    /// Pending timers up to a moment, from the last one back, down to the start of a slice's period.
+    async fn pending_before(
+        &self,
+        mut until: Option<u64>,
+        mut after: Option<Vec<u8>>,
+        each: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        loop {
+            let slices: Vec<(Shard, Part)> =
+                self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+            // A slice's score is its first due moment.
+            let periods = self.scores(&slices, (0, until), (None, Order::Descending), 1).await?;
+            let periods = periods.into_iter().flatten().map(|(_, due)| period_of(due));
+            let Some(period) = periods.max() else { return Ok((Vec::new(), true)) };
+            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(period))).collect();
+            let after = (after.take(), Order::Descending);
+            let (entries, is_end) = self.scores_after(parts, (0, until), after, each).await?;
+            if !(entries.is_empty() && is_end) {
+                return Ok((entries, false));
+            }
+            let Some(before) = start_of(period).checked_sub(1) else { return Ok((Vec::new(), true)) };
+            until = Some(before);
         }
     }
 
@@ -308,28 +432,33 @@ impl Core {
             return Ok(Page::default());
         }
         let index = index_of(filter);
+        let way = (&index, Order::of(filter));
         let limit = (limit as usize).max(1);
         let looks = limit.saturating_mul(LOOKS);
         let after = cursor.as_ref().map(Cursor::as_bytes);
         // An index of the timers of all namespaces is none of one namespace.
         let is_mixed = matches!(index, Index::Pending | Index::Moments(_) | Index::Records);
         let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
-            return self.list_entries(filter, &index, after, limit, looks).await;
+            return self.list_entries(filter, way, after, limit, looks).await;
         };
         let stored = self.stored_for(namespace, filter.phase).await?;
         if stored == 0 {
             return Ok(Page::default());
         }
         if stored <= looks.max(FEW) {
-            return self.list_namespace(namespace, filter, &index, after, limit).await;
+            return self.list_namespace(namespace, filter, way, after, limit).await;
         }
-        let by_phase =
-            Filter { namespace: filter.namespace.clone(), phase: filter.phase, ..Filter::default() };
+        let by_phase = Filter {
+            namespace: filter.namespace.clone(),
+            phase: filter.phase,
+            descending: filter.descending,
+            ..Filter::default()
+        };
         let has_others = *filter != by_phase;
         let (mut page, mut looked) = (Page::default(), 0);
         loop {
             let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
-            page = self.list_entries(filter, &index, from, limit, looks).await?;
+            page = self.list_entries(filter, way, from, limit, looks).await?;
             looked += looks;
             // A list by other conditions, too, may have none at all, however long the store looks.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
@@ -337,7 +466,7 @@ impl Core {
             }
             if looked >= stored.min(MORE_LOOKS) {
                 return match stored <= MOST_GATHERED {
-                    true => self.list_namespace(namespace, filter, &index, after, limit).await,
+                    true => self.list_namespace(namespace, filter, way, after, limit).await,
                     false => Ok(page),
                 };
             }
@@ -348,19 +477,23 @@ impl Core {
     async fn list_entries(
         &self,
         filter: &Filter,
-        index: &Index,
+        way: (&Index, Order),
         after: Option<&[u8]>,
         limit: usize,
         looks: usize,
     ) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
-        let mut last = after.map(<[u8]>::to_vec);
+        let bounds = Bounds::of(filter, way.0);
+        let mut last = after.map(<[u8]>::to_vec).or_else(|| bounds.first(way.1));
         loop {
             let wanted = (limit - page.timers.len() + 1).min(READ_AT_ONCE);
-            let (entries, is_end) = self.entries_after(index, last.as_deref(), wanted).await?;
+            let (entries, is_end) = self.entries_after(way, last.as_deref(), wanted).await?;
             for (entry, found) in entries.iter().zip(self.timers_of(&entries).await?) {
                 if page.timers.len() == limit || looked == looks {
                     page.next = last.as_deref().map(Cursor::from_bytes);
+                    return Ok(page);
+                }
+                if bounds.is_past(&entry.place, way.1) {
                     return Ok(page);
                 }
                 looked += 1;
@@ -429,7 +562,7 @@ impl Core {
         &self,
         namespace: &str,
         filter: &Filter,
-        index: &Index,
+        (index, order): (&Index, Order),
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Page, StoreError> {
@@ -450,11 +583,15 @@ impl Core {
                 let found = self.timers_of(&entries).await?.into_iter().flatten().map(|found| found.timer);
                 for timer in found.filter(|timer| filter.admits(timer)) {
                     let place = place_of(index, &timer);
-                    if after.is_none_or(|after| *place > *after) {
+                    if after.is_none_or(|after| order.is_after(&place, after)) {
                         first.insert(place, timer);
                     }
                     if first.len() > limit + 1 {
-                        first.pop_last();
+                        if order.is_back() {
+                            first.pop_first()
+                        } else {
+                            first.pop_last()
+                        };
                     }
                 }
                 if is_end {
@@ -463,11 +600,15 @@ impl Core {
             }
         }
         let mut page = Page::default();
-        if first.len() > limit {
-            first.pop_last();
-            page.next = first.keys().next_back().map(|place| Cursor::from_bytes(place));
+        let mut first: Vec<(Vec<u8>, Timer)> = first.into_iter().collect();
+        if order.is_back() {
+            first.reverse();
         }
-        page.timers = first.into_values().collect();
+        if first.len() > limit {
+            first.truncate(limit);
+            page.next = first.last().map(|(place, _)| Cursor::from_bytes(place));
+        }
+        page.timers = first.into_iter().map(|(_, timer)| timer).collect();
         Ok(page)
     }
 
@@ -566,7 +707,9 @@ impl Core {
         let mut cut = None;
         let each = MOST_SLICES / parts.len().max(1);
         for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
-            for (found, (shard, _)) in self.scores(parts, 0, None, None, each).await?.iter().zip(parts) {
+            for (found, (shard, _)) in
+                self.scores(parts, (0, None), (None, Order::Ascending), each).await?.iter().zip(parts)
+            {
                 slices.extend(found.iter().map(|(_, due)| (period_of(*due), *shard)));
                 // A shard whose answer is full has later slices, perhaps: from there on not all are counted.
                 let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due) + 1);
@@ -658,13 +801,17 @@ pub(crate) fn pairs(values: &mut Values) -> Result<HashMap<Vec<u8>, Vec<u8>>, St
 
 /// The entries of all shards in one order, up to where a list of `each` entries ends: that shard may have others after
 /// it.
-fn merged(found: Vec<Vec<Entry>>, each: usize) -> (Vec<Entry>, bool) {
-    let cut = found.iter().filter(|its| its.len() >= each).filter_map(|its| its.last()).min().cloned();
+fn merged(found: Vec<Vec<Entry>>, each: usize, order: Order) -> (Vec<Entry>, bool) {
+    let cuts = found.iter().filter(|its| its.len() >= each).filter_map(|its| its.last());
+    let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();
     let mut all: Vec<Entry> = found.into_iter().flatten().collect();
     all.sort_unstable();
+    if order.is_back() {
+        all.reverse();
+    }
     let is_end = cut.is_none();
     if let Some(cut) = cut {
-        all.retain(|entry| *entry <= cut);
+        all.retain(|entry| if order.is_back() { *entry >= cut } else { *entry <= cut });
     }
     (all, is_end)
 }
@@ -680,10 +827,13 @@ mod tests {
     #[test]
     fn shards_are_merged_up_to_where_one_of_them_was_cut() {
         let (one, other) = (vec![entry(1, 0), entry(5, 0)], vec![entry(2, 1), entry(9, 1)]);
-        let (all, is_end) = merged(vec![one.clone(), other.clone()], 3);
+        let (all, is_end) = merged(vec![one.clone(), other.clone()], 3, Order::Ascending);
         assert_eq!((all.len(), is_end), (4, true));
-        let (all, is_end) = merged(vec![one, other], 2);
+        let (all, is_end) = merged(vec![one, other], 2, Order::Ascending);
         assert_eq!((all, is_end), (vec![entry(1, 0), entry(2, 1), entry(5, 0)], false));
-        assert_eq!(merged(vec![Vec::new()], 1), (Vec::new(), true));
+        assert_eq!(merged(vec![Vec::new()], 1, Order::Ascending), (Vec::new(), true));
+        let (one, other) = (vec![entry(5, 0), entry(1, 0)], vec![entry(9, 1), entry(7, 1)]);
+        let (all, is_end) = merged(vec![one, other], 2, Order::Descending);
+        assert_eq!((all, is_end), (vec![entry(9, 1), entry(7, 1)], false));
     }
 }

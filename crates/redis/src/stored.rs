@@ -181,7 +181,7 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 
 /// The byte between the namespace and the id of a timer without a key. No key begins with it, and all keys of the
 /// namespace stand before it.
-const KEYLESS: u8 = u8::MAX;
+pub(crate) const KEYLESS: u8 = u8::MAX;
 
 /// The entry of a timer without a key, without the id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {

@@ -22,6 +22,7 @@ mod share;
 mod similar;
 mod stream;
 mod telemetry;
+mod walk;
 mod work;
 
 pub use command::main;

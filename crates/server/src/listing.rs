@@ -1,15 +1,23 @@
 //! Lists of timers for people and programs, a page at a time, with cursors that hold for one list.
+//!
+//! The indexes of labels and of keys are each namespace's own. So a list of all namespaces by one of these is a *walk*:
+//! it asks one namespace after the other, and its order is that of the namespaces first.
 
+use crate::convert::unavailable;
+use crate::service::{DeadGroup, Service};
+use crate::walk::Place;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use tourbillon_api::{Problem, ProblemKind};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
-use tourbillon_durable::{Timers, UtcMillis};
 use uuid::Uuid;
 
 /// The greatest number of pages of the store that one page is made of.
 const MOST_PAGES: usize = 10;
+/// The same of a walk, which asks each namespace at least once.
+const MOST_OF_A_WALK: usize = 50;
 /// The greatest number of timers that are read before it is known how large they are.
 const FIRST: u32 = 50;
 /// The number of bytes of payloads with which a page ends early.
@@ -18,50 +26,92 @@ const ENOUGH: usize = 1 << 20;
 /// A list, of which a cursor shows a place.
 pub(crate) struct Listing {
     filter: Filter,
-    due_before: Option<UtcMillis>,
+    group: Option<DeadGroup>,
     /// The mark of the list's cursors, since a cursor means nothing in another list.
     mark: [u8; 8],
+}
+
+/// A page of a list, and the text of the cursor of the next one.
+#[derive(Default)]
+pub(crate) struct Listed {
+    pub(crate) timers: Vec<Timer>,
+    pub(crate) next: Option<String>,
 }
 
 /// The name space of lists.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
-fn mark(filter: &Filter, due_before: Option<UtcMillis>) -> [u8; 8] {
-    let list = serde_json::to_vec(&(filter, due_before)).unwrap_or_default();
+fn mark(filter: &Filter, group: Option<&DeadGroup>) -> [u8; 8] {
+    let list = serde_json::to_vec(&(filter, group)).unwrap_or_default();
     let [.., a, b, c, d, e, f, g, h] = Uuid::new_v5(&LISTS, &list).into_bytes();
     [a, b, c, d, e, f, g, h]
 }
 
 impl Listing {
-    pub(crate) fn new(filter: Filter, due_before: Option<UtcMillis>) -> Self {
-        Self { mark: mark(&filter, due_before), filter, due_before }
+    pub(crate) fn new(filter: Filter) -> Self {
+        Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// The place that a cursor shows.
-    pub(crate) fn cursor(&self, text: &str) -> Result<Cursor, Problem> {
+    /// Only the dead timers of a group.
+    pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
+        let filter = Filter { phase: Some(Phase::Dead), ..filter };
+        Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
+    }
+
+    /// The page at the place that a cursor shows, the first one without a cursor. It may have fewer timers than asked
+    /// for, although there are further ones: if some are not of the list, or the payloads of the first fifty have a
+    /// megabyte together.
+    pub(crate) async fn page(
+        &self,
+        service: &Service,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<Listed, Problem> {
+        let place = cursor.map(|cursor| self.place(cursor)).transpose()?;
+        let is_walk = self.filter.namespace.is_none()
+            && (self.filter.label.is_some() || self.filter.key_prefix.is_some());
+        let listed = match is_walk {
+            true => self.walk(service, place, limit).await,
+            false => self.go_on(service, place, limit).await,
+        };
+        listed.map_err(|error| unavailable(&error))
+    }
+
+    /// The bytes of the place that a cursor shows.
+    fn place(&self, text: &str) -> Result<Vec<u8>, Problem> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok();
         let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(&self.mark));
         place
-            .map(Cursor::from_bytes)
+            .map(<[u8]>::to_vec)
             .ok_or_else(|| Problem::new(ProblemKind::BadRequest, "the cursor is of another list, or of none"))
     }
 
-    pub(crate) fn shown_cursor(&self, cursor: &Cursor) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode([&self.mark, cursor.as_bytes()].concat())
+    fn shown(&self, place: &[u8]) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode([&self.mark, place].concat())
     }
 
-    /// The page at a place. It may have fewer timers than asked for, although there are further ones: if the conditions
-    /// leave some out, or the payloads of the first fifty have a megabyte together.
-    pub(crate) async fn page(
+    /// Takes the timers out that are not of the list. The occurrences to come of a schedule are in a namespace that
+    /// nobody asks for.
+    fn keep(&self, page: &mut Page) {
+        page.timers.retain(|timer| {
+            let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
+            is_of_group && !timer.namespace.starts_with(Schedules::NAMESPACES)
+        });
+    }
+
+    /// A page of a list that the store has as a whole.
+    async fn go_on(
         &self,
-        timers: &Timers,
-        mut cursor: Option<Cursor>,
+        service: &Service,
+        place: Option<Vec<u8>>,
         limit: u32,
-    ) -> Result<Page, StoreError> {
+    ) -> Result<Listed, StoreError> {
+        let mut cursor = place.map(|place| Cursor::from_bytes(&place));
         let mut page = Page::default();
         let mut most = limit.min(FIRST);
         for _ in 0..MOST_PAGES {
-            let read = self.part(timers, cursor, most).await?;
+            let mut read = service.timers().list(self.filter.clone(), cursor, most).await?;
+            self.keep(&mut read);
             let is_whole = read.timers.len() >= most as usize;
             page.timers.extend(read.timers);
             page.next = read.next;
@@ -72,23 +122,41 @@ impl Listing {
             }
             cursor = page.next.clone();
         }
-        Ok(page)
+        let next = page.next.map(|next| self.shown(next.as_bytes()));
+        Ok(Listed { timers: page.timers, next })
     }
 
-    /// One page of the store, without the timers that are due too late.
-    async fn part(&self, timers: &Timers, cursor: Option<Cursor>, limit: u32) -> Result<Page, StoreError> {
-        let is_by_due = self.filter.phase == Some(Phase::Pending)
-            && self.filter.label.is_none()
-            && self.filter.key_prefix.is_none();
-        let mut page = timers.list(self.filter.clone(), cursor, limit).await?;
-        if let Some(before) = self.due_before {
-            let is_over = is_by_due && page.timers.last().is_some_and(|timer| timer.due >= before);
-            page.timers.retain(|timer| timer.due < before);
-            if is_over {
-                page.next = None;
+    /// A page of a walk over all namespaces.
+    async fn walk(
+        &self,
+        service: &Service,
+        place: Option<Vec<u8>>,
+        limit: u32,
+    ) -> Result<Listed, StoreError> {
+        let mut listed = Listed::default();
+        let mut place = match place {
+            Some(bytes) => Place::of(&bytes),
+            None => Place::behind(&service.namespaces().all(), None, self.filter.descending),
+        };
+        for _ in 0..MOST_OF_A_WALK {
+            let Some(Place { namespace, cursor }) = place else { return Ok(listed) };
+            let filter = Filter { namespace: Some(namespace.clone()), ..self.filter.clone() };
+            let left = if listed.timers.is_empty() { limit.min(FIRST) } else { room(&listed.timers, limit) };
+            let mut page = service.timers().list(filter, cursor, left).await?;
+            self.keep(&mut page);
+            listed.timers.append(&mut page.timers);
+            let has_more = page.next.is_some();
+            place = match page.next {
+                Some(next) => Some(Place { namespace, cursor: Some(next) }),
+                None => Place::behind(&service.namespaces().all(), Some(&namespace), self.filter.descending),
+            };
+            let is_full = !listed.timers.is_empty() && room(&listed.timers, limit) == 0;
+            if is_full || has_more && !listed.timers.is_empty() {
+                break;
             }
         }
-        Ok(page)
+        listed.next = place.map(|place| self.shown(&place.bytes()));
+        Ok(listed)
     }
 }
 

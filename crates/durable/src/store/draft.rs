@@ -317,6 +317,18 @@ impl Tables for &mut Drafted {
         Ok(())
     }
 
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let below = (Bound::Unbounded, below.map_or(Bound::Unbounded, Bound::Excluded));
+        let mut entries = self.entries[table as usize].range::<[u8], _>(below).rev();
+        let _stopped = entries.all(|(key, value)| each(key, value));
+        Ok(())
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.entries[table as usize].insert(key.to_vec(), value.to_vec());
         Ok(())

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The timers that a list has: those for which all given conditions hold. By default all timers.
 ///
 /// One condition chooses the index by which the store finds the timers, the first of these that is given: the label,
-/// the beginning of the key (but for dead timers), the phase. The order is that of the index: by label and id, by key,
-/// by due moment (pending), by the end of the lease, or by the moment of death. Without these conditions the order is
-/// that of the ids.
+/// the beginning of the key (but for dead timers), the reason, the phase. The order is that of the index: by label and
+/// id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by the moment of death.
+/// Without these conditions the order is that of the ids. Each of these orders can be turned round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -25,11 +25,17 @@ pub struct Filter {
     pub phase: Option<Phase>,
     /// The kind.
     pub kind: Option<Box<str>>,
+    /// The reason for which the timers are parked.
+    pub reason: Option<Box<str>>,
     /// The moment after which the timers are due.
     pub due_after: Option<UtcMillis>,
+    /// The moment before which the timers are due.
+    pub due_before: Option<UtcMillis>,
     /// The moment after which the timers were made. Timers that were made after now were made while the store's clock
     /// was ahead.
     pub created_after: Option<UtcMillis>,
+    /// Whether the list begins with the last timer of its order, and goes back.
+    pub descending: bool,
 }
 
 impl Filter {
@@ -46,6 +52,14 @@ impl Filter {
     pub fn only_namespace(&self) -> Option<&str> {
         let is_in_one = self.label.is_some() || self.key_prefix.is_some();
         self.namespace.as_deref().or(is_in_one.then_some(""))
+    }
+
+    /// Whether nothing but the namespace and the phase chooses the timers.
+    pub(crate) fn is_by_phase(&self) -> bool {
+        let Self { namespace, phase, descending, .. } = self;
+        let by_phase =
+            Self { namespace: namespace.clone(), phase: *phase, descending: *descending, ..Self::default() };
+        *self == by_phase
     }
 
     /// Whether a timer meets all conditions.
@@ -71,7 +85,9 @@ impl Filter {
             && self.key_prefix.as_deref().is_none_or(has_prefix)
             && self.phase.is_none_or(|phase| phase == timer.state.phase())
             && self.kind.as_ref().is_none_or(|kind| *kind == timer.kind)
+            && self.reason.as_deref().is_none_or(|reason| timer.is_parked_for(reason))
             && self.due_after.is_none_or(|moment| moment < timer.due)
+            && self.due_before.is_none_or(|moment| timer.due < moment)
             && self.created_after.is_none_or(|moment| moment < timer.created)
     }
 }

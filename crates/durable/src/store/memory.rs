@@ -81,6 +81,18 @@ impl Tables for &mut InMemory {
         Ok(())
     }
 
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let below = (Bound::Unbounded, below.map_or(Bound::Unbounded, Bound::Excluded));
+        let mut entries = self.tables[table as usize].range::<[u8], _>(below).rev();
+        let _stopped = entries.all(|(key, value)| each(key, value));
+        Ok(())
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let before = self.tables[table as usize].insert(key.to_vec(), value.to_vec());
         self.changed.push((table, key.to_vec(), before));

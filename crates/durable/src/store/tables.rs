@@ -91,6 +91,15 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
+    /// Calls `each` for the entries with keys below `below`, all if it is `None`, from the last one back, until it
+    /// returns false.
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError>;
+
     /// Stores an entry, in place of an older one.
     ///
     /// # Panics

@@ -547,6 +547,7 @@ impl Act<'_> {
         let order = match filter {
             Filter { label: Some(_), .. } => "x''",
             Filter { key_prefix: Some(_), phase, .. } if *phase != Some(Phase::Dead) => "CAST(key AS BLOB)",
+            Filter { reason: Some(_), .. } => "due",
             Filter { phase: Some(Phase::Pending | Phase::Parked), .. } => "due",
             Filter { phase: Some(Phase::Leased), .. } => "until",
             Filter { phase: Some(Phase::Dead), .. } => "died",
@@ -573,16 +574,23 @@ impl Act<'_> {
                 with.push(text.to_owned().into());
             }
         }
-        for (column, moment) in [("due", filter.due_after), ("created", filter.created_after)] {
+        if let Some(reason) = &filter.reason {
+            conditions.push("phase = 'parked' AND reason = ?".into());
+            with.push(reason.to_string().into());
+        }
+        for (bound, moment) in
+            [("due >", filter.due_after), ("due <", filter.due_before), ("created >", filter.created_after)]
+        {
             if let Some(moment) = moment {
-                conditions.push(format!("{column} > ?"));
+                conditions.push(format!("{bound} ?"));
                 with.push(millis(moment).into());
             }
         }
+        let (direction, behind) = if filter.descending { ("DESC", "<") } else { ("ASC", ">") };
         // A cursor is the last timer's id, and its place in the order as it was then.
         if let Some(cursor) = cursor {
             let (place, id): (Place, Vec<u8>) = serde_json::from_slice(cursor.as_bytes()).unwrap();
-            conditions.push(format!("({order}, id) > (?, ?)"));
+            conditions.push(format!("({order}, id) {behind} (?, ?)"));
             with.push(match place {
                 Place::Number(number) => number.into(),
                 Place::Bytes(bytes) => bytes.into(),
@@ -590,7 +598,10 @@ impl Act<'_> {
             with.push(id.into());
         }
         with.push((i64::from(limit) + 1).into());
-        let rest = format!("WHERE {} ORDER BY {order}, id LIMIT ?", conditions.join(" AND "));
+        let rest = format!(
+            "WHERE {} ORDER BY {order} {direction}, id {direction} LIMIT ?",
+            conditions.join(" AND ")
+        );
         let mut timers = self.timers(&rest, with)?;
         let has_more = timers.len() > limit as usize;
         timers.truncate(limit as usize);

@@ -2,7 +2,8 @@
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, 2 the least score, 3 the greatest score, 4 the member after which to begin among
---       those with the least score, or nothing, 5 the greatest number for each set.
+--       those with the first of these scores, or nothing, 5 the greatest number for each set, 6 `back` for the order
+--       turned round: from the greatest score to the least.
 -- Answers {now, members}: members has a list for each set, of member and score.
 --
 -- Changes nothing.
@@ -11,7 +12,10 @@ local after, limit, answer = ARGV[4], tonumber(ARGV[5]), {}
 -- Many members may have one score, and those before the first one that is wanted are passed over in great steps.
 local chunk = after == '' and limit or math.max(limit, 1000)
 
-local function is_after(one, other)
+local is_back = ARGV[6] == 'back'
+local first, last = is_back and ARGV[3] or ARGV[2], is_back and ARGV[2] or ARGV[3]
+
+local function is_greater(one, other)
   for n = 1, #other do
     local a, b = string.byte(one, n), string.byte(other, n)
     if a ~= b then return a and a > b end
@@ -19,15 +23,26 @@ local function is_after(one, other)
   return #one > #other
 end
 
+local function is_meant(member, score)
+  if after == '' or tonumber(score) ~= tonumber(first) then return true end
+  if is_back then return is_greater(after, member) end
+  return is_greater(member, after)
+end
+
+local function range(key, from)
+  if is_back then
+    return redis.call('ZRANGE', key, first, last, 'BYSCORE', 'REV', 'LIMIT', from, chunk, 'WITHSCORES')
+  end
+  return redis.call('ZRANGE', key, first, last, 'BYSCORE', 'LIMIT', from, chunk, 'WITHSCORES')
+end
+
 for n = 1, #KEYS do
   local its, from = {}, 0
   while #its < 2 * limit do
-    local found = redis.call('ZRANGE', KEYS[n], ARGV[2], ARGV[3], 'BYSCORE', 'LIMIT', from, chunk, 'WITHSCORES')
-    local last = found[#found]
-    local is_before = after ~= '' and last and tonumber(last) <= tonumber(ARGV[2]) and not is_after(found[#found - 1], after)
+    local found = range(KEYS[n], from)
+    local is_before = #found > 0 and not is_meant(found[#found - 1], found[#found])
     for m = is_before and #found + 1 or 1, #found, 2 do
-      local is_meant = after == '' or tonumber(found[m + 1]) > tonumber(ARGV[2]) or is_after(found[m], after)
-      if is_meant and #its < 2 * limit then
+      if is_meant(found[m], found[m + 1]) and #its < 2 * limit then
         its[#its + 1] = found[m]
         its[#its + 1] = found[m + 1]
       end

@@ -155,7 +155,8 @@ type Place = (UtcMillis, u64);
     reason = "it is on its way from a timer to a receiver, and nowhere stored"
 )]
 enum Got {
-    Claim(Claim),
+    /// A claim, and the due moment of its timer.
+    Claim(Claim, UtcMillis),
     /// Nothing is parked for the queue at any node.
     Nothing,
 }
@@ -508,6 +509,19 @@ impl Desk {
         }
     }
 
+    /// Whether timers that were unparked for the receivers of a queue have not arrived, or are about to be handed over.
+    fn awaits(&self, reason: &Reason) -> bool {
+        let state = self.lock();
+        state.queues.get(reason).is_some_and(|queue| queue.coming.at(Instant::now()) + queue.arriving > 0)
+    }
+
+    /// The numbers of receivers that wait, by queue.
+    pub(crate) fn receivers(&self) -> Vec<(Reason, u64)> {
+        let state = self.lock();
+        let queues = state.queues.iter().filter(|(_, queue)| !queue.receivers.is_empty());
+        queues.map(|(reason, queue)| (reason.clone(), queue.receivers.len() as u64)).collect()
+    }
+
     /// The queues at which receivers wait.
     pub(crate) fn awaited(&self) -> Vec<Reason> {
         let state = self.lock();
@@ -674,7 +688,7 @@ impl Arrival<'_> {
         let queue = state.queues.get_mut(self.reason)?;
         loop {
             let receiver = queue.receivers.front_mut()?;
-            let is_there = receiver.sender.send(Got::Claim(claim.clone())).is_ok();
+            let is_there = receiver.sender.send(Got::Claim(claim.clone(), self.place.0)).is_ok();
             receiver.wants -= usize::from(is_there);
             if !is_there || receiver.wants == 0 {
                 queue.receivers.pop_front();
@@ -767,7 +781,8 @@ struct Visit<'d> {
     reason: &'d Reason,
     number: u64,
     claims: mpsc::UnboundedReceiver<Got>,
-    got: Vec<Claim>,
+    /// The claims, with the due moments of their timers.
+    got: Vec<(UtcMillis, Claim)>,
 }
 
 impl Visit<'_> {
@@ -778,30 +793,41 @@ impl Visit<'_> {
         let mut until = begun + first;
         while self.got.len() < max {
             match tokio::time::timeout_at(until, self.claims.recv()).await {
-                Ok(Some(Got::Claim(claim))) => {
+                Ok(Some(Got::Claim(claim, due))) => {
                     if self.got.is_empty() {
                         until = tokio::time::Instant::now() + GATHERING;
                     }
-                    self.got.push(claim);
+                    self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
+                // What was unparked for this receiver would be behind what the next receiver gets.
+                Err(_)
+                    if !self.got.is_empty()
+                        && begun.elapsed() < ON_THE_WAY
+                        && self.desk.awaits(self.reason) =>
+                {
+                    until = tokio::time::Instant::now() + GATHERING;
+                }
                 Ok(None) | Err(_) => return,
             }
         }
     }
 
-    /// What the receiver has got, which is the receiver's from now on.
+    /// What the receiver has got, which is the receiver's from now on: in the order of the due moments, whichever
+    /// handler was the quickest.
     fn leave(mut self) -> Vec<Claim> {
         self.close();
-        core::mem::take(&mut self.got)
+        let mut got = core::mem::take(&mut self.got);
+        got.sort_by(|(due, claim), (other_due, other)| (due, &claim.id).cmp(&(other_due, &other.id)));
+        got.into_iter().map(|(_, claim)| claim).collect()
     }
 
     /// Takes no more, and takes what came at the last moment.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
-            if let Got::Claim(claim) = got {
-                self.got.push(claim);
+            if let Got::Claim(claim, due) = got {
+                self.got.push((due, claim));
             }
         }
     }
@@ -820,7 +846,7 @@ impl Drop for Visit<'_> {
                 state.queues.remove(self.reason);
             }
         }
-        for claim in &self.got {
+        for (_, claim) in &self.got {
             state.remove(&claim.claim);
         }
     }

@@ -36,6 +36,7 @@ use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
@@ -55,6 +56,7 @@ pub(crate) struct Deliveries {
     desk: Arc<Desk>,
     elsewhere: Option<elsewhere::Elsewhere>,
     usher: Arc<usher::Usher>,
+    gates: Arc<gates::Gates>,
 }
 
 impl Deliveries {
@@ -89,9 +91,9 @@ impl Deliveries {
         let elsewhere = namespaces.shared().map(|store| elsewhere::Elsewhere::new(store, patience));
         let seen = (Arc::clone(&watch), patience, telemetry.clone());
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), seen, elsewhere.clone());
-        let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
+        let usher = Arc::new(usher::Usher::new(Arc::clone(&board), Arc::clone(&gates), Arc::clone(&desk)));
         let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
-        Self { callbacks, pulls, watch, doubts, events, board, desk, elsewhere, usher }
+        Self { callbacks, pulls, watch, doubts, events, board, desk, elsewhere, usher, gates }
     }
 
     /// Adds the handlers of all kinds, and the observer.
@@ -136,6 +138,11 @@ impl Deliveries {
     /// Looks at all parked timers again, after a change of a namespace.
     pub(crate) fn look_everywhere(&self) {
         self.board.look_everywhere();
+    }
+
+    /// Shuts a host no longer, and puts the timers back that are parked for it: a few first, and more once it answers.
+    pub(crate) fn reopen(&self, host: &str) {
+        self.gates.shut(&Reason::host(host), Duration::ZERO);
     }
 
     /// The number of parked timers by the reason, as far as is known.

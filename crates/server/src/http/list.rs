@@ -3,8 +3,8 @@
 use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::{Path, Query};
-use crate::convert::{shown, stored_phase, unavailable};
-use crate::listing::Listing;
+use crate::convert::{shown, stored_phase};
+use crate::listing::{Listed, Listing};
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(list_timers))
+    OpenApiRouter::new().routes(routes!(list_timers)).routes(routes!(list_all_timers))
 }
 
 /// The conditions of a list, all of which hold for its timers.
@@ -26,6 +26,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 struct ListQuery {
     /// The phase.
     phase: Option<Phase>,
+    /// The reason for which the timers are parked, as their `reason` has it: `queue:default/emails` for example.
+    reason: Option<String>,
     /// A label.
     label: Option<String>,
     /// The beginning of the key. Dead timers have left their keys, and are listed by it only with `phase=dead`.
@@ -37,11 +39,24 @@ struct ListQuery {
     /// The moment after which the timers were made. A moment in the future finds the timers that were made while the
     /// clock was ahead.
     created_after: Option<Moment>,
+    /// The direction: `asc` by default.
+    #[param(inline)]
+    order: Option<Order>,
     /// The cursor of the page before.
     cursor: Option<String>,
     /// The greatest number of timers: 50 by default, at most 200.
     #[param(minimum = 1, maximum = 200)]
     limit: Option<u32>,
+}
+
+/// The direction of a list.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    /// In the list's order.
+    Asc,
+    /// From its last timer back.
+    Desc,
 }
 
 const MOST_OF_A_PAGE: u32 = 200;
@@ -54,8 +69,8 @@ const MOST_OF_A_PAGE: u32 = 200;
 /// none, although there are further ones. A page of more than 50 ends early if their bodies have a megabyte together.
 ///
 /// The order is, for the first of these conditions that is given, that of the ids (a label), of
-/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (`pending`), of the ends of
-/// deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
+/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (a reason, `pending`), of the ends
+/// of deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     params(("namespace" = String, Path, description = "The namespace."), ListQuery),
@@ -69,6 +84,31 @@ async fn list_timers(
 ) -> Answer<Json<Page<Timer>>> {
     right.require(Role::Reader, Some(&namespace))?;
     service.namespace(&namespace)?;
+    page(&service, &right, Some(&namespace), query).await
+}
+
+/// Lists the timers of all namespaces, a page at a time.
+///
+/// As the list of one namespace. By a label or by the beginning of the key the order is that of the namespaces first.
+#[utoipa::path(
+    get, path = "/v1/timers", tag = "timers", params(ListQuery),
+    responses((status = 200, description = "A page.", body = Page<Timer>))
+)]
+async fn list_all_timers(
+    State(service): State<Service>,
+    right: Right,
+    Query(query): Query<ListQuery>,
+) -> Answer<Json<Page<Timer>>> {
+    right.require(Role::Reader, None)?;
+    page(&service, &right, None, query).await
+}
+
+async fn page(
+    service: &Service,
+    right: &Right,
+    namespace: Option<&str>,
+    query: ListQuery,
+) -> Answer<Json<Page<Timer>>> {
     let limit = query.limit.unwrap_or(50);
     if !(1..=MOST_OF_A_PAGE).contains(&limit) {
         return Err(Refused(Problem::new(
@@ -77,23 +117,19 @@ async fn list_timers(
         )));
     }
     let at = |moment: Moment| UtcMillis::from_millis(moment.as_millis());
-    let due_before = query.due_before.map(at);
     let filter = Filter {
-        namespace: Some(namespace.as_str().into()),
+        namespace: namespace.map(Into::into),
         label: query.label.map(Into::into),
         key_prefix: query.key_prefix.map(Into::into),
         phase: query.phase.map(stored_phase),
         kind: None,
+        reason: query.reason.map(Into::into),
         due_after: query.due_after.map(at),
+        due_before: query.due_before.map(at),
         created_after: query.created_after.map(at),
+        descending: matches!(query.order, Some(Order::Desc)),
     };
-    let list = Listing::new(filter, due_before);
-    let cursor = query.cursor.as_deref().map(|cursor| list.cursor(cursor)).transpose()?;
-    let page =
-        list.page(service.timers(), cursor, limit).await.map_err(|error| Refused(unavailable(&error)))?;
-    let with_payloads = right.sees_payloads(&namespace);
-    Ok(Json(Page {
-        items: page.timers.iter().map(|timer| shown(timer, with_payloads)).collect(),
-        next: page.next.map(|cursor| list.shown_cursor(&cursor)),
-    }))
+    let Listed { timers, next } = Listing::new(filter).page(service, query.cursor.as_deref(), limit).await?;
+    let items = timers.iter().map(|timer| shown(timer, right.sees_payloads(&timer.namespace))).collect();
+    Ok(Json(Page { items, next }))
 }

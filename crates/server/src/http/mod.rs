@@ -18,6 +18,7 @@ mod limits;
 mod list;
 mod namespaces;
 mod operations;
+mod queues;
 mod report;
 mod schedules;
 mod shape;
@@ -49,6 +50,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(view::routes())
         .merge(namespaces::routes())
         .merge(claims::routes())
+        .merge(queues::routes())
         .merge(schedules::routes())
         .merge(backup::routes())
         .merge(audit::routes())

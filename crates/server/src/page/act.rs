@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::posted::Posted;
-use super::timers::{address, id_of};
+use super::rows::{address, id_of};
 use crate::service::{Named, Service, Verb};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};

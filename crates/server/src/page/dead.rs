@@ -1,17 +1,18 @@
 //! The dead letters: timers whose deliveries were given up.
 
+use super::conditions::{Asked, Conditions, offered};
 use super::fault::Fault;
+use super::rows::Row;
 use super::text::number;
-use super::timers::{Asked, Conditions, Row, now, offered};
-use super::view::{Frame, done_words, show};
+use super::view::{Frame, done_words, now, show};
 use super::visitor::Visitor;
-use crate::convert::unavailable;
+use crate::convert::{shown, unavailable};
 use crate::service::Service;
 use askama::Template;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use tourbillon_api::Phase;
+use tourbillon_durable::state::Phase;
 
 #[derive(Template)]
 #[template(path = "dead.html")]
@@ -19,17 +20,26 @@ struct DeadPage<'a> {
     frame: Frame<'a>,
     mark: &'a str,
     asked: &'a Conditions,
-    namespaces: Vec<String>,
+    namespaces: Vec<(String, bool)>,
+    from: String,
+    until: String,
     rows: Vec<Row>,
     next: Option<String>,
     first: Option<String>,
+    /// The address of this list, and that of the list in the other order.
+    here: String,
+    turned: String,
+    /// The address of the groups.
+    groups: String,
     may_change: bool,
+    /// Whether the visitor may change the timers of the one namespace that is shown.
+    may_change_all: bool,
     count: String,
     is_filtered: bool,
     done: Option<&'static str>,
 }
 
-/// Shows the dead letters of a namespace.
+/// Shows the dead letters of a namespace, or of all.
 pub(super) async fn show_dead(
     State(service): State<Service>,
     visitor: Visitor,
@@ -45,21 +55,35 @@ async fn page(
 ) -> Result<Response, Fault> {
     let asked = Asked::read(asked)?;
     let done = done_words(&asked.done);
-    let asked = Conditions { phase: Some(Phase::Dead), ..asked.conditions(visitor)? };
-    let (timers, next) = asked.page(service, visitor).await?;
+    let asked = asked.of_the_dead(service, visitor)?;
+    let listed = asked.page(service).await?;
     let counts = service.timers().counts().await.map_err(|error| unavailable(&error))?;
-    let of = ((&*asked.namespace).into(), tourbillon_durable::state::Phase::Dead);
+    let is_counted = |of: &str| visitor.reads(of) && (asked.is_of_all() || *of == *asked.namespace);
+    let dead = counts.by_namespace.iter().filter(|((of, phase), _)| *phase == Phase::Dead && is_counted(of));
     let now = now(service);
+    let is_one = !asked.is_of_all();
     let page = DeadPage {
         frame: Frame::new(visitor, "dead"),
         mark: &visitor.mark,
-        namespaces: offered(service, visitor),
-        rows: timers.into_iter().map(|timer| Row::new(timer, "/ui/dead", now)).collect(),
-        next: next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
+        namespaces: offered(service, visitor, &asked.namespace),
+        from: Conditions::field(asked.from.as_ref()),
+        until: Conditions::field(asked.until.as_ref()),
+        rows: listed.timers.iter().map(|timer| Row::new(shown(timer, false), "/ui/dead", now)).collect(),
+        next: listed.next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/dead", None)),
-        may_change: visitor.writes(&asked.namespace),
-        count: number(counts.by_namespace.get(&of).copied().unwrap_or(0)),
-        is_filtered: !asked.q.is_empty() || !asked.label.is_empty(),
+        here: asked.address("/ui/dead", Some(&asked.cursor)),
+        turned: asked.turned("/ui/dead"),
+        groups: match &*asked.namespace {
+            "" => "/ui/dead/groups".to_owned(),
+            namespace => format!("/ui/dead/groups?namespace={namespace}"),
+        },
+        may_change: if is_one { visitor.writes(&asked.namespace) } else { visitor.writes_all() },
+        may_change_all: is_one
+            && visitor.writes(&asked.namespace)
+            && !asked.has_range()
+            && asked.q.is_empty(),
+        count: number(dead.map(|(_, count)| count).sum()),
+        is_filtered: asked.is_filtered(),
         done,
         asked: &asked,
     };

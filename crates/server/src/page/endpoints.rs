@@ -1,21 +1,35 @@
 //! The hosts that callbacks go to.
 
 use super::fault::Fault;
+use super::posted::Posted;
+use super::rows::list_address;
 use super::text::{ago_or_in, number, span};
-use super::timers::now;
-use super::view::{Frame, When, show};
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::State;
-use axum::response::Response;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use serde::Deserialize;
 use tourbillon_api::{Breaker, Endpoint};
 
 /// The greatest number of hosts on the page. Hosts whose breakers are not closed come first.
 const MOST: usize = 200;
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// The change that led here.
+    done: String,
+}
+
 struct Row {
     host: String,
+    /// The word of the action that lets it go on, if there is something to do.
+    action: Option<&'static str>,
+    /// The list of its dead timers.
+    dead: String,
     breaker: &'static str,
     class: &'static str,
     /// How long ago this state of the breaker began.
@@ -37,6 +51,9 @@ struct Row {
 #[template(path = "endpoints.html")]
 struct EndpointsPage<'a> {
     frame: Frame<'a>,
+    mark: &'a str,
+    may_change: bool,
+    done: bool,
     rows: Vec<Row>,
     /// The number of hosts that are not on the page.
     more: usize,
@@ -46,7 +63,9 @@ struct EndpointsPage<'a> {
 pub(super) async fn show_endpoints(
     State(service): State<Service>,
     visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Fault> {
+    let done = asked.is_ok_and(|Query(asked)| !asked.done.is_empty());
     if !visitor.reads_all() {
         let detail = "The hosts are those of all namespaces, and your token is for one.";
         return Err(Fault::forbidden(detail).of(&visitor));
@@ -66,6 +85,12 @@ pub(super) async fn show_endpoints(
         let share = (endpoint.recent_errors * 1_000).checked_div(endpoint.recent);
         let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
         Row {
+            action: match (endpoint.breaker, endpoint.parked) {
+                (Breaker::Closed, 0) => None,
+                (Breaker::Closed, _) => Some("Put parked back"),
+                _ => Some("Close the breaker"),
+            },
+            dead: list_address("/ui/dead", "", ("place", &endpoint.host)),
             breaker,
             class,
             since: endpoint.since.map(|at| ago_or_in(at.as_millis(), now.as_millis())),
@@ -83,5 +108,21 @@ pub(super) async fn show_endpoints(
         }
     };
     let rows = endpoints.into_iter().map(row).collect();
-    Ok(show(&EndpointsPage { frame: Frame::new(&visitor, "endpoints"), rows, more }))
+    let (mark, may_change) = (&*visitor.mark, visitor.writes_all());
+    let frame = Frame::new(&visitor, "endpoints");
+    Ok(show(&EndpointsPage { frame, mark, may_change, done, rows, more }))
+}
+
+/// Lets a host have callbacks at once.
+pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
+    if !form.visitor.writes_all() {
+        let detail = "The host is one of all namespaces, which your token does not permit to change.";
+        return Err(Fault::forbidden(detail).of(&form.visitor));
+    }
+    let host = form.fields.get("host");
+    if !service.endpoints().iter().any(|endpoint| endpoint.host == host) {
+        return Err(Fault::bad("Nothing was changed: the host has got no callbacks.").of(&form.visitor));
+    }
+    service.reopen_host(host);
+    Ok(Redirect::to("/ui/endpoints?done=reopen").into_response())
 }

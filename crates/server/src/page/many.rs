@@ -3,10 +3,9 @@
 use super::fault::Fault;
 use super::posted::Posted;
 use super::text::number;
-use super::timers::now;
-use super::view::{Frame, When, show};
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Service, Work};
+use crate::service::{DeadGroup, DeadWork, Service, Work};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -43,12 +42,26 @@ async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response
         }
         "replay" => {
             fields.confirm("replay")?;
-            Work::Replay(ReplayMany { label: text("label") })
+            match group(form) {
+                None => Work::Replay(ReplayMany { label: text("label") }),
+                group => Work::Dead(DeadWork { label: None, group, is_drop: false }),
+            }
+        }
+        "drop" => {
+            fields.confirm("drop")?;
+            let label = fields.given("label").map(Into::into);
+            Work::Dead(DeadWork { label, group: group(form), is_drop: true })
         }
         _ => return Err(Fault::no_page()),
     };
     let operation = service.begin(namespace, work).await?;
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
+}
+
+/// The group of dead timers that a form names.
+fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
+    let (place, error) = (fields.get("place"), fields.get("error"));
+    (!place.is_empty() || !error.is_empty()).then(|| DeadGroup::new(place, error))
 }
 
 #[derive(Template)]

@@ -10,15 +10,22 @@ mod act;
 mod assets;
 mod audit;
 mod chart;
+mod chosen;
+mod conditions;
 mod dead;
+mod ended;
 mod endpoints;
 mod escape;
 mod fault;
+mod groups;
 mod live;
 mod many;
 mod nodes;
 mod overview;
 mod posted;
+mod queues;
+mod rows;
+mod schedule;
 mod schedules;
 mod session;
 mod sign;
@@ -47,14 +54,19 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/timers", get(timers::show_timers))
         .route("/ui/timers/{namespace}/{id}", get(timer::show_timer))
         .route("/ui/timers/{namespace}/{id}/{verb}", post(act::one))
+        .route("/ui/ended", get(ended::show_ended))
+        .route("/ui/queues", get(queues::show_queues))
         .route("/ui/dead", get(dead::show_dead))
+        .route("/ui/dead/groups", get(groups::show_groups))
+        .route("/ui/dead/chosen/{verb}", post(chosen::change))
         .route("/ui/many/{verb}", post(many::begin))
         .route("/ui/operations/{namespace}/{id}", get(many::show_operation))
         .route("/ui/schedules", get(schedules::show_schedules))
-        .route("/ui/schedules/{namespace}/{key}", get(schedules::show_schedule))
-        .route("/ui/schedules/{namespace}/{key}/{verb}", post(schedules::change))
+        .route("/ui/schedules/{namespace}/{key}", get(schedule::show_schedule))
+        .route("/ui/schedules/{namespace}/{key}/{verb}", post(schedule::change))
         .route("/ui/endpoints", get(endpoints::show_endpoints))
         .route("/ui/audit", get(audit::show_audit))
+        .route("/ui/endpoints/reopen", post(endpoints::reopen))
         .route("/ui/nodes", get(nodes::show_nodes))
         .route("/ui/access", get(access::show_access))
         .route("/ui/access/namespaces/{verb}", post(access::change_namespace))

@@ -3,8 +3,7 @@
 use super::chart::{self, Chart};
 use super::fault::Fault;
 use super::text::{number, span};
-use super::timers::now;
-use super::view::{Frame, When, show};
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::Service;
 use askama::Template;

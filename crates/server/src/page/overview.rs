@@ -2,18 +2,17 @@
 
 use super::chart::{self, Chart, Small};
 use super::fault::Fault;
-use super::text::{number, per_hour, rate, span};
-use super::timers::now;
-use super::view::{Frame, When, show};
+use super::text::{bytes, number, per_hour, rate, span};
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::convert::unavailable;
-use crate::service::Service;
+use crate::service::{Disk, Service};
 use askama::Template;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use serde::Deserialize;
-use tourbillon_api::{HistoryPoint, Moment};
+use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
 /// The number of intervals of the history's charts, and one more since the first begins before them.
 const POINTS: usize = 121;
@@ -74,12 +73,93 @@ pub(super) struct Asked {
 struct OverviewPage<'a> {
     frame: Frame<'a>,
     whole: Option<Whole>,
+    /// The figures of a visitor who may not see the whole service.
+    figures: Vec<Figure>,
     namespaces: Vec<NamespaceRow>,
     is_empty: bool,
 }
 
 /// The number of namespaces on the page.
 const MOST: usize = 100;
+
+/// The numbers of stored timers by phase: dead, parked, pending, being delivered.
+struct Stored {
+    dead: u64,
+    parked: u64,
+    pending: u64,
+    leased: u64,
+}
+
+impl Stored {
+    /// Those of some namespaces.
+    fn of(views: &[NamespaceView]) -> Self {
+        let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
+        Self {
+            dead: sum(|view| view.dead),
+            parked: sum(|view| view.parked),
+            pending: sum(|view| view.pending),
+            leased: sum(|view| view.leased),
+        }
+    }
+
+    /// The figures, each of which leads to the list of what it counts.
+    fn figures(&self) -> [Figure; 3] {
+        [
+            Figure {
+                name: "Dead",
+                value: number(self.dead),
+                note: "wait for a replay".to_owned(),
+                class: if self.dead > 0 { "bad" } else { "" },
+                address: Some("/ui/dead"),
+            },
+            Figure {
+                name: "Parked",
+                value: number(self.parked),
+                note: "put aside".to_owned(),
+                class: "",
+                address: Some("/ui/timers?phase=parked"),
+            },
+            Figure {
+                name: "Pending",
+                value: number(self.pending),
+                note: format!("{} being delivered", number(self.leased)),
+                class: "",
+                address: Some("/ui/timers?phase=pending"),
+            },
+        ]
+    }
+}
+
+/// How full the disk is.
+fn disk_figure(disk: Disk) -> Figure {
+    Figure {
+        name: "Disk",
+        value: bytes(disk.free),
+        note: match disk.is_full() {
+            true => "free: too little, so nothing new is stored".to_owned(),
+            false => format!("free of {}; the timers take {}", bytes(disk.size), bytes(disk.used)),
+        },
+        class: match (disk.is_full(), disk.is_nearly_full()) {
+            (true, _) => "bad",
+            (false, true) => "warn",
+            (false, false) => "",
+        },
+        address: None,
+    }
+}
+
+/// The receivers that get nothing, since their breakers are not closed.
+fn breakers_figure(service: &Service) -> Option<Figure> {
+    let endpoints = service.endpoints();
+    let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
+    (!endpoints.is_empty()).then(|| Figure {
+        name: "Hosts that fail",
+        value: number(open),
+        note: format!("of {} that got callbacks", number(endpoints.len() as u64)),
+        class: if open > 0 { "bad" } else { "" },
+        address: Some("/ui/endpoints"),
+    })
+}
 
 /// The rate over the last minute.
 fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
@@ -126,27 +206,6 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
             address: Some("/ui/timers?phase=pending"),
         },
         Figure {
-            name: "Dead",
-            value: number(stats.dead),
-            note: "wait for a replay".to_owned(),
-            class: if stats.dead > 0 { "bad" } else { "" },
-            address: Some("/ui/dead"),
-        },
-        Figure {
-            name: "Parked",
-            value: number(stats.parked),
-            note: "put aside".to_owned(),
-            class: "",
-            address: Some("/ui/timers?phase=parked"),
-        },
-        Figure {
-            name: "Pending",
-            value: number(stats.pending),
-            note: format!("{} being delivered", number(stats.leased)),
-            class: "",
-            address: Some("/ui/timers?phase=pending"),
-        },
-        Figure {
             name: "Created",
             value: created,
             note: format!("{} since the start", number(stats.created)),
@@ -158,7 +217,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
             value: delivered,
             note: format!("{} since the start", number(stats.delivered)),
             class: "",
-            address: None,
+            address: Some("/ui/ended?how=delivered"),
         },
         Figure {
             name: "Failed",
@@ -168,6 +227,11 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
             address: None,
         },
     ];
+    let stored =
+        Stored { dead: stats.dead, parked: stats.parked, pending: stats.pending, leased: stats.leased };
+    figures.splice(1..1, stored.figures());
+    figures.extend(breakers_figure(service));
+    figures.extend(service.disk().map(disk_figure));
     if stats.damaged > 0 {
         figures.push(Figure {
             name: "Damaged",
@@ -209,12 +273,10 @@ pub(super) async fn show_overview(
 
 async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Response, Fault> {
     let views = service.show_namespaces(|name| visitor.reads(name)).await?;
-    let total = |view: &tourbillon_api::NamespaceView| {
-        view.pending + view.leased + view.parked + view.dead + view.schedules
-    };
+    let total = |view: &NamespaceView| view.pending + view.leased + view.parked + view.dead + view.schedules;
     let is_empty = views.iter().all(|view| total(view) == 0);
     let has_schedules = views.iter().any(|view| view.schedules > 0);
-    let row = |view: tourbillon_api::NamespaceView| NamespaceRow {
+    let row = |view: NamespaceView| NamespaceRow {
         is_paused: view.limits.paused,
         pending: number(view.pending),
         leased: number(view.leased),
@@ -227,6 +289,7 @@ async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Respo
     } else {
         None
     };
+    let figures = if whole.is_none() { Stored::of(&views).figures().into() } else { Vec::new() };
     let namespaces = views.into_iter().take(MOST).map(row).collect();
-    Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, namespaces, is_empty }))
+    Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, figures, namespaces, is_empty }))
 }

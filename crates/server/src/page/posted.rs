@@ -41,6 +41,11 @@ impl Fields {
         self.0.iter().find(|(field, _)| **field == *name).map_or("", |(_, value)| value)
     }
 
+    /// The texts of all fields of a name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(field, _)| **field == *name).map(|(_, value)| &**value)
+    }
+
     /// The text of a field that may be left empty.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|text| !text.is_empty())

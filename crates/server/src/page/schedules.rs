@@ -1,29 +1,26 @@
-//! Schedules: what repeats, when it comes next in its own zone and in UTC, and what became of it.
+//! The list of schedules.
 
+use super::conditions::{offered, visible};
 use super::fault::Fault;
-use super::posted::Posted;
-use super::text::{number, span};
-use super::timer::policy;
-use super::timers::{now, offered};
-use super::view::{Frame, When, show};
+use super::schedule::{address, done_words, plan, state};
+use super::text::number;
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Deed, Service};
+use crate::service::Service;
+use crate::walk::Place;
 use askama::Template;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::extract::{Query, State};
+use axum::response::Response;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tourbillon_api::{
-    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occasion, Overlap, Problem, ProblemKind,
-    ScheduleState, ScheduleView, ShortMonth,
-};
-use tourbillon_durable::store::Cursor;
+use tourbillon_api::{Moment, ScheduleView};
 use url::form_urlencoded::Serializer;
 
 /// The number of schedules on a page.
 const OF_A_PAGE: u32 = 50;
+/// The greatest number of namespaces that are asked for one page.
+const MOST_ASKED: usize = 50;
 const LONGEST: usize = 255;
 const LONGEST_CURSOR: usize = 1_024;
 
@@ -38,44 +35,9 @@ pub(super) struct Asked {
     done: String,
 }
 
-/// The instants of a schedule, in words.
-fn plan(schedule: &NewSchedule) -> String {
-    match schedule {
-        NewSchedule { cron: Some(cron), .. } => cron.clone(),
-        NewSchedule { monthly: Some(monthly), .. } => {
-            let time = monthly.time.as_deref().unwrap_or("00:00");
-            let is_last = monthly.day == 31 && monthly.if_short.unwrap_or_default() == ShortMonth::LastDay;
-            if is_last {
-                return format!("the last day of the month at {time}");
-            }
-            let short = match monthly.if_short.unwrap_or_default() {
-                ShortMonth::LastDay => "or the last day",
-                ShortMonth::Skip => "if the month has it",
-            };
-            let short = if monthly.day > 28 { format!(", {short}") } else { String::new() };
-            format!("day {} of the month at {time}{short}", monthly.day)
-        }
-        NewSchedule { every_ms: Some(every), .. } => format!("every {}", span(*every)),
-        _ => String::new(),
-    }
-}
-
-fn state(state: ScheduleState) -> (&'static str, &'static str) {
-    match state {
-        ScheduleState::Active => ("active", "good"),
-        ScheduleState::Paused => ("paused", "parked"),
-        ScheduleState::Parked => ("parked", "bad"),
-        ScheduleState::Ended => ("ended", "done"),
-        _ => ("unknown", "parked"),
-    }
-}
-
-fn address(namespace: &str, key: &str) -> String {
-    format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
-}
-
 struct Row {
-    key: String,
+    namespace: String,
+    name: String,
     address: String,
     plan: String,
     zone: String,
@@ -101,7 +63,8 @@ fn row(view: ScheduleView, now: Moment) -> Row {
         fired: number(view.fired),
         missed: number(view.missed),
         skipped: number(view.skipped),
-        key: view.key,
+        name: view.key,
+        namespace: view.namespace,
     }
 }
 
@@ -110,7 +73,7 @@ fn row(view: ScheduleView, now: Moment) -> Row {
 struct SchedulesPage<'a> {
     frame: Frame<'a>,
     namespace: &'a str,
-    namespaces: Vec<String>,
+    namespaces: Vec<(String, bool)>,
     q: &'a str,
     rows: Vec<Row>,
     next: Option<String>,
@@ -118,7 +81,7 @@ struct SchedulesPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the schedules of a namespace.
+/// Shows the schedules of a namespace, or of all.
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
@@ -134,16 +97,11 @@ async fn list(
 ) -> Result<Response, Fault> {
     let Query(asked) =
         asked.map_err(|_| Fault::bad("The address cannot be read: a condition is there more than once."))?;
-    let Asked { mut namespace, q, cursor, done } = asked;
+    let Asked { namespace, q, cursor, done } = asked;
     if namespace.len() > LONGEST || q.len() > LONGEST || cursor.len() > LONGEST_CURSOR {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
-    if namespace.is_empty() {
-        visitor.only_namespace().unwrap_or("default").clone_into(&mut namespace);
-    }
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
+    let namespace = visible(&namespace, service, visitor)?;
     // A cursor holds for the list that it is of.
     let mark = format!("{namespace}/{q}/");
     let place = if cursor.is_empty() {
@@ -151,14 +109,16 @@ async fn list(
     } else {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(&cursor).ok();
         let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark.as_bytes()));
-        let place = place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?;
-        Some(Cursor::from_bytes(place))
+        let place = place.and_then(Place::of);
+        Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
-    let (views, next) = service.list_schedules(&namespace, &q, place, OF_A_PAGE, false).await?;
+    let (views, next) = walk(service, (&namespace, &q), place).await?;
     let now = now(service);
     let address = |cursor: Option<&str>| {
         let mut query = Serializer::new(String::new());
-        query.append_pair("namespace", &namespace);
+        if !namespace.is_empty() {
+            query.append_pair("namespace", &namespace);
+        }
         if !q.is_empty() {
             query.append_pair("q", &q);
         }
@@ -167,10 +127,10 @@ async fn list(
         }
         format!("/ui/schedules?{}", query.finish())
     };
-    let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([mark.as_bytes(), next.as_bytes()].concat()));
+    let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([mark.as_bytes(), &next.bytes()].concat()));
     let page = SchedulesPage {
         frame: Frame::new(visitor, "schedules"),
-        namespaces: offered(service, visitor),
+        namespaces: offered(service, visitor, &namespace),
         rows: views.into_iter().map(|view| row(view, now)).collect(),
         next: next.map(|cursor| address(Some(&cursor))),
         first: (!cursor.is_empty()).then(|| address(None)),
@@ -181,244 +141,33 @@ async fn list(
     Ok(show(&page))
 }
 
-/// An instant of a schedule.
-struct Instant {
-    at: Option<When>,
-    local: String,
-    planned: String,
-    change: Option<&'static str>,
-}
-
-/// A local time as it is shown, with its distance from UTC if it has one.
-fn local(text: &str) -> String {
-    let text = text.replacen('T', " ", 1);
-    match text.rsplit_once(['+', '-']) {
-        Some((time, _)) if time.contains(':') => {
-            format!("{time} {}", text.get(time.len()..).unwrap_or_default())
-        }
-        _ => text,
-    }
-}
-
-fn instant(occasion: Occasion, now: Moment) -> Instant {
-    Instant {
-        at: occasion.at.map(|at| When::new(at, now)),
-        local: occasion.local.as_deref().map(local).unwrap_or_default(),
-        planned: local(&occasion.planned),
-        change: occasion.clock_change.map(|change| match change {
-            ClockChange::Moved => "clocks skip this time: it comes right after",
-            ClockChange::Skipped => "clocks skip this time: it is left out",
-            ClockChange::Doubled => "clocks show this time twice",
-            _ => "clocks change",
-        }),
-    }
-}
-
-#[derive(Template)]
-#[template(path = "schedule.html")]
-struct SchedulePage<'a> {
-    frame: Frame<'a>,
-    mark: &'a str,
-    address: String,
-    namespace: &'a str,
-    key: &'a str,
-    state: &'static str,
-    class: &'static str,
-    why: String,
-    zone: &'a str,
-    upcoming: Vec<Instant>,
-    rows: Vec<(&'static str, String)>,
-    last: Option<When>,
-    may_change: bool,
-    is_waiting: bool,
-    occurrences: String,
-    done: Option<&'static str>,
-}
-
-/// Why a schedule does what it does.
-fn why(view: &ScheduleView, now: Moment) -> String {
-    match view.state {
-        ScheduleState::Active => match view.next {
-            Some(next) if next > now => {
-                format!("The next occurrence is due in {}.", span(next.as_millis() - now.as_millis()))
-            }
-            _ if view.overdue_ms > 0 => {
-                format!("The next occurrence has been due for {}.", span(view.overdue_ms))
-            }
-            _ => "The next occurrence is due now.".to_owned(),
-        },
-        ScheduleState::Paused => "It is paused: its instants pass by. Resume it to let it go on.".to_owned(),
-        ScheduleState::Parked => format!(
-            "Its plan cannot be followed: {}. Change the schedule, or resume it once the reason is gone.",
-            view.reason.as_deref().unwrap_or("the reason is not known")
-        ),
-        _ => "No instant is left.".to_owned(),
-    }
-}
-
-fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
-    let schedule = &view.schedule;
-    let mut rows = vec![("Instants", plan(schedule))];
-    let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
-    row("Zone", schedule.zone.clone());
-    row(
-        "A time that clocks skip",
-        schedule.gap.map(|gap| match gap {
-            Gap::Move => "comes right after the gap".to_owned(),
-            Gap::Skip => "is left out".to_owned(),
-        }),
-    );
-    row(
-        "Instants that passed unnoticed",
-        schedule.missed.map(|missed| match missed {
-            Missed::Skip => "are left out".to_owned(),
-            Missed::Once => "the last of them comes once".to_owned(),
-            Missed::All => "all come".to_owned(),
-        }),
-    );
-    row("Missed if later than", schedule.grace_ms.map(span));
-    row(
-        "While one is under way",
-        schedule.overlap.map(|overlap| match overlap {
-            Overlap::Skip => "the next is skipped".to_owned(),
-            Overlap::Allow => "the next comes nevertheless".to_owned(),
-            Overlap::QueueOne => "one waits".to_owned(),
-        }),
-    );
-    row("Jitter", schedule.jitter_ms.filter(|jitter| *jitter > 0).map(span));
-    row("From, UTC", schedule.start.map(super::text::plain));
-    row("Until, UTC", schedule.end.map(super::text::plain));
-    row(
-        "Callback",
-        schedule
-            .callback
-            .as_ref()
-            .map(|callback| format!("{} {}", callback.method.as_deref().unwrap_or("POST"), callback.url)),
-    );
-    row("Queue", schedule.pull.as_ref().map(|pull| pull.queue.clone()));
-    row("Labels", Some(schedule.labels.join(", ")).filter(|labels| !labels.is_empty()));
-    row(
-        "Occurrences",
-        Some(format!(
-            "{} came, {} missed, {} skipped, {} asked for",
-            number(view.fired),
-            number(view.missed),
-            number(view.skipped),
-            number(view.asked)
-        )),
-    );
-    rows.extend(policy(&schedule.policy));
-    rows
-}
-
-/// Shows a schedule.
-pub(super) async fn show_schedule(
-    State(service): State<Service>,
-    visitor: Visitor,
-    Path((namespace, key)): Path<(String, String)>,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let done = asked.map(|Query(asked)| asked.done).unwrap_or_default();
-    one(&service, &visitor, &namespace, &key, &done).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn one(
+/// A page of the schedules of a namespace, or of all if it is empty, and the place of the next one.
+async fn walk(
     service: &Service,
-    visitor: &Visitor,
-    namespace: &str,
-    key: &str,
-    done: &str,
-) -> Result<Response, Fault> {
-    if !visitor.reads(namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
-    let mut view = service.see_schedule(namespace, key, false, |all, at| all.get(at)).await?;
-    let now = now(service);
-    let upcoming = core::mem::take(&mut view.upcoming);
-    let (state, class) = state(view.state);
-    let mut query = Serializer::new(String::new());
-    query.append_pair("namespace", namespace).append_pair("label", &format!("schedule:{key}"));
-    let page = SchedulePage {
-        frame: Frame::new(visitor, "schedules"),
-        mark: &visitor.mark,
-        address: address(namespace, key),
-        state,
-        class,
-        why: why(&view, now),
-        zone: view.schedule.zone.as_deref().unwrap_or("UTC"),
-        upcoming: upcoming.into_iter().map(|occasion| instant(occasion, now)).collect(),
-        rows: rows(&view),
-        last: view.last_fired.map(|at| When::new(at, now)),
-        may_change: visitor.writes(namespace),
-        is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
-        occurrences: format!("/ui/timers?{}", query.finish()),
-        done: done_words(done),
-        namespace,
-        key,
+    (namespace, q): (&str, &str),
+    place: Option<Place>,
+) -> Result<(Vec<ScheduleView>, Option<Place>), Fault> {
+    let all = service.namespaces().all();
+    let is_of_all = namespace.is_empty();
+    let mut place = match place {
+        None if is_of_all => Place::behind(&all, None, false),
+        None => Some(Place { namespace: namespace.into(), cursor: None }),
+        place => place,
     };
-    Ok(show(&page))
-}
-
-fn done_words(done: &str) -> Option<&'static str> {
-    Some(match done {
-        "pause" => "The schedule is paused.",
-        "resume" => "The schedule goes on.",
-        "trigger" => "An occurrence was made.",
-        "delete" => "The schedule was removed. Its occurrences that are stored stay.",
-        _ => return None,
-    })
-}
-
-/// Changes a schedule.
-pub(super) async fn change(
-    State(service): State<Service>,
-    Path((namespace, key, verb)): Path<(String, String, String)>,
-    form: Posted,
-) -> Result<Response, Fault> {
-    changed(&service, &namespace, &key, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn changed(
-    service: &Service,
-    namespace: &str,
-    key: &str,
-    verb: &str,
-    form: &Posted,
-) -> Result<Response, Fault> {
-    if !form.visitor.writes(namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
-    if verb == "delete" {
-        form.fields.confirm("remove")?;
-    }
-    let deed = Deed::new(AuditAction::ChangeSchedule).namespace(namespace).target(key).detail(verb);
-    let note = service.begin_note(deed);
-    let done = match verb {
-        "pause" => service.see_schedule(namespace, key, false, |all, at| all.pause(at)).await.map(drop),
-        "resume" => service.see_schedule(namespace, key, false, |all, at| all.resume(at)).await.map(drop),
-        "trigger" => service.trigger_schedule(namespace, key).await.map(drop),
-        "delete" => service.remove_schedule(namespace, key).await.map(drop),
-        _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
-    };
-    note.end(&done).await;
-    done?;
-    if verb == "delete" {
-        return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());
-    }
-    Ok(Redirect::to(&format!("{}?done={verb}", address(namespace, key))).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn local_times_are_shown_with_their_distance_from_utc() {
-        for (text, shown) in [
-            ("2031-03-30T02:30:00", "2031-03-30 02:30:00"),
-            ("2031-03-30T03:00:00+02:00", "2031-03-30 03:00:00 +02:00"),
-            ("2031-03-09T01:15:00.500-05:00", "2031-03-09 01:15:00.500 -05:00"),
-            ("", ""),
-        ] {
-            assert_eq!(super::local(text), shown);
+    let mut views = Vec::new();
+    for _ in 0..MOST_ASKED {
+        let Some(Place { namespace, cursor }) = place else { break };
+        let left = OF_A_PAGE.saturating_sub(u32::try_from(views.len()).unwrap_or(OF_A_PAGE));
+        let (found, next) = service.list_schedules(&namespace, q, cursor, left, false).await?;
+        views.extend(found);
+        place = match next {
+            Some(next) => Some(Place { namespace, cursor: Some(next) }),
+            None if is_of_all => Place::behind(&all, Some(&namespace), false),
+            None => None,
+        };
+        if views.len() >= OF_A_PAGE as usize {
+            break;
         }
     }
+    Ok((views, place))
 }

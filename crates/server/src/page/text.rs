@@ -68,6 +68,20 @@ pub(super) fn short(number: u64) -> String {
     if whole >= 10 || tenth == 0 { format!("{whole}{letter}") } else { format!("{whole}.{tenth}{letter}") }
 }
 
+/// A number of bytes, in its greatest unit with one digit behind the point. It is rounded down.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut text = format!("{bytes} B");
+    for (unit, power) in UNITS.iter().zip((10..).step_by(10)) {
+        let (whole, rest) = (bytes >> power, bytes & ((1 << power) - 1));
+        if whole == 0 {
+            break;
+        }
+        text = format!("{whole}.{} {unit}", (u128::from(rest) * 10) >> power);
+    }
+    text
+}
+
 /// A rate in tenths of an event an hour: so many events in so many milliseconds.
 pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
@@ -151,6 +165,16 @@ mod tests {
             (1, 36 * 60_000, "1.6/h"),
         ] {
             assert_eq!(rate(per_hour(count, millis)), text);
+        }
+        for (value, text) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.0 KiB"),
+            (1_536, "1.5 KiB"),
+            (20 << 30, "20.0 GiB"),
+            (u64::MAX, "16383.9 PiB"),
+        ] {
+            assert_eq!(bytes(value), text);
         }
         assert_eq!(beginning("äöü", 3), "äöü");
         assert_eq!(beginning("äöüß", 3), "äö…");

@@ -1,9 +1,9 @@
 //! One timer: what it does, where it is and why, and what has become of it so far.
 
 use super::fault::Fault;
+use super::rows::{address, id_of, labels};
 use super::text::{number, span};
-use super::timers::{address, id_of, labels, now};
-use super::view::{Frame, When, done_words, phase_name, show};
+use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;

@@ -2,6 +2,8 @@
 
 use super::text::{ago_or_in, plain};
 use super::visitor::Visitor;
+use crate::convert::moment;
+use crate::service::Service;
 use askama::Template;
 use axum::response::{Html, IntoResponse as _, Response};
 use http::StatusCode;
@@ -26,6 +28,11 @@ impl<'a> Frame<'a> {
     /// The frame of a page that is not refreshed.
     pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
         Self { visitor: Some(visitor), at, is_live: false }
+    }
+
+    /// Whether nodes share the timers.
+    pub(super) fn has_nodes(&self) -> bool {
+        self.visitor.is_some_and(|visitor| visitor.has_nodes)
     }
 
     pub(super) fn is_at(&self, at: &str) -> bool {
@@ -62,6 +69,11 @@ impl When {
     }
 }
 
+/// The service's time.
+pub(super) fn now(service: &Service) -> Moment {
+    moment(service.timers().timer_store().now())
+}
+
 /// The name of a phase.
 pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     use tourbillon_api::Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
@@ -84,6 +96,11 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
         "replay" => "The timer is delivered again.",
         "cancel" => "The timer was cancelled.",
         "cancel-in-flight" => "The timer was cancelled. A delivery had begun, and is the last one.",
+        "replay-chosen" => "The chosen timers are delivered again.",
+        "drop-chosen" => "The chosen timers were dropped.",
+        "part" => {
+            "Some of the chosen timers stayed as they are: others have changed them, or their keys are taken."
+        }
         "gone" => "There was no such timer any more.",
         _ => return None,
     })

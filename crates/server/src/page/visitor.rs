@@ -44,6 +44,11 @@ impl Visitor {
         self.principal.permits(Role::Writer, Some(namespace))
     }
 
+    /// Whether the visitor may change the timers of all namespaces.
+    pub(super) fn writes_all(&self) -> bool {
+        self.principal.permits(Role::Writer, None)
+    }
+
     /// Whether the visitor may change namespaces and tokens.
     pub(super) fn rules(&self) -> bool {
         self.principal.permits(Role::Admin, None)

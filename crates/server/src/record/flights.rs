@@ -299,6 +299,21 @@ impl Flights {
         (inner.pasts.get(id).cloned(), under_way.map(|flight| flight.shown.clone()))
     }
 
+    /// The namespace of a remembered timer.
+    pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
+        self.lock().pasts.get(id).map(|entry| entry.known.namespace.clone())
+    }
+
+    /// Remembered timers that have ended, the latest first, a page at a time: see [`Pasts::ended_lately`].
+    pub(crate) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<(TimerId, Entry)>, Option<u64>) {
+        self.lock().pasts.ended_lately(before, limit, is_wanted)
+    }
+
     /// The last remembered timer of a namespace that had the key.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         self.lock().pasts.last_of(namespace, key)

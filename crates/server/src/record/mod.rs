@@ -26,7 +26,7 @@ mod timed;
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use flights::{Answered, Flights, GONE};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
-pub(crate) use pasts::Entry;
+pub(crate) use pasts::{Entry, Known};
 pub(crate) use refusals::Refusals;
 pub(crate) use tally::{BOUNDS, Histogram, Tally};
 pub(crate) use tenants::Tenants;

@@ -199,6 +199,32 @@ impl Pasts {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
     }
 
+    /// The timers that have ended and are wanted, the latest first: those that were touched before this number, and the
+    /// number of the last one if there may be others.
+    pub(super) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<(TimerId, Entry)>, Option<u64>) {
+        let before = before.unwrap_or(u64::MAX);
+        let mut places: Vec<(u64, TimerId, &Ring)> = Vec::new();
+        for ring in [&self.attempted, &self.withdrawn] {
+            let ended = ring.order.range(..before).rev().filter(|(_, id)| {
+                let entry = ring.entries.get(id);
+                let end = entry.and_then(|entry| Some((&entry.known, entry.end.as_ref()?.1)));
+                end.is_some_and(|(known, how)| is_wanted(known, how))
+            });
+            places.extend(ended.take(limit + 1).map(|(touched, id)| (*touched, *id, ring)));
+        }
+        places.sort_unstable_by_key(|(touched, ..)| core::cmp::Reverse(*touched));
+        let has_more = places.len() > limit;
+        places.truncate(limit);
+        let next = places.last().map(|(touched, ..)| *touched).filter(|_| has_more);
+        let entry = |(_, id, ring): (u64, TimerId, &Ring)| Some((id, ring.entries.get(&id)?.clone()));
+        (places.into_iter().filter_map(entry).collect(), next)
+    }
+
     /// The last timer of a namespace that had the key.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let key = (namespace.into(), key.into());
@@ -290,6 +316,36 @@ mod tests {
         assert_eq!(pasts.last_of("n", "a"), None);
         assert_eq!(pasts.last_of("n", "b"), Some(id(MOST_TIMERS + 1)));
         assert_eq!((pasts.attempted.by_key.len(), pasts.withdrawn.by_key.len()), (1, 1));
+    }
+
+    #[test]
+    fn those_that_ended_last_come_first_a_page_at_a_time() {
+        let mut pasts = Pasts::default();
+        let at = UtcMillis::from_millis(7);
+        for number in 0..10 {
+            if number % 2 == 0 {
+                pasts.attempted(id(number), known(), attempt(1));
+                pasts.ended(id(number), known(), at, EndKind::Delivered, None);
+            } else {
+                pasts.ended(id(number), known(), at, EndKind::Cancelled, None);
+            }
+        }
+        // A timer whose next attempt is to come has not ended.
+        pasts.attempted(id(20), known(), attempt(1));
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let (page, next) = pasts.ended_lately(before, 3, |_, _| true);
+            found.extend(page.into_iter().map(|(id, _)| id));
+            before = next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, (0..10).rev().map(id).collect::<Vec<_>>());
+        let (page, next) =
+            pasts.ended_lately(None, 10, |of, how| *of.namespace == *"n" && how == EndKind::Cancelled);
+        assert_eq!((page.len(), next), (5, None));
+        assert!(pasts.ended_lately(None, 10, |of, _| *of.namespace == *"m").0.is_empty());
     }
 
     #[test]

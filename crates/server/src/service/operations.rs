@@ -15,6 +15,7 @@
 //! | its node lives after all | it finds the other one's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
 //! | the note cannot be written | the operation goes on, and shows its progress late |
 
+use super::dead::DeadWork;
 use super::{Deed, files};
 use crate::share::free_for;
 use core::cmp::Reverse;
@@ -56,6 +57,7 @@ const WRITTEN: Duration = Duration::from_secs(1);
 pub(crate) enum Work {
     Cancel(CancelMany),
     Replay(ReplayMany),
+    Dead(DeadWork),
     Backfill(BackfillWork),
 }
 
@@ -87,6 +89,10 @@ impl Work {
             Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
             Self::Replay(ReplayMany { label }) => {
                 vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
+            }
+            Self::Dead(DeadWork { label, .. }) => {
+                let label = label.clone();
+                vec![Filter { namespace, label, phase: Some(Phase::Dead), ..Filter::default() }]
             }
         }
     }
@@ -120,6 +126,7 @@ impl Work {
         match (self, &timer.state) {
             (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
             (Self::Replay(_), State::Dead(death)) if death.at <= begun => Some(Change::Replay(timer.id)),
+            (Self::Dead(work), State::Dead(death)) if death.at <= begun => work.change(timer),
             _ => None,
         }
     }

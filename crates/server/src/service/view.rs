@@ -4,7 +4,7 @@ use super::Service;
 use super::hosts::HostNow;
 use super::place::by_key;
 use crate::convert::{moment, phase, shown_reason, unavailable};
-use crate::record::{Entry, MOST_HOSTS, Met};
+use crate::record::{Entry, Known, MOST_HOSTS, Met};
 use core::time::Duration;
 use tourbillon_api::{
     self as api, Breaker, EndKind, Endpoint, History, Horizon, HorizonBucket, LatenessBySecond, Moment,
@@ -58,6 +58,24 @@ impl Service {
         self.past(namespace, id).await
     }
 
+    /// The namespace of the timer with this id, if it is stored or remembered.
+    pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
+        let stored = self.timers().get(id).await.map_err(|error| unavailable(&error))?;
+        Ok(stored.map(|timer| timer.namespace).or_else(|| self.flights().namespace_of(id)))
+    }
+
+    /// Timers that have ended and are remembered, the latest first, and the number with which the next page is asked
+    /// for.
+    pub(crate) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<Past>, Option<u64>) {
+        let (entries, next) = self.flights().ended_lately(before, limit, is_wanted);
+        (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
+    }
+
     /// The hosts of callbacks, in the order of their names: those of the latest callbacks.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers().timer_store().now();
@@ -78,6 +96,12 @@ impl Service {
         let mut endpoints: Vec<_> = met.into_iter().map(of).collect();
         endpoints.sort_unstable_by(|a, b| a.host.cmp(&b.host));
         endpoints
+    }
+
+    /// Lets a host have callbacks at once: closes its breaker, and puts the timers back that are parked for it.
+    pub(crate) fn reopen_host(&self, host: &str) {
+        self.caller().close_breaker(host);
+        self.deliveries().reopen(host);
     }
 
     /// The number of pending timers by the time until they are due.

@@ -98,6 +98,46 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_breaker_is_closed_by_hand_and_the_timers_that_waited_for_it_go_on() {
+    // A receiver that fails until it is mended.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let is_mended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mended = std::sync::Arc::clone(&is_mended);
+    let answer = async move || match mended.load(std::sync::atomic::Ordering::SeqCst) {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    // The breaker stays open for longer than the test lasts.
+    let rig = Rig::start_with(|settings| {
+        settings.caller.hosts.first_pause = std::time::Duration::from_secs(600);
+        settings.caller.hosts.longest_pause = std::time::Duration::from_secs(600);
+    })
+    .await;
+    let policy = json!({ "attempts": 20, "backoff": { "kind": "fixed", "pause_ms": 1_000 } });
+    for number in 0..20 {
+        let callback = json!({ "url": format!("http://{host}/") });
+        let timer = json!({ "policy": policy, "callback": callback });
+        rig.api("PUT", &format!("/v1/namespaces/default/timers/k{number}"), "", timer).await;
+    }
+    let page = rig.until("/ui/endpoints", "Close the breaker").await;
+    let (mark, host) = (page.mark(), &*host);
+    let reopen = async |host: &str| {
+        rig.post("/ui/endpoints/reopen", "", &[], &[("mark", &mark), ("host", host)]).await
+    };
+    assert_eq!(reopen("other:80").await.status, StatusCode::BAD_REQUEST);
+    is_mended.store(true, std::sync::atomic::Ordering::SeqCst);
+    let begun = std::time::Instant::now();
+    while rig.api("GET", "/v1/stats", "", Value::Null).await["delivered"] != 20 {
+        // More failures that were under way may open it again.
+        assert_eq!(reopen(host).await.to(), "/ui/endpoints?done=reopen");
+        assert!(begun.elapsed() < crate::rig::SOON, "{}", rig.get("/ui/endpoints").await.text);
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn namespaces_are_made_paused_and_removed() {
     let rig = Rig::start().await;
     let mark = rig.get("/ui/access").await.mark();

@@ -156,9 +156,18 @@ impl Browser {
     }
 
     /// Clicks at the first element that the selector finds, as a user does: it must be visible.
+    /// Where a refresh replaces the element in this moment, its successor is clicked at.
     pub(crate) async fn click(&self, selector: &str) {
-        let element = self.element(selector).await;
-        self.call(Method::POST, &format!("/element/{element}/click"), json!({})).await;
+        let begun = Instant::now();
+        loop {
+            let element = self.element(selector).await;
+            let clicked = self.attempt(Method::POST, &format!("/element/{element}/click"), json!({})).await;
+            match clicked {
+                Ok(_) => return,
+                Err(error) if error["error"] == "stale element reference" && begun.elapsed() < SOON => {}
+                Err(error) => panic!("{selector}: {} {}", error["error"], error["message"]),
+            }
+        }
     }
 
     /// Types into the first element that the selector finds.
@@ -198,6 +207,37 @@ impl Browser {
     pub(crate) async fn width(&self, width: u32) {
         let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// Shows pages as on this medium, `screen` or `print`, or with forced colours.
+    pub(crate) async fn medium(&self, medium: &str, is_forced: bool) {
+        let forced = if is_forced { "active" } else { "none" };
+        let feature = json!({ "name": "forced-colors", "value": forced });
+        self.devtools("Emulation.setEmulatedMedia", json!({ "media": medium, "features": [feature] })).await;
+    }
+
+    pub(crate) async fn zone(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone })).await;
+    }
+
+    /// Moves the pointer to the middle of the first element that the selector finds.
+    pub(crate) async fn hover(&self, selector: &str) {
+        let element = self.element(selector).await;
+        let origin = json!({ "element-6066-11e4-a52e-4f735466cecf": element });
+        let steps = json!([{ "type": "pointerMove", "duration": 0, "origin": origin, "x": 0, "y": 0 }]);
+        let pointer = json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": steps });
+        self.call(Method::POST, "/actions", json!({ "actions": [pointer] })).await;
+    }
+
+    /// Runs a script in the page.
+    pub(crate) async fn run(&self, script: &str) {
+        self.devtools("Runtime.evaluate", json!({ "expression": script })).await;
+    }
+
+    /// The value that a promise in the page comes to.
+    pub(crate) async fn answer(&self, promise: &str) -> Value {
+        let parameters = json!({ "expression": promise, "awaitPromise": true, "returnByValue": true });
+        self.devtools("Runtime.evaluate", parameters).await["result"]["value"].clone()
     }
 
     /// Permits the page to have scripts, or forbids it.

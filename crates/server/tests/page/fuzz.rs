@@ -6,10 +6,19 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// The parameters of each page.
-const PARAMETERS: [(&str, &[&str]); 13] = [
+const PARAMETERS: [(&str, &[&str]); 16] = [
     ("/ui/", &["hours", "done"]),
-    ("/ui/timers", &["namespace", "q", "label", "phase", "cursor", "done"]),
-    ("/ui/dead", &["namespace", "q", "label", "phase", "cursor", "done"]),
+    (
+        "/ui/timers",
+        &["namespace", "q", "label", "phase", "reason", "from", "until", "order", "cursor", "done"],
+    ),
+    (
+        "/ui/dead",
+        &["namespace", "q", "label", "phase", "from", "until", "order", "place", "error", "cursor", "done"],
+    ),
+    ("/ui/dead/groups", &["namespace"]),
+    ("/ui/ended", &["namespace", "q", "how", "before"]),
+    ("/ui/queues", &["namespace"]),
     ("/ui/timers/default/{id}", &["done"]),
     ("/ui/schedules", &["namespace", "q", "cursor", "done"]),
     ("/ui/schedules/default/k", &["done"]),

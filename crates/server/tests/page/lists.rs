@@ -29,7 +29,7 @@ fn keys(text: &str) -> Vec<&str> {
     text.split("<td class=\"key\"><a href=\"")
         .skip(1)
         .map(|row| {
-            let (_, row) = row.split_once("\">").unwrap();
+            let (_, row) = row.split_once("data-copy>").unwrap();
             row.split('<').next().unwrap()
         })
         .collect()
@@ -82,6 +82,10 @@ async fn an_empty_list_says_what_to_do_next() {
         ("/ui/timers?q=a", "Show all timers"),
         ("/ui/dead", "stays until it is replayed"),
         ("/ui/dead?label=a", "Show all dead letters"),
+        ("/ui/ended", "No timer has ended"),
+        ("/ui/ended?how=dead", "Show all that ended lately"),
+        ("/ui/queues", "Nothing waits in a queue"),
+        ("/ui/dead/groups", "stays until it is replayed"),
         ("/ui/endpoints", "with its first callback"),
         ("/ui/nodes", "a file of its own"),
     ] {
@@ -107,7 +111,11 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
             "/ui/timers?phase=pending",
             "/ui/timers?phase=parked",
             "/ui/timers?phase=dead&q=k",
+            "/ui/timers?phase=pending&order=desc",
+            "/ui/timers?reason=queue:default/q",
             "/ui/dead",
+            "/ui/ended",
+            "/ui/queues",
             "/ui/endpoints",
             "/ui/nodes",
             "/ui/access",

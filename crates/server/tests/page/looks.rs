@@ -176,6 +176,11 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
             .into_iter()
             .map(|key| change(format!("dead {key}"), 0, json!(["سمة"]), url(6, "/422"), once.clone())),
     );
+    // A key of 200 bytes without a place to break, labels as long as they may be, controls that turn the text round.
+    for number in 0..3 {
+        let key = format!("{number}{}\u{202e}", "y".repeat(200));
+        changes.push(change(key, 0, json!(labels), url(6, &long.replace('?', "/500?")), once.clone()));
+    }
     changes.push(change("paused by hand".to_owned(), far, json!([]), url(1, "/204"), json!({})));
     put("default", changes).await;
     let pulls = (0..20).map(|number| {
@@ -232,7 +237,7 @@ fn schedules(slow: &str) -> Vec<(String, Value)> {
 }
 
 /// The pages of a seeded service.
-async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
+pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     // The first timer of a list: by then it may be pending, parked or dead.
     let first = async |path: &str| {
         let page = rig.until(path, r#"<td class="key"><a href=""#).await.text;
@@ -275,6 +280,12 @@ async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
         ("schedule-paused", schedule("paused for the holidays")),
         ("schedule-arabic", schedule("تقرير يومي")),
         ("dead", "/ui/dead".to_owned()),
+        ("dead-one", "/ui/dead?namespace=default".to_owned()),
+        ("dead-groups", "/ui/dead/groups".to_owned()),
+        ("ended", "/ui/ended".to_owned()),
+        ("queues", "/ui/queues".to_owned()),
+        ("timers-default", "/ui/timers?namespace=default".to_owned()),
+        ("nodes", "/ui/nodes".to_owned()),
         ("endpoints", "/ui/endpoints".to_owned()),
         ("access", "/ui/access".to_owned()),
         ("audit", "/ui/audit".to_owned()),
@@ -283,25 +294,55 @@ async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     pages.map(|(name, path)| (name, rig.url(&path))).into()
 }
 
-/// Looks at each page in both themes and in a narrow window.
+/// The widths of windows, from a telephone to a desk.
+const WIDTHS: [u32; 5] = [360, 390, 768, 1_280, 1_920];
+
+/// What lies outside of its window or of its box: the page, a text that is cut without a way to see it, and the buttons
+/// of rows, which must be in sight without scrolling.
+const OUTSIDE: &str = r#"(() => {
+    const found = [], wide = document.documentElement.scrollWidth - innerWidth;
+    if (wide > 0) found.push(`the page is ${wide} too wide`);
+    for (const text of document.querySelectorAll("td.key .clip, td.error .clip, td.labels .clip")) {
+        const lines = text.clientHeight / parseFloat(getComputedStyle(text).lineHeight);
+        if (lines > 2.9) found.push(`${lines} lines: ${text.textContent}`);
+    }
+    for (const button of document.querySelectorAll("td.act button, td.pick input, .bar button")) {
+        const box = button.getBoundingClientRect();
+        if (box.width > 0 && (box.left < 0 || box.right > innerWidth)) found.push(`out of sight: ${button.outerHTML}`);
+    }
+    for (const part of document.querySelectorAll("main section, .figures > div, .notice, .card, .bar")) {
+        if (part.scrollWidth > part.clientWidth + 1) found.push(`too wide inside: ${part.id} ${part.className}`);
+    }
+    return found;
+})()"#;
+
+/// Looks at each page in both themes and at all widths. There is a picture of each in both themes, and at the widths of
+/// a telephone and of a desk.
 async fn look(browser: &Browser, rig: &Rig) {
     let pages = pages(rig).await;
-    for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 380)] {
-        browser.scheme(scheme).await;
-        browser.width(width).await;
-        for (name, url) in &pages {
-            browser.go(url).await;
-            browser.until("document.querySelector('main h1')").await;
-            browser.picture(&format!("{name}-{scheme}-{width}")).await;
-            // Nothing is wider than the window, but for what scrolls by itself.
-            let wide = browser.value("document.documentElement.scrollWidth - innerWidth").await;
-            assert!(wide.as_i64().unwrap() <= 0, "{name} at {width}: {wide} too wide");
-            let mut reports = browser.reports().await;
-            // The answer to the page that is not there is one.
-            reports.retain(|report| !(*name == "fault" && report.contains("404")));
-            assert!(reports.is_empty(), "{name}, {scheme}: {reports:?}");
+    let mut faults = Vec::new();
+    for (name, url) in &pages {
+        browser.go(url).await;
+        browser.until("document.querySelector('main h1')").await;
+        for width in WIDTHS {
+            browser.width(width).await;
+            for scheme in ["light", "dark"] {
+                browser.scheme(scheme).await;
+                let found = browser.value(OUTSIDE).await;
+                if found != json!([]) {
+                    faults.push(format!("{name} at {width}, {scheme}: {found}"));
+                }
+                if (scheme == "light" && width != 390) || width == 1_280 {
+                    browser.picture(&format!("{name}-{scheme}-{width}")).await;
+                }
+            }
         }
+        let mut reports = browser.reports().await;
+        // The answer to the page that is not there is one.
+        reports.retain(|report| !(*name == "fault" && report.contains("404")));
+        assert!(reports.is_empty(), "{name}: {reports:?}");
     }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,15 +1,20 @@
 //! The page: over plain HTTP, and in a browser without a window.
 
 mod actions;
+mod axe;
 mod browser;
 mod counting;
+mod dead;
 mod driver;
+mod everywhere;
 #[path = "../common/forwarding.rs"]
 mod forwarding;
 mod fuzz;
+mod hand;
 mod lists;
 mod looks;
 mod pages;
+mod paper;
 mod rig;
 mod schedules;
 mod sign;

@@ -5,8 +5,18 @@ use axum::http::{StatusCode, header};
 use serde_json::json;
 
 /// The pages without arguments.
-pub(crate) const PAGES: [&str; 7] =
-    ["/ui/", "/ui/timers", "/ui/schedules", "/ui/endpoints", "/ui/nodes", "/ui/dead", "/ui/access"];
+pub(crate) const PAGES: [&str; 10] = [
+    "/ui/",
+    "/ui/timers",
+    "/ui/ended",
+    "/ui/schedules",
+    "/ui/queues",
+    "/ui/endpoints",
+    "/ui/nodes",
+    "/ui/dead",
+    "/ui/dead/groups",
+    "/ui/access",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_page_loads_with_headers_that_forbid_what_it_does_not_do() {

@@ -121,6 +121,27 @@ async fn a_timer_waits_for_a_receiver_and_is_done_once_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_come_in_the_order_of_their_due_moments_within_a_claim_and_between_claims() {
+    let rig = Rig::start().await;
+    // Made in another order than they are due.
+    for number in (0..30).map(|number| number * 7 % 30) {
+        let timer = json!({ "pull": { "queue": "q" }, "delay_ms": 20 * number });
+        let path = format!("/v1/namespaces/default/timers/{number:02}");
+        assert_eq!(rig.send("PUT", &path, timer).await.0, StatusCode::CREATED);
+    }
+    for number in 0..30 {
+        await_parked(&rig, &format!("{number:02}")).await;
+    }
+    let mut due = Vec::new();
+    for _ in 0..3 {
+        let claims = claim(&rig, 10, 5_000).await;
+        assert_eq!(claims.len(), 10, "{claims:?}");
+        due.extend(claims.iter().map(|claim| claim["scheduled"].as_str().unwrap().to_owned()));
+    }
+    assert!(due.is_sorted(), "{due:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_waits_gets_a_timer_when_it_is_due_and_the_first_comes_first() {
     let rig = Arc::new(Rig::start().await);
     let wait = |name: &'static str| {

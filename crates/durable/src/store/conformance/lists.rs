@@ -98,6 +98,23 @@ fn filters() -> Vec<Filter> {
         let made = |moment: u64| Filter { phase, created_after: Some(at(moment)), ..Filter::default() };
         filters.extend([made(0), made(HOUR)]);
     }
+    for (phase, namespace) in [(None, None), (Some(Phase::Pending), None), (Some(Phase::Pending), Some("a"))]
+    {
+        let namespace = namespace.map(Into::into);
+        let between = |from: u64, until: u64| Filter {
+            namespace: namespace.clone(),
+            phase,
+            due_after: Some(at(from)),
+            due_before: Some(at(until)),
+            ..Filter::default()
+        };
+        filters.extend([between(0, 15), between(12, 14), between(14, HOUR)]);
+    }
+    for reason in ["limit", "lim", "li", "paused"] {
+        let parked = |phase| Filter { reason: Some(reason.into()), phase, ..Filter::default() };
+        filters.extend([parked(None), parked(Some(Phase::Parked)), parked(Some(Phase::Dead))]);
+        filters.push(Filter { namespace: Some("ab".into()), ..parked(None) });
+    }
     filters
 }
 
@@ -114,6 +131,9 @@ fn lists_by_every_index(make: Make<'_>) {
             let distinct: BTreeSet<TimerId> = listed.iter().copied().collect();
             assert_eq!(distinct.len(), listed.len(), "{filter:?} has a timer twice");
             assert_eq!(distinct, wanted, "{filter:?} in pages of {limit}");
+            let back = Filter { descending: true, ..filter.clone() };
+            let back: Vec<TimerId> = pages(&bench, &back, limit).into_iter().map(|timer| timer.id).collect();
+            assert!(back.iter().eq(listed.iter().rev()), "{filter:?} turned round in pages of {limit}");
         }
     }
 }
@@ -129,6 +149,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(labelled).iter().map(|timer| timer.id).is_sorted());
     let keyed = Filter { key_prefix: Some("".into()), ..Filter::default() };
     assert!(listed(keyed).iter().map(|timer| timer.key.clone()).is_sorted());
+    let parked = Filter { reason: Some("limit".into()), ..Filter::default() };
+    assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
 /// Stores timers of a namespace that are due so late, two of three with a key, and with labels that do not count here.

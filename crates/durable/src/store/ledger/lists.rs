@@ -12,7 +12,7 @@ use crate::store::tables::{Table, Tables};
 use crate::store::{Counts, Reasons};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
@@ -26,7 +26,60 @@ const MOST_GATHERED: usize = 1_000_000;
 /// The key of an entry, and its timer.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// The table whose order a list has, and the beginning of the list's keys there.
+/// The way of a list through a table: the table whose order it has, the beginning of its keys there, and the bounds of the
+/// due moments where the keys begin with these.
+struct Way {
+    table: Table,
+    prefix: Vec<u8>,
+    due_after: Option<UtcMillis>,
+    due_before: Option<UtcMillis>,
+    descending: bool,
+}
+
+impl Way {
+    fn of(filter: &Filter) -> Self {
+        let (table, prefix) = way_of(filter);
+        let bound = |moment: Option<UtcMillis>| moment.filter(|_| table == Table::Due);
+        let (due_after, due_before) = (bound(filter.due_after), bound(filter.due_before));
+        Self { table, prefix, due_after, due_before, descending: filter.descending }
+    }
+
+    /// The key from which an ascending list goes on.
+    fn from(&self, after: Option<&[u8]>) -> Vec<u8> {
+        let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
+        let first = self.due_after.map_or_else(Vec::new, |moment| moment_bytes(moment).to_vec());
+        from.max(first).max(self.prefix.clone())
+    }
+
+    /// The key below which a descending list goes on, none if it begins with the table's last.
+    fn below(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
+        let last = self.due_before.map(|moment| moment_bytes(moment).to_vec());
+        [before.map(<[u8]>::to_vec), last, behind(&self.prefix)].into_iter().flatten().min()
+    }
+
+    /// Whether a key, and all that follow in the list's order, are not of the list.
+    fn is_past(&self, key: &[u8]) -> bool {
+        let is_out = |due: UtcMillis| match self.descending {
+            true => self.due_after.is_some_and(|after| due <= after),
+            false => self.due_before.is_some_and(|before| due >= before),
+        };
+        !key.starts_with(&self.prefix) || self.table == Table::Due && is_out(moment_of(key))
+    }
+
+    /// Whether one place comes after another one in the list's order.
+    fn is_after(&self, place: &[u8], other: &[u8]) -> bool {
+        if self.descending { place < other } else { place > other }
+    }
+}
+
+/// The first key behind those that begin so, none if there is no such key.
+fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut behind = prefix.get(..=last)?.to_vec();
+    behind.last_mut().into_iter().for_each(|byte| *byte += 1);
+    Some(behind)
+}
+
 fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
     let only = filter.only_namespace();
     let namespace = only.unwrap_or("");
@@ -35,6 +88,7 @@ fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
         Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
             (Table::Keys, key_key(namespace, prefix))
         }
+        Filter { reason: Some(reason), .. } => (Table::Parked, part(reason)),
         Filter { phase: Some(phase @ (Phase::Parked | Phase::Dead)), .. } if only.is_some() => {
             (Table::Stopped, stopped_prefix(namespace, *phase))
         }
@@ -75,29 +129,27 @@ impl<T: Tables> Ledger<T> {
         if let Some(Phase::Done | Phase::Withdrawn) = filter.phase {
             return Ok(Page::default());
         }
-        let (table, prefix) = way_of(filter);
+        let way = Way::of(filter);
         let limit = (limit as usize).max(1);
         let looks = limit.saturating_mul(LOOKS);
         let after = cursor.map(|Cursor(last)| &last[..]);
         // A table with the timers of all namespaces is no index of one namespace.
-        let is_mixed = matches!(table, Table::Due | Table::Leases | Table::Timers);
+        let is_mixed = matches!(way.table, Table::Due | Table::Leases | Table::Timers);
         let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
-            return self.list_entries(filter, (table, &prefix), after, limit, looks).map(|(page, _)| page);
+            return self.list_entries(filter, &way, after, limit, looks).map(|(page, _)| page);
         };
         let stored = self.stored_for(namespace, filter.phase)?;
         if stored == 0 {
             return Ok(Page::default());
         }
         if stored <= looks.max(FEW) {
-            return self.list_namespace(namespace, filter, table, after, limit);
+            return self.list_namespace(namespace, filter, &way, after, limit);
         }
-        let by_phase =
-            Filter { namespace: filter.namespace.clone(), phase: filter.phase, ..Filter::default() };
-        let has_others = *filter != by_phase;
+        let has_others = !filter.is_by_phase();
         let (mut page, mut looked) = (Page::default(), 0);
         loop {
             let from = page.next.as_ref().map_or(after, |Cursor(last)| Some(&last[..]));
-            let (next, its) = self.list_entries(filter, (table, &prefix), from, limit, looks)?;
+            let (next, its) = self.list_entries(filter, &way, from, limit, looks)?;
             (page, looked) = (next, looked + its);
             // A list by other conditions, too, may have none at all, however long the store looks.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
@@ -105,37 +157,38 @@ impl<T: Tables> Ledger<T> {
             }
             if looked >= stored.min(MORE_LOOKS) {
                 return match stored <= MOST_GATHERED {
-                    true => self.list_namespace(namespace, filter, table, after, limit),
+                    true => self.list_namespace(namespace, filter, &way, after, limit),
                     false => Ok(page),
                 };
             }
         }
     }
 
-    /// A page in the order of a table, from a look at so many entries at most that begin so. Returns the number of
-    /// these, too.
+    /// A page from a look at so many entries of a way at most. Returns the number of these, too.
     fn list_entries(
         &self,
         filter: &Filter,
-        (table, prefix): (Table, &[u8]),
+        way: &Way,
         after: Option<&[u8]>,
         limit: usize,
         looks: usize,
     ) -> Result<(Page, usize), StoreError> {
-        let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
-        let from = if *from < *prefix { prefix } else { &from };
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
-        self.tables.scan(table, from, &mut |key, value| {
-            if !key.starts_with(prefix) {
+        let mut look = |key: &[u8], value: &[u8]| {
+            if way.is_past(key) {
                 return false;
             }
             is_end = found.len() < looks;
             if is_end {
-                let id = if table == Table::Keys { id_at_end(value) } else { id_at_end(key) };
+                let id = if way.table == Table::Keys { id_at_end(value) } else { id_at_end(key) };
                 found.push((key.to_vec(), id));
             }
             is_end
-        })?;
+        };
+        match way.descending {
+            true => self.tables.scan_back(way.table, way.below(after).as_deref(), &mut look)?,
+            false => self.tables.scan(way.table, &way.from(after), &mut look)?,
+        }
         let (mut page, mut last, looked) = (Page::default(), None, found.len());
         for (key, id) in found {
             if page.timers.len() == limit {
@@ -170,17 +223,17 @@ impl<T: Tables> Ledger<T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// A page in the order of `table`, from a look at all timers of a namespace, but for the dead ones if only others
+    /// A page in the order of a way, from a look at all timers of a namespace, but for the dead ones if only others
     /// are asked for. Full, unless it is the last one.
     fn list_namespace(
         &self,
         namespace: &str,
         filter: &Filter,
-        table: Table,
+        way: &Way,
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Page, StoreError> {
-        let (mut first, mut failure) = (BinaryHeap::new(), None);
+        let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {
             let timer = match id.map_or(Ok(None), |id| self.peek(id)) {
                 Ok(timer) => timer,
@@ -191,14 +244,18 @@ impl<T: Tables> Ledger<T> {
             };
             if let Some(timer) = timer.filter(|timer| filter.admits(timer)) {
                 let place = match phase_entry(&timer) {
-                    (phase, key) if phase == table => key,
+                    (phase, key) if phase == way.table => key,
                     _ => id_bytes(timer.id).to_vec(),
                 };
-                if after.is_none_or(|after| *place > *after) {
-                    first.push((place, timer.id));
+                if after.is_none_or(|after| way.is_after(&place, after)) {
+                    first.insert((place, timer.id));
                 }
                 if first.len() > limit + 1 {
-                    first.pop();
+                    if way.descending {
+                        first.pop_first()
+                    } else {
+                        first.pop_last()
+                    };
                 }
             }
             true
@@ -218,7 +275,10 @@ impl<T: Tables> Ledger<T> {
         if let Some(error) = failure {
             return Err(error);
         }
-        let (mut page, mut first) = (Page::default(), first.into_sorted_vec());
+        let (mut page, mut first) = (Page::default(), first.into_iter().collect::<Vec<_>>());
+        if way.descending {
+            first.reverse();
+        }
         let has_more = first.len() > limit;
         first.truncate(limit);
         page.next = first.last().filter(|_| has_more).map(|(place, _)| Cursor(place[..].into()));

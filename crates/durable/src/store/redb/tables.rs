@@ -9,8 +9,8 @@ use crate::store::tables::{Table, Tables};
 use core::cell::{Cell, OnceCell};
 use core::ops::Bound;
 use redb::{
-    Key, ReadOnlyTable, ReadTransaction, ReadableTable, StorageError, TableDefinition, TableError, Value,
-    WriteTransaction,
+    AccessGuard, Key, ReadOnlyTable, ReadTransaction, ReadableTable, StorageError, TableDefinition,
+    TableError, Value, WriteTransaction,
 };
 use std::sync::Arc;
 
@@ -64,8 +64,13 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
-    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError>;
+    fn scan(&self, from: &[u8], each: &mut Each<'_>) -> Result<(), StorageError>;
+
+    fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError>;
 }
+
+/// What is called for each entry, until it returns false.
+type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
 /// The entries of a table that is open for changes.
 trait EntriesMut: Entries {
@@ -88,18 +93,45 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
+/// As many bytes as the keys of a table have, the first of them those of `key`, and whether `key` has more. A key that is
+/// longer than all of the table's lies behind the one that it begins with.
+fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
+    let width = K::fixed_width().unwrap_or(key.len());
+    let mut padded = key.to_vec();
+    padded.resize(width, 0);
+    (padded, key.len() > width)
+}
+
 fn scan<K: Key + 'static, V: Value + 'static>(
     table: &impl ReadableTable<K, V>,
     from: &[u8],
-    each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    each: &mut Each<'_>,
 ) -> Result<(), StorageError> {
-    // A key that is longer than all of the table's lies behind the one that it begins with.
-    let width = K::fixed_width().unwrap_or(from.len());
-    let mut padded = from.to_vec();
-    padded.resize(width, 0);
-    let first = K::from_bytes(&padded);
-    let first = if from.len() > width { Bound::Excluded(first) } else { Bound::Included(first) };
-    for entry in table.range::<K::SelfType<'_>>((first, Bound::Unbounded))? {
+    let (from, is_longer) = fitted::<K>(from);
+    let first = K::from_bytes(&from);
+    let first = if is_longer { Bound::Excluded(first) } else { Bound::Included(first) };
+    visit(table.range::<K::SelfType<'_>>((first, Bound::Unbounded))?, each)
+}
+
+fn scan_back<K: Key + 'static, V: Value + 'static>(
+    table: &impl ReadableTable<K, V>,
+    below: Option<&[u8]>,
+    each: &mut Each<'_>,
+) -> Result<(), StorageError> {
+    let below = below.map(fitted::<K>);
+    let last = match &below {
+        Some((below, true)) => Bound::Included(K::from_bytes(below)),
+        Some((below, false)) => Bound::Excluded(K::from_bytes(below)),
+        None => Bound::Unbounded,
+    };
+    visit(table.range::<K::SelfType<'_>>((Bound::Unbounded, last))?.rev(), each)
+}
+
+fn visit<'t, K: Key + 'static, V: Value + 'static>(
+    entries: impl Iterator<Item = Result<(AccessGuard<'t, K>, AccessGuard<'t, V>), StorageError>>,
+    each: &mut Each<'_>,
+) -> Result<(), StorageError> {
+    for entry in entries {
         let (key, value) = entry?;
         let (key, value) = (key.value(), value.value());
         if !each(K::as_bytes(&key).as_ref(), V::as_bytes(&value).as_ref()) {
@@ -114,8 +146,12 @@ impl<K: Key + 'static, V: Value + 'static> Entries for ReadOnlyTable<K, V> {
         get(self, key)
     }
 
-    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
+    fn scan(&self, from: &[u8], each: &mut Each<'_>) -> Result<(), StorageError> {
         scan(self, from, each)
+    }
+
+    fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError> {
+        scan_back(self, below, each)
     }
 }
 
@@ -124,8 +160,12 @@ impl<K: Key + 'static, V: Value + 'static> Entries for redb::Table<'_, K, V> {
         get(self, key)
     }
 
-    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
+    fn scan(&self, from: &[u8], each: &mut Each<'_>) -> Result<(), StorageError> {
         scan(self, from, each)
+    }
+
+    fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError> {
+        scan_back(self, below, each)
     }
 }
 
@@ -248,6 +288,15 @@ impl Tables for Writing<'_> {
         self.noted(self.table(table)?.scan(from, each))
     }
 
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        self.noted(self.table(table)?.scan_back(below, each))
+    }
+
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let opened = self.table_mut(table)?;
         if !opened.takes(key, value) {
@@ -332,6 +381,18 @@ impl Tables for Reading {
     ) -> Result<(), StoreError> {
         match self.table(table)? {
             Some(table) => table.scan(from, each).map_err(converted),
+            None => Ok(()),
+        }
+    }
+
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        match self.table(table)? {
+            Some(table) => table.scan_back(below, each).map_err(converted),
             None => Ok(()),
         }
     }

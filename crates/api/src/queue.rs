@@ -1,0 +1,24 @@
+//! What is waiting in queues.
+
+use crate::Moment;
+use serde::{Deserialize, Serialize};
+
+/// A queue from which receivers fetch timers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QueueView {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub queue: String,
+    /// The number of timers that are due and wait for a receiver.
+    pub depth: u64,
+    /// The due moment of the one that waits longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_due: Option<Moment>,
+    /// The time since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// The number of receivers that wait for timers, at the node that answers.
+    pub receivers: u64,
+}

@@ -1,0 +1,41 @@
+//! What is waiting in queues.
+
+use super::answer::Answer;
+use super::auth::Right;
+use super::extract::Path;
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use tourbillon_api::{QueueView, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(list_queues)).routes(routes!(list_all_queues))
+}
+
+/// Lists the queues of a namespace in which timers or receivers wait, by name, at most 1,000.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/queues", tag = "claims",
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses((status = 200, description = "The queues.", body = Vec<QueueView>))
+)]
+async fn list_queues(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+) -> Answer<Json<Vec<QueueView>>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    service.namespace(&namespace)?;
+    Ok(Json(service.queues(|name| *name == *namespace).await?))
+}
+
+/// Lists the queues of all namespaces that the token may read, by namespace and name, at most 1,000.
+#[utoipa::path(
+    get, path = "/v1/queues", tag = "claims",
+    responses((status = 200, description = "The queues.", body = Vec<QueueView>))
+)]
+async fn list_all_queues(State(service): State<Service>, right: Right) -> Answer<Json<Vec<QueueView>>> {
+    let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
+    Ok(Json(service.queues(may_see).await?))
+}

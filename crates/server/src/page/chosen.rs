@@ -1,0 +1,112 @@
+//! Changes of the dead letters that a visitor has chosen.
+
+use super::fault::Fault;
+use super::posted::Posted;
+use super::rows::id_of;
+use crate::service::{Named, Service, Verb};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use tourbillon_api::{CancelResult, Phase, Problem, ProblemKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest number of timers of one form.
+const MOST: usize = 200;
+/// The word that confirms that timers are dropped.
+const WORD: &str = "drop";
+
+/// Replays or drops what was chosen, and leads back to the list.
+pub(super) async fn change(
+    State(service): State<Service>,
+    Path(verb): Path<String>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    all(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
+}
+
+async fn all(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
+    let is_drop = match verb {
+        "replay" => false,
+        "drop" => true,
+        _ => return Err(Fault::no_page()),
+    };
+    if is_drop {
+        form.fields.confirm(WORD)?;
+    }
+    let chosen: Vec<(&str, TimerId)> = form.fields.all("timer").map(named).collect::<Result<_, _>>()?;
+    if chosen.is_empty() || chosen.len() > MOST {
+        return Err(Fault::bad(format!("Nothing was changed: choose 1 to {MOST} timers.")));
+    }
+    if chosen.iter().any(|(namespace, _)| !form.visitor.writes(namespace)) {
+        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
+    }
+    let mut is_part = false;
+    for (namespace, id) in chosen {
+        let is_done = match is_drop {
+            true => drop_dead(service, namespace, id).await,
+            false => replay(service, namespace, id).await,
+        };
+        is_part |= !is_done?;
+    }
+    let done = match (is_drop, is_part) {
+        (false, false) => "replay-chosen",
+        (true, false) => "drop-chosen",
+        (_, true) => "part",
+    };
+    Ok(Redirect::to(&back(form.fields.get("back"), done)).into_response())
+}
+
+/// The namespace and the id of a choice.
+fn named(text: &str) -> Result<(&str, TimerId), Fault> {
+    let (namespace, id) =
+        text.split_once('/').ok_or_else(|| Fault::bad("A choice has a namespace and an id."))?;
+    Ok((namespace, id_of(id)?))
+}
+
+/// Whether a refusal is the timer's own: it has gone, is dead no more, or its key is another one's by now.
+fn is_of_timer(problem: &Problem) -> bool {
+    matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
+}
+
+async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
+    match service.change(namespace, Named::Id(id), Verb::Replay).await {
+        Ok(_) => Ok(true),
+        Err(problem) if is_of_timer(&problem) => Ok(false),
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+/// Drops a timer that is dead. One that another visitor replays in the same moment may be cancelled.
+async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
+    let stored = match service.stored(namespace, id.into()).await {
+        Ok(timer) => crate::convert::phase(timer.state.phase()),
+        Err(problem) if is_of_timer(&problem) => return Ok(false),
+        Err(problem) => return Err(problem.into()),
+    };
+    if stored != Phase::Dead {
+        return Ok(false);
+    }
+    let cancelled = service.cancel(namespace, Named::Id(id)).await?;
+    Ok(cancelled.result == CancelResult::Cancelled)
+}
+
+/// The address of the list from which the form came.
+fn back(from: &str, done: &str) -> String {
+    let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
+    let from = if is_list { from } else { "/ui/dead" };
+    let separator = if from.contains('?') { '&' } else { '?' };
+    format!("{from}{separator}done={done}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_leads_back_to_its_list_and_nowhere_else() {
+        assert_eq!(back("/ui/dead?label=a", "part"), "/ui/dead?label=a&done=part");
+        assert_eq!(back("/ui/dead", "part"), "/ui/dead?done=part");
+        for other in ["", "//evil.example", "https://evil.example", "/ui/dead\r\nx: y", "/ui/dead ü"] {
+            assert_eq!(back(other, "part"), "/ui/dead?done=part", "{other}");
+        }
+    }
+}

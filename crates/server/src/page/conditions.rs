@@ -1,0 +1,290 @@
+//! The conditions of a list, as an address has them.
+
+use super::fault::Fault;
+use super::view::phase_name;
+use super::visitor::Visitor;
+use crate::convert::stored_phase;
+use crate::listing::{Listed, Listing};
+use crate::service::{DeadGroup, Service};
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use serde::Deserialize;
+use tourbillon_api::{Moment, Phase};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::Filter;
+use url::form_urlencoded::Serializer;
+
+/// The number of timers on a page.
+pub(super) const OF_A_PAGE: u32 = 50;
+/// The greatest number of namespaces that a form offers.
+const MOST_OFFERED: usize = 100;
+/// The longest text of a condition, in bytes, and that of a cursor.
+const LONGEST: usize = 255;
+const LONGEST_CURSOR: usize = 1_024;
+
+/// The conditions of a list. An empty one is none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    namespace: String,
+    /// An id, or the beginning of a key.
+    q: String,
+    label: String,
+    phase: String,
+    /// The reason for which timers are parked.
+    reason: String,
+    /// The due moments between which timers are.
+    from: String,
+    until: String,
+    /// `asc`, `desc`, or that of the list.
+    order: String,
+    /// The place and the error of dead timers.
+    place: String,
+    error: String,
+    cursor: String,
+    /// The change that led here.
+    pub(super) done: String,
+}
+
+/// The conditions, read. An empty text is none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    /// The namespace, empty for all of them.
+    pub(super) namespace: String,
+    pub(super) q: String,
+    pub(super) label: String,
+    pub(super) phase: Option<Phase>,
+    pub(super) reason: String,
+    pub(super) from: Option<Moment>,
+    pub(super) until: Option<Moment>,
+    pub(super) descending: bool,
+    pub(super) group: Option<DeadGroup>,
+    pub(super) cursor: String,
+    /// Whether the list shows dead timers only, the latest first.
+    is_of_the_dead: bool,
+}
+
+/// The phases that a stored timer may have.
+pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
+
+impl Asked {
+    /// The query of a page, whose texts are not longer than they can be.
+    pub(super) fn read(asked: Result<Query<Self>, QueryRejection>) -> Result<Self, Fault> {
+        let Query(asked) = asked
+            .map_err(|_| Fault::bad("The address cannot be read: a condition is there more than once."))?;
+        let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &asked;
+        let texts = [namespace, q, label, phase, reason, from, until, order, place, error];
+        if texts.iter().any(|text| text.len() > LONGEST) || asked.cursor.len() > LONGEST_CURSOR {
+            return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
+        }
+        Ok(asked)
+    }
+
+    /// The conditions for this visitor.
+    pub(super) fn conditions(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
+        let phase = match &*self.phase {
+            "" => None,
+            name => match PHASES.into_iter().find(|phase| phase_name(*phase) == name) {
+                Some(phase) => Some(phase),
+                None => return Err(Fault::bad("The phase is pending, leased, parked or dead.")),
+            },
+        };
+        let descending = match &*self.order {
+            "" | "asc" => false,
+            "desc" => true,
+            _ => return Err(Fault::bad("The order is asc or desc.")),
+        };
+        let has_group = !self.place.is_empty() || !self.error.is_empty();
+        Ok(Conditions {
+            namespace: visible(&self.namespace, service, visitor)?,
+            q: self.q.trim().to_owned(),
+            label: self.label,
+            phase,
+            reason: self.reason,
+            from: moment(&self.from)?,
+            until: moment(&self.until)?,
+            descending,
+            group: has_group.then(|| DeadGroup::new(&self.place, &self.error)),
+            cursor: self.cursor,
+            is_of_the_dead: false,
+        })
+    }
+
+    /// The conditions of a list of dead timers, the latest first unless the order is asked for.
+    pub(super) fn of_the_dead(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
+        let has_order = !self.order.is_empty();
+        let asked =
+            Self { phase: String::new(), reason: String::new(), ..self }.conditions(service, visitor)?;
+        let descending = asked.descending || !has_order;
+        Ok(Conditions { phase: Some(Phase::Dead), descending, is_of_the_dead: true, ..asked })
+    }
+}
+
+/// The namespace that is asked for, empty for all. Without one, it is the only one that the visitor may see.
+pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
+    let namespace = match (asked, visitor.only_namespace()) {
+        ("", Some(only)) => only.to_owned(),
+        ("", None) => {
+            let all = service.namespaces().all();
+            let first = all.keys().next().filter(|_| all.len() == 1);
+            first.map(|name| name.to_string()).unwrap_or_default()
+        }
+        (asked, _) => asked.to_owned(),
+    };
+    let may_see = if namespace.is_empty() { visitor.reads_all() } else { visitor.reads(&namespace) };
+    if !may_see {
+        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
+    }
+    Ok(namespace)
+}
+
+/// A moment of UTC, as forms send it: without a zone, and without seconds perhaps.
+fn moment(text: &str) -> Result<Option<Moment>, Fault> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let texts = [text.to_owned(), format!("{text}Z"), format!("{text}:00Z"), format!("{text}T00:00:00Z")];
+    let moment = texts.into_iter().find_map(|text| text.replacen(' ', "T", 1).parse().ok());
+    moment.map(Some).ok_or_else(|| Fault::bad("A moment is 2031-01-31T09:00 for example, in UTC."))
+}
+
+impl Conditions {
+    /// Whether a condition chooses among the timers, the namespace apart.
+    pub(super) fn is_filtered(&self) -> bool {
+        let texts = [&self.q, &self.label, &self.reason];
+        texts.iter().any(|text| !text.is_empty())
+            || self.phase.is_some_and(|_| !self.is_of_the_dead)
+            || self.has_range()
+            || self.group.is_some()
+    }
+
+    /// Whether the list has the timers of all namespaces.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.namespace.is_empty()
+    }
+
+    /// Whether the due moments are bounded.
+    pub(super) fn has_range(&self) -> bool {
+        self.from.is_some() || self.until.is_some()
+    }
+
+    /// The address of the list in the other order.
+    pub(super) fn turned(&self, path: &str) -> String {
+        Self { descending: !self.descending, ..self.clone() }.address(path, None)
+    }
+
+    /// A moment as the field of a form has it.
+    pub(super) fn field(moment: Option<&Moment>) -> String {
+        moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
+    }
+
+    /// The address of a page with these conditions.
+    pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
+        let mut query = Serializer::new(String::new());
+        let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
+        let (place, error) = self.group.as_ref().map_or(("", ""), |group| (&*group.place, &*group.error));
+        let order = match (self.descending, self.is_of_the_dead) {
+            (true, false) => "desc",
+            (false, true) => "asc",
+            _ => "",
+        };
+        for (name, value) in [
+            ("namespace", &*self.namespace),
+            ("q", &*self.q),
+            ("label", &*self.label),
+            ("phase", self.phase.filter(|_| !self.is_of_the_dead).map_or("", phase_name)),
+            ("reason", &*self.reason),
+            ("from", &*field(&self.from)),
+            ("until", &*field(&self.until)),
+            ("order", order),
+            ("place", place),
+            ("error", error),
+            ("cursor", cursor.unwrap_or("")),
+        ] {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        let query = query.finish();
+        if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    }
+
+    fn filter(&self) -> Filter {
+        let given = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
+        let at = |moment: &Moment| UtcMillis::from_millis(moment.as_millis());
+        // The store's bound is before the first moment.
+        let before = |moment: &Moment| UtcMillis::from_millis(moment.as_millis().saturating_sub(1));
+        Filter {
+            namespace: given(&self.namespace),
+            label: given(&self.label),
+            key_prefix: given(&self.q),
+            phase: self.phase.map(stored_phase),
+            reason: given(&self.reason),
+            due_after: self.from.as_ref().map(before),
+            due_before: self.until.as_ref().map(at),
+            descending: self.descending,
+            ..Filter::default()
+        }
+    }
+
+    /// A page of the list, and the cursor of the next one.
+    pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
+        if !self.is_of_all() {
+            service.namespace(&self.namespace)?;
+        }
+        let listing = match &self.group {
+            Some(group) => Listing::of_group(self.filter(), group.clone()),
+            None => Listing::new(self.filter()),
+        };
+        let cursor = Some(&*self.cursor).filter(|cursor| !cursor.is_empty());
+        Ok(listing.page(service, cursor, OF_A_PAGE).await?)
+    }
+
+    /// The order of the list, in words.
+    pub(super) fn order(&self) -> &'static str {
+        let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
+        let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
+        match self {
+            Self { label, .. } if !label.is_empty() => "by id",
+            _ if is_by_key => "by key",
+            _ if is_by_due => "by due moment",
+            Self { phase: Some(Phase::Leased), .. } => "by the end of the lease",
+            Self { phase: Some(Phase::Dead), .. } => "by the moment of death",
+            Self { phase: Some(Phase::Parked), .. } => "by reason",
+            _ => "by id",
+        }
+    }
+}
+
+/// The namespaces that a form offers, with whether each is the one that is shown.
+pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
+    let all = service.namespaces().all();
+    let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);
+    let mut offered: Vec<_> = visible.map(|name| (name.to_string(), **name == *shown)).collect();
+    if !shown.is_empty() && !offered.iter().any(|(_, is_shown)| *is_shown) {
+        offered.push((shown.to_owned(), true));
+    }
+    offered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_forms_are_read_as_utc() {
+        let at = |text| moment(text).ok().flatten().map(|moment: Moment| moment.to_string());
+        assert_eq!(at("").as_deref(), None);
+        for (text, read) in [
+            ("2031-01-31T09:00", "2031-01-31T09:00:00.000Z"),
+            ("2031-01-31T09:00:05", "2031-01-31T09:00:05.000Z"),
+            ("2031-01-31 09:00", "2031-01-31T09:00:00.000Z"),
+            ("2031-01-31", "2031-01-31T00:00:00.000Z"),
+            ("2031-01-31T09:00:00Z", "2031-01-31T09:00:00.000Z"),
+        ] {
+            assert_eq!(at(text).as_deref(), Some(read), "{text}");
+        }
+        assert!(moment("tomorrow").is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! What ended lately: the timers that are not stored any more and are remembered, and those that died.
+
+use super::conditions::{offered, visible};
+use super::fault::Fault;
+use super::rows::address;
+use super::view::{Frame, When, now, show};
+use super::visitor::Visitor;
+use crate::service::Service;
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tourbillon_api::{EndKind, Moment, Past};
+use url::form_urlencoded::Serializer;
+
+/// The number of timers on a page.
+const OF_A_PAGE: usize = 50;
+/// The greatest number of timers of one key that are shown.
+const MOST_OF_A_KEY: usize = 10;
+/// The longest text of a condition, in bytes.
+const LONGEST: usize = 255;
+
+/// The ends that can be asked for, with their words.
+const ENDS: [(&str, EndKind); 5] = [
+    ("delivered", EndKind::Delivered),
+    ("dead", EndKind::Dead),
+    ("cancelled", EndKind::Cancelled),
+    ("replaced", EndKind::Replaced),
+    ("skipped", EndKind::Skipped),
+];
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    namespace: String,
+    /// The beginning of the key.
+    q: String,
+    /// How the timers have ended.
+    how: String,
+    /// The number of the last timer of the page before.
+    before: Option<u64>,
+}
+
+/// A timer that has ended.
+pub(super) struct EndedRow {
+    /// The key, or else the id.
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) address: String,
+    pub(super) how: &'static str,
+    class: &'static str,
+    pub(super) at: Option<When>,
+    attempts: u32,
+    detail: String,
+}
+
+impl EndedRow {
+    fn new(past: Past, now: Moment) -> Self {
+        let kind = past.end.as_ref().map(|end| end.how);
+        let how = ENDS.iter().find(|(_, of)| Some(*of) == kind).map_or("ended", |(word, _)| word);
+        Self {
+            address: address(&past.namespace, &past.id),
+            how,
+            class: match kind {
+                Some(EndKind::Delivered) => "good",
+                Some(EndKind::Dead | EndKind::Skipped) => "bad",
+                _ => "",
+            },
+            at: past.end.as_ref().map(|end| When::new(end.at, now)),
+            attempts: u32::try_from(past.attempts.len()).unwrap_or(u32::MAX),
+            detail: past.end.and_then(|end| end.detail).unwrap_or_default(),
+            name: past.key.unwrap_or(past.id),
+            namespace: past.namespace,
+        }
+    }
+
+    /// The timers that had this key and have ended, the latest first. Dead ones are stored, and left out.
+    pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
+        let (pasts, _) = service.ended_lately(None, MOST_OF_A_KEY, |known, how| {
+            how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
+        });
+        let now = now(service);
+        pasts.into_iter().map(|past| Self::new(past, now)).collect()
+    }
+}
+
+#[derive(Template)]
+#[template(path = "ended.html")]
+struct EndedPage<'a> {
+    frame: Frame<'a>,
+    namespaces: Vec<(String, bool)>,
+    namespace: &'a str,
+    q: &'a str,
+    ends: Vec<(&'static str, bool)>,
+    rows: Vec<EndedRow>,
+    next: Option<String>,
+    first: Option<String>,
+    is_filtered: bool,
+}
+
+/// Shows what ended lately.
+pub(super) async fn show_ended(
+    State(service): State<Service>,
+    visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    page(&service, &visitor, asked).map_err(|fault| fault.of(&visitor))
+}
+
+fn page(
+    service: &Service,
+    visitor: &Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
+    if [&asked.namespace, &asked.q, &asked.how].iter().any(|text| text.len() > LONGEST) {
+        return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
+    }
+    let namespace = visible(&asked.namespace, service, visitor)?;
+    if !namespace.is_empty() {
+        service.namespace(&namespace)?;
+    }
+    let kind = ENDS.iter().find(|(word, _)| *word == asked.how).map(|(_, kind)| *kind);
+    if kind.is_none() && !asked.how.is_empty() {
+        return Err(Fault::bad("A timer ends as delivered, dead, cancelled, replaced or skipped."));
+    }
+    let q = asked.q.trim();
+    let (pasts, next) = service.ended_lately(asked.before, OF_A_PAGE, |known, how| {
+        (namespace.is_empty() || *known.namespace == *namespace)
+            && kind.is_none_or(|kind| kind == how)
+            && (q.is_empty() || known.key.as_deref().is_some_and(|key| key.starts_with(q)))
+    });
+    let address = |before: Option<u64>| {
+        let mut query = Serializer::new(String::new());
+        let before = before.map(|before| before.to_string()).unwrap_or_default();
+        for (name, value) in
+            [("namespace", &*namespace), ("q", q), ("how", &*asked.how), ("before", &*before)]
+        {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        format!("/ui/ended?{}", query.finish())
+    };
+    let now = now(service);
+    let page = EndedPage {
+        frame: Frame::new(visitor, "ended"),
+        namespaces: offered(service, visitor, &namespace),
+        ends: ENDS.iter().map(|(word, of)| (*word, kind == Some(*of))).collect(),
+        rows: pasts.into_iter().map(|past| EndedRow::new(past, now)).collect(),
+        next: next.map(|next| address(Some(next))),
+        first: asked.before.map(|_| address(None)),
+        is_filtered: !q.is_empty() || kind.is_some(),
+        namespace: &namespace,
+        q,
+    };
+    Ok(show(&page))
+}

@@ -1,0 +1,99 @@
+//! The dead letters in groups: by the place that they went to, and by their last error.
+
+use super::conditions::{offered, visible};
+use super::fault::Fault;
+use super::text::number;
+use super::view::{Frame, When, now, show};
+use super::visitor::Visitor;
+use crate::convert::moment;
+use crate::service::{DeadGroup, Service};
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use url::form_urlencoded::Serializer;
+
+/// The greatest number of groups on the page.
+const MOST: usize = 100;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    namespace: String,
+}
+
+struct Row {
+    namespace: Box<str>,
+    group: DeadGroup,
+    /// The list of its timers.
+    address: String,
+    count: String,
+    first: When,
+    last: When,
+    may_change: bool,
+}
+
+#[derive(Template)]
+#[template(path = "groups.html")]
+struct GroupsPage<'a> {
+    frame: Frame<'a>,
+    mark: &'a str,
+    namespaces: Vec<(String, bool)>,
+    namespace: &'a str,
+    rows: Vec<Row>,
+    /// The number of groups that are not on the page.
+    more: usize,
+    /// The number of dead timers that are in the groups.
+    looked: String,
+    is_whole: bool,
+}
+
+/// Shows the groups.
+pub(super) async fn show_groups(
+    State(service): State<Service>,
+    visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
+}
+
+async fn page(
+    service: &Service,
+    visitor: &Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
+    let namespace = visible(&asked.namespace, service, visitor)?;
+    if !namespace.is_empty() {
+        service.namespace(&namespace)?;
+    }
+    let found = service.dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
+    let now = now(service);
+    let more = found.groups.len().saturating_sub(MOST);
+    let rows = found.groups.into_iter().take(MOST).map(|(namespace, group, deaths)| {
+        let mut query = Serializer::new(String::new());
+        query.append_pair("namespace", &namespace);
+        query.append_pair("place", &group.place).append_pair("error", &group.error);
+        Row {
+            address: format!("/ui/dead?{}", query.finish()),
+            count: number(deaths.count),
+            first: When::new(moment(deaths.first), now),
+            last: When::new(moment(deaths.last), now),
+            may_change: visitor.writes(&namespace),
+            namespace,
+            group,
+        }
+    });
+    let page = GroupsPage {
+        frame: Frame::new(visitor, "dead"),
+        mark: &visitor.mark,
+        namespaces: offered(service, visitor, &namespace),
+        namespace: &namespace,
+        rows: rows.collect(),
+        more,
+        looked: number(found.looked),
+        is_whole: found.is_whole,
+    };
+    Ok(show(&page))
+}

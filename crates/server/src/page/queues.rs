@@ -1,0 +1,105 @@
+//! The queues from which receivers fetch timers.
+
+use super::conditions::{offered, visible};
+use super::fault::Fault;
+use super::rows::list_address;
+use super::text::{number, span};
+use super::view::{Frame, When, now, show};
+use super::visitor::Visitor;
+use crate::service::Service;
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tourbillon_api::{Moment, QueueView};
+
+/// The greatest number of queues on the page. Those whose oldest timers wait longest come first.
+const MOST: usize = 200;
+/// The age of the oldest timer from which on a queue counts as late, in milliseconds.
+const LATE: u64 = 60_000;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    namespace: String,
+}
+
+struct Row {
+    namespace: String,
+    queue: String,
+    /// The list of the timers that wait.
+    address: String,
+    depth: String,
+    age: Option<String>,
+    oldest: Option<When>,
+    receivers: String,
+    /// Why nothing moves, or whether it is late.
+    state: (&'static str, &'static str),
+}
+
+impl Row {
+    fn new(view: QueueView, now: Moment) -> Self {
+        let reason = format!("queue:{}/{}", view.namespace, view.queue);
+        Self {
+            address: list_address("/ui/timers", &view.namespace, ("reason", &reason)),
+            depth: number(view.depth),
+            age: view.age_ms.map(span),
+            oldest: view.oldest_due.map(|at| When::new(at, now)),
+            receivers: number(view.receivers),
+            state: match (view.depth, view.receivers, view.age_ms.unwrap_or(0)) {
+                (0, ..) => ("good", "empty"),
+                (_, 0, LATE..) => ("bad", "nobody fetches"),
+                (_, _, LATE..) => ("warn", "late"),
+                _ => ("good", "moves"),
+            },
+            namespace: view.namespace,
+            queue: view.queue,
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "queues.html")]
+struct QueuesPage<'a> {
+    frame: Frame<'a>,
+    namespaces: Vec<(String, bool)>,
+    namespace: &'a str,
+    rows: Vec<Row>,
+    /// The number of queues that are not on the page.
+    more: usize,
+}
+
+/// Shows the queues.
+pub(super) async fn show_queues(
+    State(service): State<Service>,
+    visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
+}
+
+async fn page(
+    service: &Service,
+    visitor: &Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
+    let namespace = visible(&asked.namespace, service, visitor)?;
+    if !namespace.is_empty() {
+        service.namespace(&namespace)?;
+    }
+    let mut queues = service.queues(|name| namespace.is_empty() || *name == *namespace).await?;
+    queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
+    let more = queues.len().saturating_sub(MOST);
+    queues.truncate(MOST);
+    let now = now(service);
+    let page = QueuesPage {
+        frame: Frame::new(visitor, "queues"),
+        namespaces: offered(service, visitor, &namespace),
+        namespace: &namespace,
+        rows: queues.into_iter().map(|queue| Row::new(queue, now)).collect(),
+        more,
+    };
+    Ok(show(&page))
+}

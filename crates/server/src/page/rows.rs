@@ -1,0 +1,98 @@
+//! The rows of lists of timers.
+
+use super::fault::Fault;
+use super::text::beginning;
+use super::view::{When, phase_name};
+use crate::service::id;
+use tourbillon_api::{Moment, Phase, Timer};
+use tourbillon_durable::timer::TimerId;
+use url::Url;
+use url::form_urlencoded::Serializer;
+
+/// The address of a timer's page.
+pub(super) fn address(namespace: &str, id: &str) -> String {
+    format!("/ui/timers/{namespace}/{id}")
+}
+
+/// The id of a timer in an address.
+pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
+    id(text).map_err(|_| Fault::no_page())
+}
+
+/// The address of a list by one condition, of a namespace or of all if it is empty.
+pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str)) -> String {
+    let mut query = Serializer::new(String::new());
+    if !namespace.is_empty() {
+        query.append_pair("namespace", namespace);
+    }
+    query.append_pair(condition.0, condition.1);
+    format!("{path}?{}", query.finish())
+}
+
+/// The place that a timer is delivered to, in short.
+pub(super) fn target(timer: &Timer) -> String {
+    if let Some(callback) = &timer.callback {
+        let host = Url::parse(&callback.url).ok().map(|url| {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            format!("{}{port}{}", url.host_str().unwrap_or_default(), url.path())
+        });
+        let method = callback.method.as_deref().unwrap_or("POST");
+        return format!("{method} {}", host.unwrap_or_else(|| callback.url.clone()));
+    }
+    timer.pull.as_ref().map_or_else(String::new, |pull| format!("queue {}", pull.queue))
+}
+
+/// The labels of a timer, with the addresses of their lists.
+pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
+    let address = |label: &String| (label.clone(), list_address(path, &timer.namespace, ("label", label)));
+    timer.labels.iter().map(address).collect()
+}
+
+/// A row of a list.
+pub(super) struct Row {
+    pub(super) timer: Timer,
+    /// The key, or else the id.
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) phase: &'static str,
+    pub(super) due: When,
+    pub(super) died: Option<When>,
+    pub(super) target: String,
+    pub(super) error: String,
+    /// Why it is dead, in few words.
+    pub(super) reason: &'static str,
+    /// Its labels, with the addresses of their lists.
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) is_overdue: bool,
+}
+
+impl Row {
+    pub(super) fn new(timer: Timer, path: &str, now: Moment) -> Self {
+        Self {
+            name: timer.key.clone().unwrap_or_else(|| timer.id.clone()),
+            address: address(&timer.namespace, &timer.id),
+            phase: phase_name(timer.phase),
+            due: When::new(timer.due, now),
+            died: timer.dead_since.map(|at| When::new(at, now)),
+            target: target(&timer),
+            error: beginning(timer.last_error.as_deref().unwrap_or(""), 80),
+            reason: death(timer.reason.as_deref().unwrap_or("")),
+            labels: labels(&timer, path),
+            is_overdue: timer.phase == Phase::Pending && timer.due < now,
+            timer,
+        }
+    }
+}
+
+/// The reason of a death, in few words.
+fn death(reason: &str) -> &'static str {
+    match reason {
+        "attempts" => "all attempts failed",
+        "deliveries" => "no delivery had an end",
+        "age" => "too old for another attempt",
+        "blocked-destination" => "destination blocked",
+        "refused" => "refused by the receiver",
+        "plan" => "its plan cannot be followed",
+        _ => "",
+    }
+}

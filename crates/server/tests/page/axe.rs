@@ -1,0 +1,45 @@
+//! Rules of accessibility, after axe-core.
+//!
+//! axe-core is no dependency of the project. `TOURBILLON_AXE` names its file `axe.min.js`, which `npm pack axe-core`
+//! fetches; without it the test says that it is skipped.
+
+use crate::driver::Browser;
+use crate::looks::{pages, seeded};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_page_breaks_a_rule_of_accessibility() {
+    let Some(file) = std::env::var_os("TOURBILLON_AXE") else {
+        eprintln!("skipped: TOURBILLON_AXE does not name the file axe.min.js of axe-core");
+        return;
+    };
+    let axe = std::fs::read_to_string(file).unwrap();
+    let Some(browser) = Browser::start().await else { return };
+    let rig = seeded(60, false).await;
+    let mut found = Vec::new();
+    for (name, url) in &pages(&rig).await {
+        browser.go(url).await;
+        browser.run(&axe).await;
+        for width in [390, 1_440] {
+            browser.width(width).await;
+            for scheme in ["light", "dark"] {
+                browser.scheme(scheme).await;
+                let answer = browser
+                    .answer("axe.run(document, { resultTypes: ['violations'] }).then((all) => all.violations.map(\
+                             (one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html).join(' ')}`))")
+                    .await;
+                assert!(answer.is_array(), "{answer}");
+                if answer != json!([]) {
+                    found.push(format!("{name}, {scheme}, {width}: {answer}"));
+                }
+            }
+        }
+    }
+    // The browser is asked for a violation, which it must find.
+    browser
+        .value("document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=\"/ui/icon.svg\">')")
+        .await;
+    let answer = browser.answer("axe.run(document).then((all) => all.violations.map((one) => one.id))").await;
+    assert!(answer.to_string().contains("image-alt"), "{answer}");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

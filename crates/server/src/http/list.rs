@@ -69,8 +69,8 @@ const MOST_OF_A_PAGE: u32 = 200;
 /// none, although there are further ones. A page of more than 50 ends early if their bodies have a megabyte together.
 ///
 /// The order is, for the first of these conditions that is given, that of the ids (a label), of
-/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (a reason, `pending`), of the ends
-/// of deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
+/// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (a reason, `pending`), of the
+/// ends of deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     params(("namespace" = String, Path, description = "The namespace."), ListQuery),

@@ -28,7 +28,8 @@ impl Disk {
 }
 
 impl Service {
-    /// The room on the disk, if the timers are in a file and the system tells it. Blocks for as long as the system needs.
+    /// The room on the disk, if the timers are in a file and the system says it. Blocks for as long as that
+    /// takes.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces().is_shared() {

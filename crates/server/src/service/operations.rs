@@ -15,7 +15,7 @@
 //! | its node lives after all | it finds the other one's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
 //! | the note cannot be written | the operation goes on, and shows its progress late |
 
-use super::dead::DeadWork;
+use super::group::DeadWork;
 use super::{Deed, files};
 use crate::share::free_for;
 use core::cmp::Reverse;

@@ -26,8 +26,8 @@ const MOST_GATHERED: usize = 1_000_000;
 /// The key of an entry, and its timer.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// The way of a list through a table: the table whose order it has, the beginning of its keys there, and the bounds of the
-/// due moments where the keys begin with these.
+/// The way of a list through a table: the table whose order it has, the beginning of its keys there, and the bounds of
+/// the due moments where the keys begin with these.
 struct Way {
     table: Table,
     prefix: Vec<u8>,

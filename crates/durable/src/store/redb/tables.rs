@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// As many bytes as the keys of a table have, the first of them those of `key`, and whether `key` has more. A key that is
-/// longer than all of the table's lies behind the one that it begins with.
+/// As many bytes as the keys of a table have, the first of them those of `key`, and whether `key` has more. A key that
+/// is longer than all of the table's lies behind the one that it begins with.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();

@@ -191,16 +191,6 @@ impl Hosts {
         }
     }
 
-    /// Closes the breaker of a host. Callbacks that are under way say at their ends how the host was before, and change
-    /// nothing. Returns whether the breaker was not closed.
-    pub(crate) fn close(&self, host: &str) -> bool {
-        let mut states = self.lock();
-        let Some(state) = states.get_mut(host) else { return false };
-        (state.in_a_row, state.window, state.known) = (0, 0, 0);
-        state.openings += 1;
-        state.open.take().is_some()
-    }
-
     pub(crate) fn report(&self, now: Instant) -> Vec<HostReport> {
         let states = self.lock();
         let mut all = Vec::with_capacity(states.len());
@@ -398,6 +388,21 @@ mod tests {
             hosts.admit(A, Instant::now() + Duration::from_secs(11)).ok().unwrap().settle(Shown::Works);
             assert_eq!(rest(&hosts, A), None, "the probe decides");
         }
+    }
+
+    #[test]
+    fn a_breaker_that_is_closed_by_hand_forgets_the_failures_before() {
+        let hosts = hosts();
+        let before = hosts.admit(A, Instant::now()).ok().unwrap();
+        send(&hosts, A, Shown::Silent, 10);
+        assert_eq!(shut(&hosts, A), Some(Part::Host));
+        hosts.close_breakers("a:443");
+        before.settle(Shown::Silent);
+        send(&hosts, A, Shown::Silent, 9);
+        let report = &hosts.report(Instant::now())[0];
+        assert_eq!((report.failures, report.open_for), (9, None));
+        send(&hosts, A, Shown::Silent, 1);
+        assert_eq!(shut(&hosts, A), Some(Part::Host), "it opens again");
     }
 
     #[test]

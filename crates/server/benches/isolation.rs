@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers.
 
+#![expect(clippy::print_stdout, reason = "the figures are the output")]
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;

@@ -10,7 +10,6 @@ mod terminal;
 mod token;
 
 use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
-use crate::listen::TlsError;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! What the commands share: the output, and how a command ends.
 
 use crate::config::{Config, ConfigError};
+use crate::listen::TlsError;
 use crate::service::{Deed, End, Trail};
 use core::fmt;
 use std::io::{self, Write as _};
@@ -15,7 +16,8 @@ pub(super) type Outcome = Result<ExitCode, Failure>;
 
 /// The code with which the program ends after a failure.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
-    if failure.is::<ConfigError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    let is_of_setting = failure.is::<ConfigError>() || failure.is::<TlsError>();
+    if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 /// Tells a person, on the standard error.

@@ -142,7 +142,9 @@ impl Deliveries {
 
     /// Shuts a host no longer, and puts the timers back that are parked for it: a few first, and more once it answers.
     pub(crate) fn reopen(&self, host: &str) {
-        self.gates.shut(&Reason::host(host), Duration::ZERO);
+        for reason in self.board.counts().keys().filter(|reason| reason.is_of_host(host)) {
+            self.gates.shut(reason, Duration::ZERO);
+        }
     }
 
     /// The number of parked timers by the reason, as far as is known.

@@ -164,7 +164,7 @@ async fn answer(
     let fault = Fault::default();
     let stage = under_way.stage();
     let response = if !has_one_host(&request) {
-        bad_host()
+        bad_host(&id)
     } else if request.body().size_hint().lower() > limits.body as u64 {
         refusal(BodyFault::TooLarge, &limits, &id)
     } else {
@@ -195,9 +195,9 @@ fn has_one_host(request: &Request<Incoming>) -> bool {
 }
 
 /// The answer to a request that does not name its host.
-fn bad_host() -> Response<Answer> {
+fn bad_host(id: &RequestId) -> Response<Answer> {
     let detail = "a request with HTTP/1.1 has one header Host, with a host and perhaps a port";
-    crate::http::refused(Problem::new(ProblemKind::BadRequest, detail))
+    crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
 /// The answer to one request more without a right than may wait for their client. It has no body that would wait.

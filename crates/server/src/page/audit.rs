@@ -2,8 +2,7 @@
 
 use super::fault::Fault;
 use super::text::number;
-use super::timers::now;
-use super::view::{Frame, When, show};
+use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::{Service, Wanted};
 use askama::Template;

@@ -4,7 +4,7 @@
 //! service that no creation comes to would be unready for ever, so a refusal also ends after some time in which no
 //! other came, if the store itself gives no reason any more.
 
-use super::tally::ByWord;
+use super::by_word::ByWord;
 use crate::service::Counter;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -60,7 +60,7 @@ pub use principal::Principal;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
 pub(crate) use stop::Stop;
 pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
-pub(crate) use tokens::{TokenFault, Tokens};
+pub(crate) use tokens::Tokens;
 pub(crate) use trace::Trace;
 pub(crate) use trail::{Trail, Wanted};
 

@@ -113,6 +113,13 @@ impl Work {
             Self::Replay(ReplayMany { label: None }) => {
                 (AuditAction::ReplayMany, "all dead timers".to_owned())
             }
+            Self::Dead(DeadWork { label, group, is_drop }) => {
+                let action = if *is_drop { AuditAction::CancelMany } else { AuditAction::ReplayMany };
+                let of_label = label.as_ref().map(|label| format!(" with the label {label:?}"));
+                let of_group = group.as_ref().map(|group| format!(" of {}: {}", group.place, group.error));
+                let parts = [of_label, of_group].map(Option::unwrap_or_default).concat();
+                (action, format!("dead timers{parts}"))
+            }
             Self::Backfill(BackfillWork { key, after, until }) => {
                 let detail = format!("the schedule {key:?}, after {after} and until {until}");
                 (AuditAction::Backfill, detail)

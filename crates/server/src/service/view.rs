@@ -100,7 +100,7 @@ impl Service {
 
     /// Lets a host have callbacks at once: closes its breaker, and puts the timers back that are parked for it.
     pub(crate) fn reopen_host(&self, host: &str) {
-        self.caller().close_breaker(host);
+        self.caller().close_breakers(host);
         self.deliveries().reopen(host);
     }
 

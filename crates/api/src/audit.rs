@@ -112,6 +112,8 @@ pub enum AuditAction {
     ChangeTimer,
     /// The page has changed a schedule: the detail says how.
     ChangeSchedule,
+    /// The breakers of a host were closed, and what was parked for it was put back.
+    ReopenHost,
     /// A backup was made.
     BackUp,
     /// A backup was restored.

@@ -14,7 +14,8 @@ pub struct Policy {
     /// The age, from the scheduled moment on, after which no further delivery is planned. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_ms: Option<u64>,
-    /// The time for one attempt: 15 s by default, at least 100 ms, at most 30 s; up to an hour for a timer that a receiver fetches.
+    /// The time for one attempt: 15 s by default, at least 100 ms, at most 30 s; up to an hour for a timer that a
+    /// receiver fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The pause after a failure. The service has a least one (`deliveries.least_pause`, 1 s by default).

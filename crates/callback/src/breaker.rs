@@ -9,7 +9,7 @@
 //! A callback that was under way when the breaker opened changes nothing at its end: it says how the receiver was
 //! before.
 
-use crate::hosts::HostLimits;
+use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 

@@ -3,7 +3,8 @@
 use crate::callback::Callback;
 use crate::dial::{Dialler, blocked_in};
 use crate::guard::{Blocked, Guard};
-use crate::hosts::{HostLimits, HostReport, Hosts, Part, Shown};
+use crate::hosts::{HostReport, Hosts, Part, Shown};
+use crate::limits::HostLimits;
 use crate::names::{self, Resolver};
 use crate::sign::{Secret, signatures};
 use crate::wire::{Watched, is_unsent, lost};

@@ -19,37 +19,12 @@
 //! A callback that may not be sent now is *parked*: it is tried later, and that is no attempt.
 
 use crate::breaker::{Breaker, Cause, PROBED, Sign};
+use crate::limits::HostLimits;
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// The limits of each host, for each tenant.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct HostLimits {
-    /// The greatest number of callbacks at a time. 16 by default.
-    pub concurrency: usize,
-    /// The number of failures in a row after which the host, or a path of it, gets no callbacks for a while. 10 by
-    /// default.
-    pub failures: u32,
-    /// The first such while, which doubles with each failure after it. 10 s by default.
-    pub first_pause: Duration,
-    /// The longest such while. 5 min by default.
-    pub longest_pause: Duration,
-}
-
-impl Default for HostLimits {
-    fn default() -> Self {
-        Self {
-            concurrency: 16,
-            failures: 10,
-            first_pause: Duration::from_secs(10),
-            longest_pause: Duration::from_secs(300),
-        }
-    }
-}
 
 /// Hosts of tenants that are remembered. Beyond this number those are forgotten that have no running callback and no
 /// pause, and if there are still as many, those that have a pause of the tenant that has the most.
@@ -109,8 +84,8 @@ pub struct HostReport {
     pub running: usize,
     /// The failures since the last success.
     pub failures: u32,
-    /// The time for which nothing is sent, if the breaker is not closed. Once it is zero, one callback finds out whether
-    /// the receiver works.
+    /// The time for which nothing is sent, if the breaker is not closed. Once it is zero, one callback finds out
+    /// whether the receiver works.
     pub open_for: Option<Duration>,
     /// The time since the breaker opened, if it is not closed.
     pub open_since: Option<Duration>,
@@ -264,7 +239,7 @@ impl Host {
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
-            self.paths.retain(|_, path| path.breaker.rests(now));
+            self.paths.retain(|_, path| path.breaker.rest(now).is_some());
         }
         if is_new && self.paths.len() < MOST_PATHS {
             self.paths.insert(path.into(), Path { breaker: Breaker::new(Cause::Answer), has_refused: false });

@@ -8,12 +8,14 @@ mod client;
 mod dial;
 pub mod guard;
 mod hosts;
+mod limits;
 mod names;
 mod sign;
 mod wire;
 
 pub use callback::{Callback, Refusal, Rules};
 pub use client::{Answer, Attempt, Caller, CallerSettings, CertificateError, Failure, Outcome};
-pub use hosts::{HostLimits, HostReport, Part};
+pub use hosts::{HostReport, Part};
+pub use limits::HostLimits;
 pub use names::{Resolver, Resolving};
 pub use sign::{Secret, SecretError};

@@ -38,9 +38,14 @@ const UNDER_WAY: usize = 4_096;
 /// The system's names (`/etc/hosts`) and its servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot
 /// be read, the system resolves.
 pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
-    let made: Arc<OnceLock<Option<TokioResolver>>> = Arc::default();
+    let made: Arc<OnceLock<TokioResolver>> = Arc::default();
     Arc::new(move |host, port| {
-        let resolver = made.get_or_init(|| make(&servers, time).ok()).clone();
+        if made.get().is_none()
+            && let Ok(resolver) = make(&servers, time)
+        {
+            let _another_was_quicker = made.set(resolver);
+        }
+        let resolver = made.get().cloned();
         let host = host.to_owned();
         Box::pin(async move {
             let Some(resolver) = resolver else {
@@ -71,7 +76,8 @@ fn of_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
 }
 
 fn set_options(options: &mut ResolverOpts, time: Duration) {
-    options.timeout = time / TRIES;
+    // It ends before the caller's patience: one family of addresses may have come while the other is not answered.
+    options.timeout = time / (TRIES + 1);
     options.attempts = TRIES as usize - 1;
     // All addresses, since one that is blocked blocks the name.
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;

@@ -9,7 +9,9 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{audit, backup, endpoints, list, manage, nodes, operation, place, pull, schedule, single, watch};
+use commands::{
+    audit, backup, endpoints, list, manage, nodes, operation, place, pull, schedule, single, watch,
+};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;

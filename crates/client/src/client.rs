@@ -6,6 +6,7 @@ use crate::connect::Connector;
 use crate::error::{BuildError, Error};
 use crate::events::Events;
 use crate::namespace::Namespace;
+use crate::pages::List;
 use crate::path::{join, query};
 use crate::transport::{Call, Transport};
 use core::fmt;
@@ -17,7 +18,8 @@ use rustls::pki_types::pem::PemObject as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tourbillon_api::{
-    Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Nodes, Readiness, ServiceStats,
+    Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Nodes, QueueView, Readiness,
+    ServiceStats,
 };
 
 /// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times;
@@ -263,6 +265,21 @@ impl Client {
     /// See [`Error`].
     pub async fn nodes(&self) -> Result<Nodes, Error> {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
+    }
+
+    /// The queues in which timers or receivers wait, of all namespaces that the token may read, by namespace and name.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn queues(&self) -> Result<Vec<QueueView>, Error> {
+        self.0.send(&Call::read(join(&["v1", "queues"]))).await
+    }
+
+    /// A list of the timers of all namespaces, unless it is narrowed. The call asks the service nothing.
+    #[must_use]
+    pub fn list(&self) -> List {
+        List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
     /// The audit trail, for administrators: who has changed what. The call asks the service nothing.

@@ -13,7 +13,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
     Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
-    NewTimer, Operation, OperationState, Page, Past, Preview, Renewed, ReplayMany,
+    NewTimer, Operation, OperationState, Page, Past, Preview, QueueView, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -128,6 +128,15 @@ impl Namespace {
     /// See [`Error`].
     pub async fn replay_many(&self, which: &ReplayMany) -> Result<Operation, Error> {
         self.transport.send(&Call::change(Method::POST, self.below(&["replays"])).json(which)?).await
+    }
+
+    /// The queues in which timers or receivers wait, by name.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn queues(&self) -> Result<Vec<QueueView>, Error> {
+        self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
     /// The operations that run, or have ended within the last hour, the last one first.

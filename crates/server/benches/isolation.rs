@@ -136,6 +136,9 @@ async fn measure(name: &str, hostile: Hostile, part: usize) {
     settings.caller.name_servers = vec![silent.local_addr().expect("an address")];
     let service = Service::open(settings).expect("a service");
     let app = router(service.clone());
+    for name in ["hostile", "other"] {
+        send(&app, "PUT", &format!("/v1/namespaces/{name}"), Some(&json!({}))).await;
+    }
     let ((lateness, shared), (_, other)) = (receiver().await, receiver().await);
     hostile.act(&app, (shared, other), part).await;
     let url = format!("http://{shared}/ok");

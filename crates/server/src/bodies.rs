@@ -59,6 +59,9 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 
     fn take(&self, client: &C, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
         let mut state = self.lock();
         let has = state.of.get(client).copied().unwrap_or(0);
         if bytes > free_for(has, self.all.saturating_sub(state.held)) {

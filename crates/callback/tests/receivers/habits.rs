@@ -272,14 +272,14 @@ async fn receiver(steps: &'static [Step]) -> SocketAddr {
     address
 }
 
-async fn end_of(name: &str, steps: &'static [Step]) -> End {
+async fn end_of(caller: Caller, name: &str, steps: &'static [Step]) -> End {
     let scheme = if name.starts_with("over TLS") { "https" } else { "http" };
     let url = format!("{scheme}://{}/hook", receiver(steps).await);
     let mut rules = Rules::default();
     rules.allow_http = true;
     let callback = Callback::new(&url, "POST", [], "{}", &rules).unwrap();
-    let attempt = Attempt { timeout: Duration::from_millis(1_500), ..ATTEMPT };
-    match Caller::new(settings()).unwrap().send(&callback, attempt).await {
+    let attempt = Attempt { timeout: Duration::from_secs(3), ..ATTEMPT };
+    match caller.send(&callback, attempt).await {
         Outcome::Delivered(_) => Delivered,
         Outcome::Gone(_) => Dead,
         Outcome::Failed { retry_after: Some(pause), .. } => AgainAfter(pause.as_secs()),
@@ -291,7 +291,9 @@ async fn end_of(name: &str, steps: &'static [Step]) -> End {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_habit_comes_to_what_the_guide_says() {
     assert!(HABITS.len() >= 40);
-    let ends = HABITS.iter().map(|(name, steps, _)| (*name, tokio::spawn(end_of(name, steps))));
+    let caller = Caller::new(settings()).unwrap();
+    let ends =
+        HABITS.iter().map(|(name, steps, _)| (*name, tokio::spawn(end_of(caller.clone(), name, steps))));
     let mut wrong = Vec::new();
     for ((name, end), (_, _, expected)) in ends.collect::<Vec<_>>().into_iter().zip(HABITS) {
         let end = end.await.unwrap();

@@ -36,6 +36,9 @@ async fn each_request_of_the_description_has_a_call() {
         client.lateness();
         client.horizon();
         client.endpoints();
+        client.queues();
+        client.list().pages().next_page();
+        client.audit().next_page();
         client.nodes();
         client.namespaces();
         client.events(None).next();
@@ -50,6 +53,8 @@ async fn each_request_of_the_description_has_a_call() {
         namespace.cancel_many(&CancelMany::default());
         namespace.replay_many(&ReplayMany::default());
         namespace.operation("{id}");
+        namespace.operations();
+        namespace.queues();
         namespace.queue("{queue}").claim(1, Duration::ZERO);
         namespace.ack("{claim}");
         namespace.nack("{claim}", &Nack::default());

@@ -157,7 +157,7 @@ impl MemoryStore {
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
-        ledger.follow(&turns);
+        ledger.follow(turns.moment());
         let result = act(&mut ledger, &mut turns).and_then(|result| Ok((result, ledger.finish()?.1)));
         match result {
             Ok((result, made_due)) => {

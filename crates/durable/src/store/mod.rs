@@ -387,8 +387,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// is delivered at most once. A claim may be made while earlier ones have no answer, and be answered before them.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
-    /// The same, but no namespace gets more than its share of a runtime's room: its timers are passed over, and those of
-    /// others are claimed that are due later. A store without this claims by the due moments alone.
+    /// The same, but no namespace gets more than its share of a runtime's room: its timers are passed over, and those
+    /// of others are claimed that are due later. A store without this claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);

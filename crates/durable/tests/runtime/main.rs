@@ -710,3 +710,34 @@ fn a_clock_that_steps_back_makes_nothing_early() {
     world.advance(secs(101));
     assert_eq!(world.seen(), [1]);
 }
+
+/// Timers that wait for a share are looked at again, whatever becomes of those that have it.
+#[test]
+fn timers_beyond_a_share_are_claimed_though_no_handler_of_the_others_is_called() {
+    let mut world = World::done();
+    drop(world.durable.take());
+    for number in 0..100 {
+        world.start(|builder| builder.in_turn());
+        world.schedule(Spec::new(Note(number)).after(secs(1)).misfire(Misfire::Within(secs(60))));
+        drop(world.durable.take());
+    }
+    world.clock.advance(secs(3_600));
+    world.start(|builder| builder.in_turn());
+    world.settle();
+    assert_eq!((world.seen().len(), world.count(Phase::Pending)), (0, 0), "all are too late");
+}
+
+#[test]
+fn a_namespace_with_many_timers_has_its_share_of_the_handlers_and_all_come() {
+    let mut world = World::done();
+    drop(world.durable.take());
+    world.start(|builder| builder.in_turn());
+    for number in 0..200 {
+        let namespace = if number % 20 == 0 { "other" } else { "herd" };
+        world.schedule(Spec::new(Note(number)).namespace(namespace).after(secs(1)));
+    }
+    world.advance(secs(2));
+    let mut seen = world.seen();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..200).collect::<Vec<_>>());
+}

@@ -109,10 +109,16 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let deed = Deed::new(AuditAction::MakeToken);
             let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
             note(config, deed.target(stored.id()).detail(stored.words()), End::done());
-            match out {
-                Some(out) => out.keep(&token)?,
-                None => print(format_args!("{token}\n"))?,
+            let handed_over = match out {
+                Some(out) => out.keep(&token),
+                None => print(format_args!("{token}\n")),
+            };
+            // A token that nobody has must not be accepted.
+            if handed_over.is_err() {
+                note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), End::done());
+                file.revoke(&stored.id()).map_err(of)?;
             }
+            handed_over?;
             say(format_args!("the token has the id {} in {}", stored.id(), path.display()));
             if is_new {
                 say(

@@ -100,6 +100,11 @@ impl Gates {
         self.places.shut(host, rest);
     }
 
+    /// Opens the lanes of a host that are shut.
+    pub(crate) fn reopen(&self, host: &str) {
+        self.places.reopen(host);
+    }
+
     /// How many of the timers that are parked for a reason can go on now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
@@ -111,6 +116,8 @@ impl Gates {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
+            // An earlier version has parked it. No delivery comes by this lane.
+            Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
                 Some(per_second) => self.wanted_at_rate(name, per_second, now),

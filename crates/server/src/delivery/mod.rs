@@ -36,7 +36,6 @@ use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
@@ -142,9 +141,7 @@ impl Deliveries {
 
     /// Shuts a host no longer, and puts the timers back that are parked for it: a few first, and more once it answers.
     pub(crate) fn reopen(&self, host: &str) {
-        for reason in self.board.counts().keys().filter(|reason| reason.is_of_host(host)) {
-            self.gates.shut(reason, Duration::ZERO);
-        }
+        self.gates.reopen(host);
     }
 
     /// The number of parked timers by the reason, as far as is known.

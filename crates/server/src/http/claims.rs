@@ -104,7 +104,8 @@ async fn nack(
     if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
         return Err(Refused(Problem::field("/retry_after_ms", format!("at most {LONGEST_PAUSE_MS} ms"))));
     }
-    let error: Box<str> = error.as_deref().unwrap_or("the receiver refused the timer").into();
+    let error: Box<str> =
+        error.as_deref().filter(|error| !error.is_empty()).unwrap_or("the receiver refused the timer").into();
     let verdict = if dead {
         Verdict::Dead(error)
     } else {

@@ -138,8 +138,11 @@ impl Activity {
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
         let untaken = state.blocked_since.into_iter().chain(offered).min();
         let untaken = untaken.map(|since| since + limits.write_timeout);
-        let waiting = state.under_way.is_empty().then(|| match (state.stopping_since, state.first_byte) {
-            (Some(since), _) => since + LAST_FRAMES,
+        // What is left of the last answer has the time of writes.
+        let is_writing = state.stopping_since.is_some() && state.blocked_since.is_some();
+        let is_waiting = state.under_way.is_empty() && !is_writing;
+        let waiting = is_waiting.then(|| match (state.stopping_since, state.first_byte) {
+            (Some(since), _) => since.max(state.quiet_since) + LAST_FRAMES,
             _ if !state.has_sent_a_request => state.quiet_since + limits.header_timeout,
             (None, Some(first)) if !state.is_http2 => first + limits.header_timeout,
             _ => state.quiet_since + limits.idle_timeout,
@@ -349,8 +352,16 @@ mod tests {
         let request = UnderWay::begin(&activity, true);
         activity.note_stop();
         assert_eq!(activity.deadline(&limits), None, "a request is under way at the stop");
+        activity.note_write(true);
         drop(request);
-        assert_eq!(activity.deadline(&limits), Some(engine.handle().now() + LAST_FRAMES));
+        let now = engine.handle().now();
+        assert_eq!(
+            activity.deadline(&limits),
+            Some(now + 30 * SECOND),
+            "a part of the answer is to be written"
+        );
+        activity.note_write(false);
+        assert_eq!(activity.deadline(&limits), Some(now + LAST_FRAMES));
     }
 
     #[test]

@@ -63,9 +63,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if flushed.is_pending() {
-            self.activity.note_write(true);
-        }
+        // TLS takes a write while the socket is full, and waits for it here.
+        self.activity.note_write(flushed.is_pending());
         flushed
     }
 

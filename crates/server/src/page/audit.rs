@@ -17,13 +17,14 @@ use url::form_urlencoded::Serializer;
 const ON_A_PAGE: u32 = 50;
 
 /// The actions by which the list is filtered, with their words in addresses.
-const ACTIONS: [&str; 14] = [
+const ACTIONS: [&str; 15] = [
     "cancel-many",
     "replay-many",
     "backfill",
     "batch",
     "change-timer",
     "change-schedule",
+    "reopen-host",
     "set-namespace",
     "remove-namespace",
     "make-secret",

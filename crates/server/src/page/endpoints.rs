@@ -6,13 +6,13 @@ use super::rows::list_address;
 use super::text::{ago_or_in, number, span};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::Service;
+use crate::service::{Deed, End, Service};
 use askama::Template;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
-use tourbillon_api::{Breaker, Endpoint};
+use tourbillon_api::{AuditAction, Breaker, Endpoint};
 
 /// The greatest number of hosts on the page. Hosts whose breakers are not closed come first.
 const MOST: usize = 200;
@@ -123,6 +123,8 @@ pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Resu
     if !service.endpoints().iter().any(|endpoint| endpoint.host == host) {
         return Err(Fault::bad("Nothing was changed: the host has got no callbacks.").of(&form.visitor));
     }
+    let note = service.begin_note(Deed::new(AuditAction::ReopenHost).target(host));
     service.reopen_host(host);
+    note.end(End::done()).await;
     Ok(Redirect::to("/ui/endpoints?done=reopen").into_response())
 }

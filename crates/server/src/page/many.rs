@@ -44,7 +44,10 @@ async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response
             fields.confirm("replay")?;
             match group(form) {
                 None => Work::Replay(ReplayMany { label: text("label") }),
-                group => Work::Dead(DeadWork { label: None, group, is_drop: false }),
+                group => {
+                    let label = fields.given("label").map(Into::into);
+                    Work::Dead(DeadWork { label, group, is_drop: false })
+                }
             }
         }
         "drop" => {

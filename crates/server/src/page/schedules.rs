@@ -109,7 +109,9 @@ async fn list(
     } else {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(&cursor).ok();
         let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark.as_bytes()));
-        let place = place.and_then(Place::of);
+        // The place is of a namespace that the visitor asks for: the mark is known to everybody.
+        let is_asked = |place: &Place| namespace.is_empty() || *place.namespace == *namespace;
+        let place = place.and_then(Place::of).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
     let (views, next) = walk(service, (&namespace, &q), place).await?;

@@ -132,6 +132,10 @@ fn parked_words(reason: &str) -> String {
         "host" => {
             format!("The host {of} is busy, or fails and is left alone for a time. It goes on by itself.")
         }
+        "path" => {
+            let host = of.rsplit_once('#').map_or(of, |(host, _number)| host);
+            format!("The path fails at the host {host}, and is left alone for a time. It goes on by itself.")
+        }
         "queue" => format!("No receiver fetches from the queue {of}. It waits until one does."),
         _ => format!("It was put aside: {reason}."),
     }

@@ -44,6 +44,13 @@ impl Note {
     }
 }
 
+impl Note {
+    /// Notes nothing: nothing was changed.
+    pub(crate) fn forget(mut self) {
+        self.deed = None;
+    }
+}
+
 impl Drop for Note {
     fn drop(&mut self) {
         let (Some(deed), Ok(runtime)) = (self.deed.take(), Handle::try_current()) else { return };

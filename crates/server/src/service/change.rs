@@ -204,7 +204,11 @@ impl Service {
         let answer = self.change_all(namespace, trace, changes).await;
         if let Some(note) = note {
             let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
-            note.end(End::from(&answer).count(cancelled as u64)).await;
+            match cancelled {
+                // Nothing was changed, and a trail has room for what was.
+                0 | 1 if answer.is_ok() => note.forget(),
+                _ => note.end(End::from(&answer).count(cancelled as u64)).await,
+            }
         }
         answer
     }

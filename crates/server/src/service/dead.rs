@@ -11,7 +11,7 @@ use tourbillon_durable::store::Filter;
 
 /// The greatest number of dead timers that are looked at for their groups, and of those that are read at once.
 const MOST: usize = 2_000;
-const AT_ONCE: u32 = 500;
+const AT_ONCE: u32 = 50;
 
 /// How many timers a group has in a namespace, and when they died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

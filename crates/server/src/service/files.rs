@@ -190,7 +190,10 @@ pub(super) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
 /// Opens a file that is locked and has nothing in it. It is made if it is missing, for the owner of the folder.
 pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
-        Ok(file) => keep_owner(path, &file).map(|()| file),
+        Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
+            // A lock that is another user's would keep the owner out.
+            let _is_left_behind = std::fs::remove_file(path);
+        }),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             OpenOptions::new().write(true).open(path)
         }

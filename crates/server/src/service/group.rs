@@ -38,7 +38,8 @@ impl DeadGroup {
             (None, Some(pull)) => format!("queue {}", pull.queue),
             (None, None) => "elsewhere".to_owned(),
         };
-        Self::new(&place, timer.last_error.as_deref().unwrap_or("without an error"))
+        let error = timer.last_error.as_deref().filter(|error| !error.is_empty());
+        Self::new(&place, error.unwrap_or("without an error"))
     }
 
     /// Whether a timer is dead and of the group. An empty place, or an empty error, is any.

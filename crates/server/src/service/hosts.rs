@@ -10,7 +10,7 @@ use tourbillon_callback::HostReport;
 pub(super) struct HostNow {
     /// The callbacks under way.
     pub(super) running: u64,
-    /// The failures since the last success of the namespace that has the most.
+    /// The greatest number of failures in a row, of a namespace to the host or to a path that is shut.
     pub(super) failures: u32,
     /// The breakers that are not closed. Those that are open for the longest time come first.
     pub(super) open: Vec<HostReport>,
@@ -29,9 +29,9 @@ impl Service {
         let mut hosts: BTreeMap<Box<str>, HostNow> = BTreeMap::new();
         for report in self.caller().hosts() {
             let host = hosts.entry(report.host.clone()).or_default();
+            host.failures = host.failures.max(report.failures);
             if report.path.is_none() {
                 host.running += report.running as u64;
-                host.failures = host.failures.max(report.failures);
             }
             if report.open_for.is_some() {
                 host.open.push(report);

@@ -106,8 +106,10 @@ impl Trail {
         for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
             *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
         }
+        // A command of another user, the administrator for example, must not take the trail from the service.
         files::make_folder(&self.0)?;
-        let lock = File::create(self.0.join("lock"))?;
+        files::give_to_owner_of_folder(&self.0)?;
+        let lock = files::open_lock(&self.0.join("lock"))?;
         // On a file system without locks an append is whole all the same; only a file may become a little longer.
         let _held = lock.lock();
         let numbers = self.numbers()?;
@@ -115,6 +117,7 @@ impl Trail {
         let is_full = |number| self.path(number).metadata().is_ok_and(|file| file.len() >= FULL);
         let number = if last == 0 || is_full(last) { last + 1 } else { last };
         let mut file = self.open(number)?;
+        files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
         if is_torn(&mut file)? {
@@ -134,7 +137,11 @@ impl Trail {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
         #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+            options.mode(0o600).custom_flags(no_links);
+        }
         options.open(self.path(number))
     }
 

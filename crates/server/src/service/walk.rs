@@ -33,7 +33,8 @@ impl Service {
         let begun = tokio::spawn(async move {
             let deed = work.deed(&namespace);
             let begun = service.begin_whole(&namespace, work, by.clone()).await;
-            if begun.is_err() {
+            // A limit that is reached changes nothing, and may be reached without end.
+            if begun.as_ref().is_err_and(|problem| problem.kind != ProblemKind::LimitReached) {
                 audit::write(service.trail(), deed.entry(by, End::from(&begun))).await;
             }
             begun

@@ -86,7 +86,7 @@ async fn groups_have_their_counts_and_are_replayed_or_dropped_as_a_whole() {
     assert!(page.contains("All 5 dead letters are in these groups"), "{page}");
     assert_eq!(page.matches("data-name=\"dead\">1<").count(), 3, "{page}");
     assert_eq!(page.matches("data-name=\"dead\">2<").count(), 1, "{page}");
-    let (_, rest) = page.split_once(r#"<td class="key"><a href=""#).unwrap();
+    let (_, rest) = page.split_once(r#"<td class="key host"><a href=""#).unwrap();
     let list = rest.split('"').next().unwrap().replace("&#38;", "&");
     assert!(list.contains("namespace=default") && list.contains("error=the+receiver+answered+500"), "{list}");
     let shown = rig.get(&list).await;

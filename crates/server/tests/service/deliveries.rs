@@ -150,7 +150,7 @@ async fn f29_blocked_destinations_are_refused_or_dead_at_once() {
     let id = timer["id"].as_str().unwrap();
     let timer = eventually("the second attempt", async || dead(&rig, "default", id).await).await;
     assert_eq!((&timer["reason"], &timer["failures"]), (&json!("blocked-destination"), &json!(2)), "{timer}");
-    assert!(names(&timer["last_error"], "10.0.0.1"), "{timer}");
+    assert!(!names(&timer["last_error"], "10.0.0.1"), "what the name resolves to is not shown: {timer}");
     assert!(names(&timer["last_error"], "`callbacks.allow_private`"), "{timer}");
     assert_eq!(permitted.requests().len(), 1);
 }
@@ -346,7 +346,7 @@ async fn f30_attempts_and_age_end_and_dead_letters_are_replayed() {
 /// T-14: many timers at one moment to one host: each arrives once, at most sixteen at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t14_a_herd_to_one_host_arrives_once_and_in_rows() {
-    let rig = Rig::start().await;
+    let rig = Rig::start_with(|settings| settings.caller.hosts.concurrency = settings.host_concurrency).await;
     let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
     let receiver = Rough::start(Manner::Answer(answer, Duration::from_millis(1))).await;
     let (status, _) = rig.send("PUT", "/v1/namespaces/n", json!({ "paused": true })).await;

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
+use tourbillon_server::Settings;
 
 /// The time in which the callbacks of a tenant come that does nothing wrong. A machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
@@ -63,6 +64,16 @@ async fn refuse(State(host): State<Host>) -> StatusCode {
     StatusCode::SERVICE_UNAVAILABLE
 }
 
+/// A service with these namespaces.
+async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
+    let rig = Rig::start_with(change).await;
+    for name in namespaces {
+        let (status, answer) = rig.send("PUT", &format!("/v1/namespaces/{name}"), json!({})).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+    rig
+}
+
 /// Stores so many timers of a namespace, in requests of a hundred.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     let puts = vec![json!({ "op": "put", "timer": timer }); 100.min(count)];
@@ -85,7 +96,7 @@ async fn go_on(rig: &Rig, namespace: &str, host: &Host, url: &str, count: usize)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
-    let rig = Rig::start().await;
+    let rig = start(&["hostile", "other", "third"], |_| {}).await;
     let (host, address) = Host::start().await;
     let url = |path: &str| format!("http://{address}/{path}");
     let backoff = json!({ "kind": "fixed", "pause_ms": 0 });
@@ -114,7 +125,7 @@ async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_of_one_tenant_holds_up_no_other() {
-    let rig = Rig::start().await;
+    let rig = start(&["herd", "other"], |_| {}).await;
     let ((_, herds), (host, others)) = (Host::start().await, Host::start().await);
     let due = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(8);
     let due = tourbillon_api::Moment::from_millis(u64::try_from(due.as_millis()).unwrap()).to_string();
@@ -130,7 +141,7 @@ async fn a_herd_of_one_tenant_holds_up_no_other() {
 async fn a_name_server_that_is_silent_holds_up_no_other_host_and_no_request() {
     let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let server = silent.local_addr().unwrap();
-    let rig = Rig::start_with(|settings| settings.caller.name_servers = vec![server]).await;
+    let rig = start(&["hostile", "other"], |settings| settings.caller.name_servers = vec![server]).await;
     let (host, address) = Host::start().await;
     for name in 0..20 {
         let timer = json!({ "callback": { "url": format!("http://n{name}.silent.test/hook") } });
@@ -149,7 +160,7 @@ async fn a_name_server_that_is_silent_holds_up_no_other_host_and_no_request() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_refuses_is_called_once_a_second_whatever_the_policy() {
-    let rig = Rig::start_with(|settings| {
+    let rig = start(&["n"], |settings| {
         settings.least_pause = Duration::from_secs(1);
         // The breaker is not what holds it back.
         settings.caller.hosts.failures = 1_000;
@@ -179,7 +190,7 @@ async fn a_receiver_that_refuses_is_called_once_a_second_whatever_the_policy() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_makes_no_more_timers_in_a_second_than_it_may() {
-    let rig = Rig::start_with(|settings| settings.max_schedules = 1).await;
+    let rig = start(&["n", "m"], |settings| settings.max_schedules = 1).await;
     let limits = json!({ "creations_per_second": 5 });
     assert!(rig.send("PUT", "/v1/namespaces/n", limits).await.0.is_success());
     let timer = json!({ "delay_ms": 3_600_000, "pull": { "queue": "q" } });

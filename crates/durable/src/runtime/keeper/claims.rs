@@ -74,7 +74,11 @@ impl Keeper {
         let call = match self.settings.in_turn {
             false => self.store.claim(self.claimant, claim, limit),
             true => {
-                let shares = Shares::new(room, self.lock().occupants.counts());
+                let mut state = self.lock();
+                // A handler that returns during the claim makes the loop look again.
+                state.has_withheld = true;
+                let shares = Shares::new(room, state.occupants.counts());
+                drop(state);
                 self.store.claim_in_turn(self.claimant, claim, limit, shares)
             }
         };
@@ -202,6 +206,8 @@ impl Keeper {
             is_snoozed: false,
             observed,
         };
+        // No handler returns that would make the loop look for what was withheld.
+        state.look |= state.has_withheld && obstacle.is_some();
         match obstacle {
             None => {}
             Some(Obstacle::End(op)) => {

@@ -18,6 +18,11 @@ pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
+/// The entry of a pending timer.
+pub(crate) fn due_entry(due: UtcMillis, id: TimerId) -> Vec<u8> {
+    [&moment_bytes(due)[..], &id_bytes(id)].concat()
+}
+
 pub(crate) fn moment_of(bytes: &[u8]) -> UtcMillis {
     let mut all = [0; 8];
     for (to, from) in all[2..].iter_mut().zip(bytes) {

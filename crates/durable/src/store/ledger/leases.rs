@@ -1,8 +1,7 @@
 //! Claims and leases.
 
-use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
+use super::entries::{due_entry, id_at_end, id_bytes, moment_bytes, moment_of};
 use super::timers::{Ledger, bug};
-use super::turns::due_entry;
 use crate::state::{Event, Next, Phase, State, Token, step};
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
@@ -86,7 +85,6 @@ impl<T: Tables> Ledger<T> {
             }
         }
         claimed.next_due = self.next_due()?;
-        claimed.next_claim = claimed.next_due;
         claimed.quarantined = self.quarantined;
         Ok((claimed, must_be_durable))
     }

@@ -1,7 +1,8 @@
 //! Stored timers: their entries and counts go together.
 
-use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of};
-use super::turns::{Turns, due_entry};
+use super::entries::{
+    Entry, count_key, due_entry, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of,
+};
 use crate::record;
 use crate::state::{Lease, Phase, State};
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -85,9 +86,9 @@ impl<T: Tables> Ledger<T> {
         Ok((self.tables, MadeDue { first: self.first_due, entries: self.made_due }))
     }
 
-    /// Has the transaction note what concerns these turns.
-    pub(crate) fn follow(&mut self, turns: &Turns) {
-        self.frontier = turns.moment();
+    /// Has the transaction note what it makes due until this moment, up to which claims have come.
+    pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
+        self.frontier = frontier;
     }
 
     /// The tables, for a store that notes its own entries or takes back those of a request.

@@ -23,15 +23,17 @@
 //! put back or tried again. T2. Timers of one namespace are taken in the order of their due moments, as far as they are
 //! known. T3. Nothing here is stored: without it, claims begin at the start of the index.
 //!
-//! A claim divides its timers: half for the frontier, the rest in equal parts for the namespaces that wait, beginning
-//! after the one that was served last. It reads a bounded number of entries.
+//! A claim divides its timers, and the entries that it reads: half for the frontier, half for the namespaces that wait,
+//! in equal parts and beginning after the one that was served last. Which half comes first, and has the odd one,
+//! changes from claim to claim.
 //!
 //! # Cost
-//! A timer that waits is read twice: when the frontier goes past it and when it is taken. A namespace keeps up to
+//! A timer that waits is read twice: when the frontier goes past it and when it is taken; and once more a minute after
+//! claims have come to the end of what is due. A namespace keeps up to
 //! [`EXACT`] entries in memory; one that has more has the first of them, and its turn reads the index from there on,
 //! with the entries of others between its own.
 
-use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
+use super::entries::{id_at_end, id_bytes, moment_of};
 use super::timers::{Ledger, MadeDue};
 use crate::record;
 use crate::store::Limit;
@@ -49,7 +51,7 @@ const LOOKS: usize = 4_096;
 const PAGE: usize = 256;
 /// The entries that a namespace keeps in memory.
 const EXACT: usize = 1_024;
-/// The time after which claims begin at the start of the index again, whatever is remembered.
+/// The time after which claims begin at the start of the index again, once they have come to its end.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// An entry of the index by due moment.
@@ -63,7 +65,12 @@ pub(crate) struct Turns {
     behind: BTreeMap<Box<str>, Waiting>,
     /// The namespace that was served last of those that wait.
     last: Option<Box<str>>,
-    begun: UtcMillis,
+    /// The moment since which the frontier is where nothing further is due.
+    arrived: Option<UtcMillis>,
+    /// The last claim began with those that wait.
+    was_behind_first: bool,
+    /// The moment of the last claim.
+    seen: UtcMillis,
 }
 
 /// The entries of a namespace before the frontier.
@@ -103,7 +110,7 @@ impl Turns {
     }
 
     /// The moment up to which claims have come, if they have.
-    pub(super) fn moment(&self) -> Option<UtcMillis> {
+    pub(crate) fn moment(&self) -> Option<UtcMillis> {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
@@ -173,11 +180,6 @@ fn after(entry: &[u8]) -> Key {
     [entry, &[0]].concat()
 }
 
-/// The entry of a pending timer.
-pub(crate) fn due_entry(due: UtcMillis, id: TimerId) -> Key {
-    [&moment_bytes(due)[..], &id_bytes(id)].concat()
-}
-
 impl<T: Tables> Ledger<T> {
     /// Chooses what a claim takes.
     pub(crate) fn choose(
@@ -186,11 +188,14 @@ impl<T: Tables> Ledger<T> {
         limit: Limit,
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
-        if self.now < turns.begun || self.now - turns.begun > BELIEVED {
-            *turns = Turns { begun: self.now, last: turns.last.take(), ..Turns::default() };
+        let is_old = turns.arrived.is_some_and(|arrived| self.now - arrived > BELIEVED);
+        // A clock that went back has made timers pending again that claims have passed.
+        if is_old || self.now < turns.seen {
+            *turns = Turns { last: turns.last.take(), ..Turns::default() };
         }
+        turns.seen = self.now;
         let chosen = self.choose_in(turns, limit, shares);
-        self.follow(turns);
+        self.follow(turns.moment());
         chosen
     }
 
@@ -206,10 +211,23 @@ impl<T: Tables> Ledger<T> {
             next: None,
         };
         let most = limit.timers as usize;
-        let waits = !turns.behind.is_empty();
-        self.choose_at_frontier(turns, &mut choice, if waits { most.div_ceil(2) } else { most })?;
-        if waits {
-            self.choose_behind(turns, &mut choice, most)?;
+        if turns.behind.is_empty() {
+            self.choose_at_frontier(turns, &mut choice, most)?;
+        } else {
+            turns.was_behind_first = !turns.was_behind_first;
+            // Each gets half, and the first one the odd timer; what the first leaves is the second one's.
+            let half = most.div_ceil(2);
+            if turns.was_behind_first {
+                choice.looks = LOOKS / 2;
+                self.choose_behind(turns, &mut choice, half)?;
+                choice.looks += LOOKS / 2;
+                self.choose_at_frontier(turns, &mut choice, most)?;
+            } else {
+                choice.looks = LOOKS / 2;
+                self.choose_at_frontier(turns, &mut choice, half)?;
+                choice.looks += LOOKS / 2;
+                self.choose_behind(turns, &mut choice, most)?;
+            }
         }
         Ok(Chosen { timers: choice.chosen, next: choice.next })
     }
@@ -246,6 +264,7 @@ impl<T: Tables> Ledger<T> {
                 turns.frontier = after(entry);
             }
             if page.len() < PAGE {
+                turns.arrived.get_or_insert(choice.now);
                 later.into_iter().for_each(|moment| choice.note_next(moment));
                 return Ok(());
             }

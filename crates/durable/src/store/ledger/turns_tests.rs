@@ -1,3 +1,4 @@
+use super::super::entries::due_entry;
 use super::*;
 use crate::samples::plain;
 use crate::state::{State, Token};
@@ -103,19 +104,22 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed() {
 
 #[test]
 fn namespaces_that_wait_are_served_in_turn() {
-    let mut rig = Rig::new(1_000);
+    let mut rig = Rig::new(40);
     for namespace in ["a", "b", "c"] {
         rig.place(namespace, 0, 2_000);
     }
-    let few = Limit { timers: 30, ..ALL };
     let mut sums: BTreeMap<Box<str>, usize> = BTreeMap::new();
-    for round in 0..400 {
-        let (counts, _) = rig.claim(few);
-        for (namespace, count) in counts {
-            if round > 100 {
-                *sums.entry(namespace.clone()).or_default() += count;
+    for round in 0..120 {
+        let (counts, _) = rig.claim(ALL);
+        if round > 20 {
+            counts.into_iter().for_each(|(namespace, count)| *sums.entry(namespace).or_default() += count);
+        }
+        // Deliveries of all end.
+        for namespace in ["a", "b", "c"] {
+            let has = rig.under_way.get(namespace).map_or(0, Vec::len);
+            if has > 0 {
+                rig.end(namespace, has.min(5), ack);
             }
-            rig.end(&namespace, count, ack);
         }
     }
     let (least, most) = (sums.values().min().unwrap(), sums.values().max().unwrap());
@@ -182,4 +186,51 @@ fn a_clock_that_goes_back_hides_no_timer() {
     rig.clock.set(Timestamp::ZERO + Duration::from_millis(START + 10_000));
     let (counts, _) = rig.claim(ALL);
     assert_eq!(counts.get("other"), Some(&1));
+}
+
+#[test]
+fn a_clock_that_goes_back_to_after_the_first_claim_is_no_error() {
+    let mut rig = Rig::new(4);
+    rig.place("herd", 0, 10);
+    rig.claim(ALL);
+    rig.place("herd", 10_000, 10);
+    rig.place("other", 12_000, 2);
+    rig.clock.advance(Duration::from_secs(30));
+    let (counts, _) = rig.claim(ALL);
+    assert_eq!(counts.get("other"), Some(&1), "three quarters of the rest");
+    rig.clock.set(Timestamp::ZERO + Duration::from_millis(START + 11_000));
+    rig.end("herd", 3, ack);
+    let (counts, _) = rig.claim(ALL);
+    assert_eq!(counts.get("herd"), Some(&3));
+    rig.clock.set(Timestamp::ZERO + Duration::from_millis(START + 13_000));
+    rig.end("herd", 3, ack);
+    rig.end("other", 1, ack);
+    let mut other = 0;
+    for _ in 0..4 {
+        let (counts, _) = rig.claim(ALL);
+        other += counts.get("other").copied().unwrap_or(0);
+        if let Some(herd) = counts.get("herd") {
+            rig.end("herd", *herd, ack);
+        }
+    }
+    assert_eq!(other, 1, "the second one");
+}
+
+#[test]
+fn those_that_wait_are_served_while_the_frontier_has_far_to_go() {
+    let mut rig = Rig::new(8);
+    rig.place("herd", 5, 3 * LOOKS as u128);
+    rig.clock.advance(Duration::from_millis(10));
+    rig.claim(ALL);
+    rig.place("other", 0, 1);
+    // Of a claim of one timer, too.
+    for limit in [ALL, Limit { timers: 1, ..ALL }] {
+        let mut came = 0;
+        for _ in 0..3 {
+            let (counts, _) = rig.claim(limit);
+            came += counts.get("other").copied().unwrap_or(0);
+        }
+        assert_eq!(came, 1, "{limit:?}");
+        rig.end("other", 1, Op::Release);
+    }
 }

@@ -362,7 +362,7 @@ impl Committer {
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
         // If the transaction fails, the turns begin anew.
         let mut turns = core::mem::take(&mut self.turns);
-        ledger.follow(&turns);
+        ledger.follow(turns.moment());
         let mut wanted = Durability::Volatile;
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);

@@ -186,7 +186,7 @@ impl Request {
                     if must_be_durable {
                         durability = Durability::PowerLoss;
                     }
-                    next_due = Some(claimed.next_claim);
+                    next_due = Some(claimed.next_due);
                     claimed
                 });
                 answer(reply, noting(claimed, &mut sum))
@@ -359,13 +359,14 @@ mod tests {
             Request::Claim(by, 7, Limit { timers: 300, bytes: 70_000 }, channel().0),
             Request::Renew(by, vec![(ID, TOKEN)], channel().0),
             Request::Reap(300, channel().0),
-            Request::ClaimChosen(by, 7, Chosen { timers: vec![(DUE, ID)], next: Some(DUE) }, channel().0),
             Request::Apply(ops(), Durability::PowerLoss, channel().0),
         ];
         for op in ops() {
             let reply = channel().0;
             requests.push(Request::Apply(vec![op], Durability::PowerLoss, reply));
         }
+        let chosen = Chosen { timers: vec![(DUE, ID)], next: Some(DUE) };
+        requests.push(Request::ClaimChosen(by, 7, chosen, channel().0));
         requests
     }
 

@@ -59,6 +59,14 @@ impl Lane {
         }
     }
 
+    /// The same, if the lane is that of a host which has answered others quickly.
+    pub(super) fn known_as(mut self, is_quick: bool) -> Self {
+        if is_quick && self.pace.is_some() {
+            self.pace = Some(Pace::Quick);
+        }
+        self
+    }
+
     pub(super) fn is_shut(&self, now: Instant) -> bool {
         self.shut_until.is_some_and(|until| now < until)
     }
@@ -77,6 +85,11 @@ impl Lane {
             (_, _, Some(Pace::Unknown | Pace::Slow)) => self.limit.div_ceil(4),
             _ => self.limit + grown,
         }
+    }
+
+    /// Whether a lane of a path is needed: the path has failed, and has not worked since.
+    pub(super) fn holds_back(&self, now: Instant) -> bool {
+        self.is_careful || self.is_shut(now)
     }
 
     pub(super) fn coming(&self, now: Instant) -> usize {

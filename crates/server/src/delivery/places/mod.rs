@@ -28,7 +28,8 @@
 //! - A host that answers within a tenth of a second *grows*: each such answer adds a place while all are taken, up to a
 //!   limit. An answer that takes longer takes half of what was added away, and silence takes all.
 //! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
-//!   longer since. The hosts that are not, slow or not known yet, share three quarters of the places, and each of them
+//!   longer since. A namespace that has not called it yet begins with what the last answer to another one has shown.
+//!   The hosts that are not, slow or not known yet, share three quarters of the places, and each of them
 //!   has a quarter of a host's places. So the hosts that are quick always have a quarter of the places, however many
 //!   others hang.
 //! - A namespace has a share ([`free_for`]) of all places, and one of those for hosts that are not quick. Namespaces
@@ -113,6 +114,10 @@ impl State {
             PoolName::All | PoolName::Slow => share,
             PoolName::Host(_) => share.min(lane.most(pool.grown, now)),
         }
+    }
+
+    fn pool(&self, reason: &Reason) -> Option<&Pool> {
+        PoolName::of(reason).and_then(|name| self.pools.get(&name))
     }
 
     fn pool_mut(&mut self, reason: &Reason) -> Option<&mut Pool> {
@@ -224,6 +229,7 @@ impl State {
         for reason in reasons {
             let most = self.lanes.get(reason).map_or(0, |lane| self.most(reason, lane, now));
             let Some(lane) = self.lanes.get_mut(reason) else { continue };
+            let Some(took) = outcome.took else { continue };
             lane.turn(now);
             lane.ends.0 += 1;
             lane.moved = now;
@@ -234,9 +240,9 @@ impl State {
             if shows_recovery {
                 (lane.is_careful, lane.shut_until) = (false, None);
             }
-            let (Some(pace), Some(took)) = (&mut lane.pace, outcome.took) else { continue };
+            let Some(pace) = &mut lane.pace else { continue };
+            let was_full = *pace == Pace::Quick && lane.running >= most;
             *pace = if took == Took::Slow { Pace::Slow } else { Pace::Quick };
-            let was_full = lane.running >= most;
             let most_at_host = self.most_at_host;
             if let Some(pool) = self.pool_mut(reason) {
                 pool.grow(took, was_full, most_at_host);
@@ -263,13 +269,14 @@ impl Places {
         let (number, news, lane, reasons) = {
             let now = Instant::now();
             let mut state = self.lock();
-            let is_quick = |(reason, _): &LaneAt| {
-                state.lanes.get(reason).is_some_and(|lane| lane.pace(now) == Some(Pace::Quick))
+            let is_quick = |(reason, _): &LaneAt| match state.lanes.get(reason) {
+                Some(lane) => lane.pace(now) == Some(Pace::Quick),
+                None => state.pool(reason).is_some_and(|pool| pool.is_quick),
             };
             let is_slow = !lanes.iter().any(is_quick);
             lanes.retain(|(reason, _)| match reason {
                 Reason::Slow(_) => is_slow,
-                Reason::Path(..) => state.lanes.contains_key(reason),
+                Reason::Path(..) => state.lanes.get(reason).is_some_and(|lane| lane.holds_back(now)),
                 _ => true,
             });
             let reasons: Vec<Reason> = lanes.iter().map(|(reason, _)| reason.clone()).collect();
@@ -277,7 +284,8 @@ impl Places {
                 if let Some(name) = PoolName::of(&reason) {
                     state.pools.entry(name).or_default().limit = limit;
                 }
-                let new = Lane::new(&reason, limit, now);
+                let is_quick = state.pool(&reason).is_some_and(|pool| pool.is_quick);
+                let new = Lane::new(&reason, limit, now).known_as(is_quick);
                 let lane = state.lanes.entry(reason).or_insert(new);
                 lane.limit = limit;
                 lane.coming = lane.coming.saturating_sub(1);
@@ -327,6 +335,15 @@ impl Places {
         }
         drop(state);
         self.board.look_at(reason);
+    }
+
+    /// Opens the lanes of a host and of its paths that are shut, for one delivery each until that succeeds.
+    pub(crate) fn reopen(&self, host: &str) {
+        let of_host: Vec<Reason> = {
+            let state = self.lock();
+            state.lanes.keys().filter(|reason| reason.is_of_host(host)).cloned().collect()
+        };
+        of_host.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
     /// How many timers that are parked for a lane have room now.

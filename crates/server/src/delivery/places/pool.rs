@@ -33,6 +33,8 @@ pub(super) struct Pool {
     /// The greatest number of places, at a host that of one namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
+    /// The host has answered its last delivery quickly, of whatever namespace that was.
+    pub(super) is_quick: bool,
     /// The places that a host has got for its prompt answers.
     pub(super) grown: usize,
     /// The namespaces' lanes that had no place when they were last looked at, each of them once.
@@ -64,6 +66,7 @@ impl Pool {
 
     /// Notes how a host has answered, at a moment at which a namespace had all its places there or not.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
+        self.is_quick = took != Took::Slow;
         self.grown = match took {
             Took::Prompt if was_full => (self.grown + 1).min(most.saturating_sub(self.limit)),
             Took::Prompt => self.grown,

@@ -1,7 +1,7 @@
 use super::*;
 
 fn places() -> Arc<Places> {
-    Arc::new(Places::new(Arc::default(), 16))
+    Arc::new(Places::new(Arc::default(), 0))
 }
 
 fn host(name: &str) -> Reason {
@@ -277,11 +277,7 @@ async fn namespaces_share_the_places_at_a_host() {
     answer(&places, &mine).await;
     let (held, _) = press(&places, "n", &mine, 1_024).await;
     assert_eq!(held.len(), 16, "one namespace feels no share");
-    // How the host answers one namespace says nothing of how it answers another one.
-    let (unknown, reason) = press(&places, "m", &theirs, 1_024).await;
-    assert_eq!((unknown.len(), reason), (4, theirs.clone()));
-    drop(unknown);
-    answer(&places, &theirs).await;
+    // A host that has answered one namespace quickly is known to be quick.
     let (others, _) = press(&places, "m", &theirs, 1_024).await;
     assert_eq!(others.len(), 5, "three quarters of the rest of twenty-two");
     drop((held, others));

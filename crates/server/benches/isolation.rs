@@ -23,6 +23,10 @@ use tower::ServiceExt as _;
 const TIMERS: usize = 1_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The timers of a herd, and the names below a zone whose server is silent, each of which has a hundred timers.
+const HERD: usize = 200_000;
+const NAMES: usize = 100;
+
 type Lateness = Arc<Mutex<Vec<Duration>>>;
 
 /// Starts a receiver with a path that works, one that refuses, and one that hangs.
@@ -107,20 +111,15 @@ impl Hostile {
                 let due = now() + Duration::from_secs(60) / u32::try_from(part).expect("a small part");
                 let due = Moment::from_millis(u64::try_from(due.as_millis()).expect("a moment")).to_string();
                 let callback = json!({ "url": format!("http://{other}/ok") });
-                place(app, "hostile", 200_000 / part, &json!({ "callback": callback, "due": due })).await;
+                place(app, "hostile", HERD / part, &json!({ "callback": callback, "due": due })).await;
                 let rest = Duration::from_secs(60) / u32::try_from(part).expect("a small part");
                 tokio::time::sleep(rest.saturating_sub(Duration::from_secs(30))).await;
             }
             Self::Names => {
-                for name in 0..100 {
+                for name in 0..NAMES {
                     let callback = json!({ "url": format!("http://n{name}.silent.test/hook") });
-                    place(
-                        app,
-                        "hostile",
-                        100 / part.min(100),
-                        &json!({ "callback": callback, "policy": policy }),
-                    )
-                    .await;
+                    place(app, "hostile", 100 / part, &json!({ "callback": callback, "policy": policy }))
+                        .await;
                 }
             }
         }
@@ -179,7 +178,8 @@ fn main() {
     runtime.block_on(async {
         measure("nobody", Hostile::Nobody, part).await;
         measure("500 timers that fail, to the same host", Hostile::Host, part).await;
-        measure("200,000 timers due at once", Hostile::Herd, part).await;
-        measure("10,000 timers to names whose server is silent", Hostile::Names, part).await;
+        measure(&format!("{} timers due at once", HERD / part), Hostile::Herd, part).await;
+        let names = format!("{} timers to names whose server is silent", NAMES * (100 / part));
+        measure(&names, Hostile::Names, part).await;
     });
 }

@@ -95,7 +95,8 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
 
 /// Awaits the end of the stream, with nothing before it.
 fn await_end(mut stream: &TcpStream) {
-    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    let end = stream.read_exact(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::UnexpectedEof));
 }
 
 /// Sends `bytes` over and over until nothing was taken for a while; how many were.

@@ -127,7 +127,8 @@ impl Client {
 
     /// Awaits the end of the connection, with nothing before it.
     fn await_end(&self) {
-        assert_eq!((&self.stream).read(&mut [0]).unwrap(), 0);
+        let end = (&self.stream).read_exact(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(end, Err(ErrorKind::UnexpectedEof));
     }
 
     /// Sends one byte after the other, with pauses, until the connection ends or the server has something to say.
@@ -146,10 +147,8 @@ impl Client {
 
     /// Awaits the end, which may be a reset since it did not wait for what was still sent.
     fn await_end_or_reset(&self) {
-        match (&self.stream).read(&mut [0]) {
-            Ok(count) => assert_eq!(count, 0),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-        }
+        let end = (&self.stream).read_exact(&mut [0]).expect_err("the server has nothing to say").kind();
+        assert!(matches!(end, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end:?}");
     }
 }
 

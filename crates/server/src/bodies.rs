@@ -2,7 +2,7 @@
 //!
 //! A body counts with the length that its request announces, before anything of it is read, and without one as it
 //! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client is
-//! not read from; few bodies wait. Room by what has arrived would let all bodies begin and none end.
+//! not read from; few bodies wait, and each client has a share of them, too. Room by what has arrived would let all bodies begin and none end.
 
 use crate::share::free_for;
 use axum::RequestExt as _;
@@ -41,11 +41,12 @@ struct State<C> {
     held: usize,
     of: HashMap<C, usize>,
     waiting: usize,
+    waiting_of: HashMap<C, usize>,
 }
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { held: 0, of: HashMap::new(), waiting: 0 };
+        let state = State { held: 0, of: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
         Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
     }
 
@@ -75,12 +76,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     fn give_back(&self, client: &C, bytes: usize) {
         let mut state = self.lock();
         state.held -= bytes;
-        if let Some(has) = state.of.get_mut(client) {
-            *has -= bytes;
-            if *has == 0 {
-                state.of.remove(client);
-            }
-        }
+        subtract(&mut state.of, client, bytes);
         let somebody_waits = state.waiting > 0;
         drop(state);
         if somebody_waits {
@@ -89,24 +85,41 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// A body that waits for room, until this is dropped.
-struct Waiting<'b, C: Clone + Eq + Hash>(&'b Bodies<C>);
+/// Subtracts from the number of a client, which is forgotten at zero.
+fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
+    if let Some(has) = numbers.get_mut(client) {
+        *has -= number;
+        if *has == 0 {
+            numbers.remove(client);
+        }
+    }
+}
+
+/// A body of a client that waits for room, until this is dropped.
+struct Waiting<'b, C: Clone + Eq + Hash> {
+    bodies: &'b Bodies<C>,
+    client: &'b C,
+}
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
     /// None if too many wait.
-    fn begin(bodies: &'b Bodies<C>) -> Option<Self> {
+    fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
-        if state.waiting >= MOST_WAITING {
+        let has = state.waiting_of.get(client).copied().unwrap_or(0);
+        if free_for(has, MOST_WAITING.saturating_sub(state.waiting)) == 0 {
             return None;
         }
         state.waiting += 1;
-        Some(Self(bodies))
+        state.waiting_of.insert(client.clone(), has + 1);
+        Some(Self { bodies, client })
     }
 }
 
 impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        let mut state = self.bodies.lock();
+        state.waiting -= 1;
+        subtract(&mut state.waiting_of, self.client, 1);
     }
 }
 
@@ -149,7 +162,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     /// Holds so many bytes more. Waits if there is no room.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
-            let _waiting = Waiting::begin(&self.bodies).ok_or(BodyFault::NoRoom)?;
+            let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
             timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
         }
         // Ordering: Relaxed. The request alone counts its bytes.
@@ -261,15 +274,19 @@ mod tests {
             let hold = bodies.hold(1);
             tokio::spawn(async move { read(&hold, 75).await })
         };
-        let waiting: Vec<_> = (0..MOST_WAITING).map(wait).collect();
+        let most = free_for(0, MOST_WAITING);
+        let waiting: Vec<_> = (0..most).map(wait).collect();
         tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
         let begun = tokio::time::Instant::now();
         assert_eq!(read(&bodies.hold(1), 75).await.unwrap_err().status, 429);
         assert_eq!(begun.elapsed(), Duration::ZERO, "refused at once");
+        assert_eq!(read(&bodies.hold(2), 75).await.unwrap_err().status, 429);
+        assert!(begun.elapsed() >= PATIENCE, "another client's body may wait");
         for refused in waiting {
             assert_eq!(refused.await.unwrap().unwrap_err().status, 429);
         }
-        assert_eq!(bodies.lock().waiting, 0);
+        let state = bodies.lock();
+        assert_eq!((state.waiting, state.waiting_of.len()), (0, 0));
     }
 }

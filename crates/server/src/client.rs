@@ -2,7 +2,7 @@
 
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
@@ -26,6 +26,16 @@ pub(crate) struct Client {
 /// The address of a request's client, if a connection has shown it.
 pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.peer)
+}
+
+/// The network that an address stands for: a host with IPv6 has as many addresses as it likes.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
+        }
+        other => other,
+    }
 }
 
 /// Notes that a request has a right.

@@ -6,7 +6,8 @@
 //! whatever others hold.
 
 use super::activity::{Activity, Idleness};
-use core::net::{IpAddr, Ipv6Addr};
+use crate::client::network;
+use core::net::IpAddr;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,16 +52,6 @@ pub(super) struct Place {
     pub(super) activity: Arc<Activity>,
     /// Sent once the place is another connection's.
     left: Option<oneshot::Receiver<()>>,
-}
-
-/// The network that an address stands for: a host with IPv6 has as many addresses as it likes.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
-        }
-        other => other,
-    }
 }
 
 impl Places {

@@ -6,7 +6,7 @@ use super::session::LASTS;
 use super::view::{Frame, show};
 use super::visitor::{Open, cookie, cookie_name};
 use crate::asker::log_refused_token;
-use crate::client::peer;
+use crate::client::{network, peer};
 use crate::service::{Service, hash};
 use askama::Template;
 use axum::Extension;
@@ -70,7 +70,7 @@ pub(super) async fn sign_in(
     request: Request,
 ) -> Result<Response, Fault> {
     let former = cookie(request.headers(), service.settings().over_tls).map(str::to_owned);
-    let hold = service.forms().hold(peer(request.extensions()));
+    let hold = service.forms().hold(peer(request.extensions()).map(network));
     let fields = Fields::read(request, &hold).await?;
     let token = fields.get("token").trim();
     if let Err(fault) = service.tokens().principal(token) {

@@ -96,14 +96,21 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces a JSON file. It keeps its owner and its mode, so that a service goes on to read a file that another user
-/// has changed. A new file belongs to the owner of its folder, who alone may read it: it may have secrets. The call
-/// returns once the new contents survive a loss of power.
+/// Replaces a JSON file, as [`replace_bytes`] does.
+pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.extend_from_slice(&checksum(&bytes));
+    replace_bytes(path, &bytes)
+}
+
+/// Replaces a file. It keeps its owner and its mode, so that a service goes on to read a file that another user has
+/// changed. A new file belongs to the owner of its folder, who alone may read it: it may have secrets. The call returns
+/// once the new contents survive a loss of power.
 ///
 /// # Errors
 ///
 /// Fails, and leaves the file as it was, if it cannot be given to its owner.
-pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub(super) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -111,9 +118,7 @@ pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     }
     let mut file = create(&new)?;
     let written = keep_owner(path, &file).and_then(|()| {
-        let mut bytes = serde_json::to_vec_pretty(value)?;
-        bytes.extend_from_slice(&checksum(&bytes));
-        file.write_all(&bytes)?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, path)
     });

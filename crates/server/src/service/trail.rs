@@ -1,13 +1,17 @@
 //! The files of the audit trail: entries as lines of JSON, in the order in which they were written.
 //!
 //! The folder `audit` in the data folder has files with numbers. An entry is appended to the last one and synced; a
-//! file of 4 MiB or more gets no further entry, and the last four files are kept: about 40,000 entries. Commands of
-//! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
+//! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of `tourbillond`
+//! write here too, beside a service that runs: a lock of the folder has one writer at a time.
+//!
+//! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
+//! oldest entries. So a token that is bound to a namespace cannot push out what others have done.
 //!
 //! A line that a loss of power has torn is left out by readers, and the next one begins on a line of its own.
 
 use super::files;
 use crate::record::cut;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -127,10 +131,45 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            let old = numbers.iter().rev().skip(KEPT - 1);
-            old.map(|number| self.path(*number)).try_for_each(std::fs::remove_file)?;
+            // A crash may have left more than one too many.
+            let surplus = (numbers.len() + 1).saturating_sub(KEPT);
+            numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
         Ok(())
+    }
+
+    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between the
+    /// second file may have those of the first one already.
+    fn fold(&self, first: u32, second: u32) -> io::Result<()> {
+        let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
+        let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let older: Vec<&[u8]> = lines_of(&texts.0).collect();
+        let known: HashSet<&[u8]> = older.iter().copied().collect();
+        let newer = lines_of(&texts.1).filter(|line| !known.contains(line));
+        let mut lines: Vec<Option<&[u8]>> = older.iter().copied().chain(newer).map(Some).collect();
+        let mut holders: HashMap<Option<String>, Holder> = HashMap::new();
+        for (place, line) in lines.iter().enumerate() {
+            let line = line.unwrap_or_default();
+            let entry = serde_json::from_slice::<AuditEntry>(line);
+            let holder = holders.entry(entry.ok().and_then(|entry| entry.namespace)).or_default();
+            holder.bytes += line.len() as u64 + 1;
+            holder.places.push_back(place);
+        }
+        let mut left: u64 = holders.values().map(|holder| holder.bytes).sum();
+        while left > FULL
+            && let Some(holder) = holders.values_mut().max_by_key(|holder| holder.bytes)
+            && let Some(place) = holder.places.pop_front()
+        {
+            let bytes = lines[place].take().map_or(0, |line| line.len() as u64 + 1);
+            (left, holder.bytes) = (left - bytes, holder.bytes - bytes);
+        }
+        let mut kept = Vec::new();
+        for line in lines.into_iter().flatten() {
+            kept.extend_from_slice(line);
+            kept.push(b'\n');
+        }
+        files::replace_bytes(&self.path(second), &kept)?;
+        std::fs::remove_file(self.path(first))
     }
 
     fn open(&self, number: u32) -> io::Result<File> {
@@ -157,6 +196,9 @@ impl Trail {
         before: Option<Place>,
         limit: usize,
     ) -> io::Result<(Vec<AuditEntry>, Option<Place>)> {
+        let lock = files::open_lock(&self.0.join("lock"));
+        // Two files become one. Without the folder there are no entries.
+        let _held = lock.as_ref().map(|lock| lock.lock_shared());
         let mut entries = Vec::new();
         for file in self.numbers()?.into_iter().rev() {
             let end = match before {
@@ -179,6 +221,14 @@ impl Trail {
         }
         Ok((entries, None))
     }
+}
+
+/// What a namespace has of some entries.
+#[derive(Default)]
+struct Holder {
+    bytes: u64,
+    /// The places of its entries among the lines, the oldest first.
+    places: VecDeque<usize>,
 }
 
 /// Whether a file ends within a line.
@@ -285,7 +335,42 @@ mod tests {
     }
 
     #[test]
-    fn the_trail_is_bounded_and_forgets_the_oldest_file() {
+    fn a_namespace_with_many_changes_pushes_out_its_own_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        trail.append(entry(1, "quiet", "")).unwrap();
+        let unbound = AuditEntry { namespace: None, ..entry(2, "", "") };
+        trail.append(unbound).unwrap();
+        // The noisy namespace fills file after file. An entry is synced, so most are written at once.
+        for round in 0..3 * KEPT {
+            let line = |number| {
+                let noisy = entry(3, "noisy", &"d".repeat(900));
+                let mut line = serde_json::to_vec(&AuditEntry { count: Some(number), ..noisy }).unwrap();
+                line.push(b'\n');
+                line
+            };
+            let number = |nth| (round as u64) << 32 | nth;
+            let many: Vec<u8> = (0..FULL / 1_000).flat_map(|nth| line(number(nth))).collect();
+            let last = trail.numbers().unwrap().pop().unwrap();
+            trail.open(last).unwrap().write_all(&many).unwrap();
+            trail.append(entry(4, "noisy", "the last one")).unwrap();
+        }
+        let numbers = trail.numbers().unwrap();
+        assert_eq!(numbers.len(), KEPT, "{numbers:?}");
+        let of = |namespace: &str| {
+            let wanted = Wanted { namespace: Some(namespace.to_owned()), ..Wanted::default() };
+            all(&trail, &wanted, 1_000)
+        };
+        assert_eq!(of("quiet"), [1]);
+        let wanted = Wanted { until: Some(Moment::from_millis(3)), ..Wanted::default() };
+        assert_eq!(all(&trail, &wanted, 1_000), [2, 1], "the oldest file has what others did");
+        assert_eq!(of("noisy")[0], 4);
+        let bytes: u64 = numbers.iter().map(|number| trail.path(*number).metadata().unwrap().len()).sum();
+        assert!(bytes <= KEPT as u64 * (FULL + (1 << 20)), "{bytes}");
+    }
+
+    #[test]
+    fn the_trail_is_bounded_and_a_list_ends_where_its_file_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let trail = Trail::of(folder.path());
         for number in 1..=9 {
@@ -299,7 +384,7 @@ mod tests {
         // The file of the cursor is gone by the time of the next page.
         let gone = Some(Place { file: 5, offset: 7 });
         assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
-        assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 3);
+        assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);
         let longest = entry(1, &"n".repeat(9_000), &"d".repeat(9_000));
         trail.append(longest).unwrap();
         let (newest, _) = trail.newest(&Wanted::default(), None, 1).unwrap();

@@ -1,7 +1,7 @@
 //! The check of the structure: each shard as it is at one moment.
 
 use crate::commit::{count_field, text};
-use crate::layout::{HOMES, Layout, Part, Shard, period_of};
+use crate::layout::{HOMES, Layout, Part, Shard, Slice, period_of};
 use crate::lists::pairs;
 use crate::reservation::Note;
 use crate::shared::Core;
@@ -32,7 +32,7 @@ struct Whole {
     dead: Scored,
     counts: HashMap<Vec<u8>, Vec<u8>>,
     directory: Scored,
-    slices: Vec<(u64, Scored)>,
+    slices: Vec<(Slice, Scored)>,
     homes: HashMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ impl Core {
 
     /// The content of a shard at one moment.
     async fn whole(&self, shard: Shard) -> Result<Whole, StoreError> {
-        let mut periods: Vec<u64> = Vec::new();
+        let mut named: Vec<Slice> = Vec::new();
         for _ in 0..TURNS {
             let parts = [
                 Part::Records,
@@ -82,12 +82,12 @@ impl Core {
                 Part::Stopped,
                 Part::Places,
             ];
-            let slices = periods.iter().map(|period| Part::Slice(*period));
+            let slices = named.iter().map(|slice| Part::Slice(*slice));
             let homes = (0..HOMES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Homes);
             let sets = self.layout.key_sets().map(Part::Keys);
             let parts = parts.into_iter().chain(slices).chain(sets).chain(homes);
             let keys = parts.map(|part| self.layout.key(shard, part));
-            let count = text((periods.len() + self.layout.key_sets().len()) as u64);
+            let count = text((named.len() + self.layout.key_sets().len()) as u64);
             let mut rest = self.run(|scripts| &scripts.whole, keys.collect(), [count]).await?.rest;
             let records = scored(&mut rest)?;
             let tokens = pairs(&mut rest)?;
@@ -96,15 +96,15 @@ impl Core {
             let counts = pairs(&mut rest)?;
             let directory = scored(&mut rest)?;
             let (stopped, places) = (scored(&mut rest)?, scored(&mut rest)?);
-            let open =
-                directory.iter().filter_map(|(period, _)| core::str::from_utf8(period).ok()?.parse().ok());
-            let open: Vec<u64> = open.collect();
-            if open != periods {
-                periods = open;
+            // In the order of their numbers: that of their first due moments changes all the time.
+            let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
+            let open: Vec<Slice> = open.into_iter().collect();
+            if open != named {
+                named = open;
                 continue;
             }
             let slices: Result<Vec<_>, StoreError> =
-                periods.iter().map(|period| Ok((*period, scored(&mut rest)?))).collect();
+                named.iter().map(|slice| Ok((*slice, scored(&mut rest)?))).collect();
             let slices = slices?;
             let keys: Result<Vec<_>, StoreError> =
                 self.layout.key_sets().map(|set| Ok((set, scored(&mut rest)?))).collect();
@@ -202,13 +202,13 @@ fn faults_of(layout: &Layout, shard: Shard, whole: &Whole, faults: &mut Vec<Faul
     add("labels", &whole.labels, &|member, _| Entry::Label(member.to_vec()));
     add("parked", &whole.parked, &|member, _| Entry::Parked(member.to_vec()));
     add("dead", &whole.dead, &|_, at| Entry::Dead(at));
-    for (period, slice) in &whole.slices {
-        add("slices", slice, &|_, due| Entry::Pending(due));
-        let first = slice.first().map(|(_, due)| *due);
-        let noted = whole.directory.iter().find(|(of, _)| *of == text(*period)).map(|(_, due)| *due);
-        let is_wrong = slice.iter().any(|(_, due)| period_of(*due) != *period);
+    for (slice, timers) in &whole.slices {
+        add("slices", timers, &|_, due| Entry::Pending(*slice, due));
+        let (number, first) = (slice.number(), timers.first().map(|(_, due)| *due));
+        let noted = whole.directory.iter().find(|(name, _)| *name == text(number)).map(|(_, due)| *due);
+        let is_wrong = timers.iter().any(|(_, due)| period_of(*due) != slice.period());
         if first != noted || is_wrong {
-            let fault = format!("slice {period} of shard {shard} begins with {first:?}, noted as {noted:?}");
+            let fault = format!("slice {number} of shard {shard} begins with {first:?}, noted as {noted:?}");
             faults.push(Fault::new("slices", None, fault));
         }
     }
@@ -246,7 +246,7 @@ fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
         Entry::Token(_) => ("tokens", id, entry),
         Entry::Lease(_) => ("leases", id, entry),
         Entry::Dead(_) => ("dead", id, entry),
-        Entry::Pending(_) => ("slices", id, entry),
+        Entry::Pending(..) => ("slices", id, entry),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::commit::text;
 use crate::connect::is_renewed;
-use crate::layout::{Layout, Part, Shard};
+use crate::layout::{Layout, Part, Shard, Slice};
 use crate::nodes::{Look, Seen, time_text};
 use crate::promise::Witnesses;
 use crate::shared::Core;
@@ -10,17 +10,18 @@ use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
 use crate::time::millis;
 use crate::time::moment;
 use crate::transact::{Start, read};
+use crate::turns::{PerLane, Turns};
 use crate::values::{Values, bytes, filled, maybe_number, number};
 use core::time::Duration;
 use futures_util::future::{join_all, try_join_all};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
 use tourbillon_durable::store::draft::Draft;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Leased, LeftOut, Limit, Op, Outcome, Reaped, StoreError, StoreErrorKind,
+    Claimant, Claimed, Leased, LeftOut, Limit, Op, Outcome, Reaped, Shares, StoreError, StoreErrorKind,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -69,7 +70,7 @@ impl Drop for UnderWay<'_> {
 
 /// What a look at some shards is to lease or to name.
 #[derive(Clone, Copy)]
-struct Wish {
+struct Wish<'w> {
     token: Token,
     lease: Duration,
     /// The greatest number of timers to lease.
@@ -79,6 +80,7 @@ struct Wish {
     taken: u64,
     /// The greatest number of timers to name, if none is to be leased.
     names: u32,
+    per_lane: PerLane<'w>,
 }
 
 /// What a look at some shards has answered.
@@ -86,55 +88,100 @@ struct Wish {
 struct Asked {
     now: UtcMillis,
     records: Vec<(Shard, Vec<u8>)>,
-    /// Timers that are due: moment, id, number of payload bytes.
-    named: Vec<(u64, Vec<u8>, u64)>,
+    /// Timers that are due, in order.
+    named: Vec<Named>,
     /// More are due than are named.
     is_cut: bool,
     first_due: Option<UtcMillis>,
+    next_claim: Option<UtcMillis>,
 }
 
-/// How many timers to lease from each group, so that all of them are the longest due. A group whose timers are not all
-/// named may have the next one behind its last named one: no later ones are leased then.
-fn parts_of(looked: Vec<(Vec<Shard>, Asked)>, wish: Wish) -> Vec<(Vec<Shard>, u32)> {
+/// A timer that a look has named and not leased.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    due: u64,
+    id: Vec<u8>,
+    /// The number of payload bytes.
+    length: u64,
+    lane: u64,
+}
+
+/// What to lease from a group.
+#[derive(Debug, Default)]
+struct Share {
+    timers: u32,
+    by_lane: BTreeMap<u64, u64>,
+}
+
+/// How many timers to lease from each group, so that all of them are the longest due that lanes may take. A group whose
+/// timers are not all named may have the next one behind its last named one: no later ones are leased then.
+fn parts_of(looked: Vec<(Vec<Shard>, Asked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Share)> {
     let ends = looked.iter().filter(|(_, asked)| asked.is_cut).map(|(_, asked)| match asked.named.last() {
-        Some((due, id, _)) => (*due, id.clone()),
-        None => (asked.first_due.unwrap_or_default().as_millis(), Vec::new()),
+        Some(last) => (last.due, last.id.clone()),
+        None => (asked.next_claim.unwrap_or_default().as_millis(), Vec::new()),
     });
     let end = ends.min();
     let (mut parts, mut named) = (Vec::new(), Vec::new());
     for (place, (group, asked)) in looked.into_iter().enumerate() {
-        parts.push((group, 0));
-        named.extend(asked.named.into_iter().map(|(due, id, length)| ((due, id), length, place)));
+        parts.push((group, Share::default()));
+        named.extend(asked.named.into_iter().map(|named| (named, asked.now, place)));
     }
     named.sort_unstable();
     let (mut timers, mut taken) = (0, wish.taken);
-    for (at, length, place) in named {
+    let mut closed = BTreeSet::new();
+    let mut turns = match wish.per_lane {
+        PerLane::InTurn(turns) => Some(turns.clone()),
+        _ => None,
+    };
+    for (Named { due, id, length, lane }, now, place) in named {
         let is_full = timers >= wish.timers || taken > 0 && taken >= wish.bytes;
-        if is_full || end.as_ref().is_some_and(|end| at > *end) {
+        if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        (timers, taken) = (timers + 1, taken + length);
-        parts[place].1 += 1;
+        // Each group has counted its own. The timers of a lane of a group are leased in order.
+        let lateness = now - UtcMillis::from_millis(due);
+        if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
+            (timers, taken) = (timers + 1, taken + length);
+            let (_, share) = &mut parts[place];
+            share.timers += 1;
+            *share.by_lane.entry(lane).or_default() += 1;
+        } else {
+            closed.insert((place, lane));
+        }
     }
-    parts.retain(|(_, timers)| *timers > 0);
+    parts.retain(|(_, share)| share.timers > 0);
     parts
 }
 
 impl Core {
-    pub(crate) async fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+    /// Claims what is due, in turn if there are shares.
+    pub(crate) async fn claim(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Option<Shares>,
+    ) -> Result<Claimed, StoreError> {
         let mut under_way = UnderWay { core: self, number: self.begin_claim(), answer: None };
-        let result = self.take_due(by, claim, limit).await;
-        under_way.answer = result.as_ref().ok().map(|claimed| claimed.next_due);
+        let turns = shares.as_ref().map(Turns::of);
+        let result = self.take_due(by, claim, limit, turns).await;
+        under_way.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
         result
     }
 
-    async fn take_due(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+    async fn take_due(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        turns: Option<Turns>,
+    ) -> Result<Claimed, StoreError> {
         *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some((moment(), by.lease));
         self.enter().await?;
         let token = Token { incarnation: by.incarnation, claim };
         let mut has_leased = false;
         let witnesses = Witnesses::default();
-        let taking = self.take_some(by, token, limit, &mut has_leased, &witnesses);
+        let taking = self.take_some(by, token, (limit, turns), &mut has_leased, &witnesses);
         let result = witnesses.collect(taking).await;
         result.map_err(|error| {
             // The caller asks all shards for what this claim has leased.
@@ -153,7 +200,7 @@ impl Core {
         &self,
         by: Claimant,
         token: Token,
-        limit: Limit,
+        (limit, mut turns): (Limit, Option<Turns>),
         has_leased: &mut bool,
         witnesses: &Witnesses,
     ) -> Result<Claimed, StoreError> {
@@ -169,6 +216,7 @@ impl Core {
                 bytes: limit.bytes,
                 taken,
                 names: 0,
+                per_lane: turns.as_ref().map_or(PerLane::Any, PerLane::InTurn),
             };
             let groups = self.groups_of(self.shards_for_claim(claimed.now));
             let asked = match is_split {
@@ -191,14 +239,21 @@ impl Core {
                     match self.leased(shard, member, lease).await? {
                         Some(its) => {
                             taken += its.timer.payload.0.len() as u64;
+                            if let Some(turns) = &mut turns {
+                                turns.count(&its.timer.namespace, now - its.timer.due);
+                            }
                             found.push(its);
                         }
                         None => claimed.quarantined += 1,
                     }
                 }
             }
-            claimed.next_due = self.nodes.state().shards.next_due(is_split);
-            let is_more = claimed.next_due.is_some_and(|due| due <= claimed.now);
+            {
+                let state = self.nodes.state();
+                claimed.next_due = state.shards.next_due(is_split);
+                claimed.next_claim = state.shards.next_claim(is_split);
+            }
+            let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
@@ -261,7 +316,7 @@ impl Core {
     async fn ask_groups(
         &self,
         groups: Vec<Vec<Shard>>,
-        wish: Wish,
+        wish: Wish<'_>,
         recovered: &mut Vec<Leased>,
     ) -> Result<Vec<Asked>, StoreError> {
         if groups.is_empty() {
@@ -280,9 +335,13 @@ impl Core {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
-        let calls = parts
-            .into_iter()
-            .map(|(group, timers)| (group.clone(), self.ask(group, Wish { timers, ..wish })));
+        let calls = parts.iter().map(|(group, Share { timers, by_lane })| {
+            let per_lane = match wish.per_lane {
+                PerLane::Any => PerLane::Any,
+                _ => PerLane::Exactly(by_lane),
+            };
+            (group.clone(), self.ask(group.clone(), Wish { timers: *timers, per_lane, ..wish }))
+        });
         let leased = self.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &leased.failed {
             self.nodes.state().shards.fail_look(group);
@@ -324,7 +383,7 @@ impl Core {
     }
 
     /// Looks at some shards of one group, and leases what is wished.
-    async fn ask(&self, shards: Vec<Shard>, wish: Wish) -> Result<Asked, StoreError> {
+    async fn ask(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Asked, StoreError> {
         let look = self.nodes.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
         for _ in 0..RENEWALS {
@@ -357,29 +416,24 @@ impl Core {
     async fn ask_server(
         &self,
         shards: &[Shard],
-        wish: Wish,
+        wish: Wish<'_>,
         look: Look,
     ) -> Result<(Asked, bool), StoreError> {
-        let mut slices = {
-            let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
-            let of = |shard: &Shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1];
-            let places = shards.iter().flat_map(of);
-            places.map(|place| all.get(place).cloned().unwrap_or_default()).collect::<Vec<_>>()
-        };
-        let keys = self.keys_of_claim(shards, &slices);
-        let Wish { token, lease, timers, bytes: most, taken, names } = wish;
+        let (keys, slices) = self.keys_of_claim(shards);
+        let Wish { token, lease, timers, bytes: most, taken, names, per_lane } = wish;
         let mut arguments =
             vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
         arguments.extend([self.deployment.id(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
         arguments.push(text(names.into()));
         arguments.push(text(u64::from(look.wants_end)));
-        arguments.append(&mut slices);
+        arguments.extend(per_lane.arguments());
+        arguments.extend(slices);
         // The server of another connection may have older data, which a sign of life finds out first.
         let attempt = Some(self.nodes.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
-        let _is_more = answered.rest.next()?;
         let mut list = || Values::of(answered.rest.next()?);
-        let (mut leased, mut slices, mut dues, mut owned) = (list()?, list()?, list()?, list()?);
+        let (mut leased, mut slices) = (list()?, list()?);
+        let (mut dues, mut nexts, mut owned) = (list()?, list()?, list()?);
         let first_end = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
         let mut named = Values::of(answered.rest.next()?)?;
         let mut asked =
@@ -392,21 +446,25 @@ impl Core {
         }
         while !named.is_empty() {
             let (due, id) = (number(&named.next()?)?, bytes(named.next()?)?.unwrap_or_default());
-            asked.named.push((due, id, number(&named.next()?)?));
+            let (length, lane) = (number(&named.next()?)?, number(&named.next()?)?);
+            asked.named.push(Named { due, id, length, lane });
         }
         let mut seen = Vec::new();
         for shard in shards {
             let first_due = maybe_number(dues.next()?)?.map(UtcMillis::from_millis);
+            let next_claim = maybe_number(nexts.next()?)?.map(UtcMillis::from_millis);
             let owned = number(&owned.next()?)?;
             let (is_owned, is_lost) = (owned == 1, owned == 2);
             asked.first_due = asked.first_due.into_iter().chain(first_due).min();
-            seen.push(Seen { shard: *shard, is_owned, is_lost, first_due });
+            asked.next_claim = asked.next_claim.into_iter().chain(next_claim).min();
+            seen.push(Seen { shard: *shard, is_owned, is_lost, first_due, next_claim });
+            let (mut names, mut its) = (Values::of(slices.next()?)?, Vec::new());
+            while !names.is_empty() {
+                its.extend(bytes(names.next()?)?.as_deref().and_then(Slice::named));
+            }
             let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
-            for place in 2 * usize::from(*shard)..2 * usize::from(*shard) + 2 {
-                let period = bytes(slices.next()?)?.unwrap_or_default();
-                if let Some(known) = all.get_mut(place) {
-                    *known = period;
-                }
+            if let Some(known) = all.get_mut(usize::from(*shard)) {
+                *known = its;
             }
         }
         let (is_member, are_lost) = {
@@ -424,7 +482,15 @@ impl Core {
     /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.nodes.incarnation, claim: 0 };
-        let wish = Wish { token, lease: Duration::ZERO, timers: 0, bytes: 0, taken: 0, names: 0 };
+        let wish = Wish {
+            token,
+            lease: Duration::ZERO,
+            timers: 0,
+            bytes: 0,
+            taken: 0,
+            names: 0,
+            per_lane: PerLane::Any,
+        };
         let asked = self.ask(shards.clone(), wish).await;
         let wants_claim = self.is_doubted(&shards) || self.nodes.state().shards.has_first_end();
         match asked {
@@ -446,21 +512,20 @@ impl Core {
             && state.shards.next_due(self.is_split).is_some_and(|due| due + ttl <= now)
     }
 
-    /// The keys of a claim in some shards, if these are their first slices.
-    fn keys_of_claim(&self, shards: &[Shard], slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let period_at = |place: usize| {
-            let period = slices.get(place).and_then(|period| core::str::from_utf8(period).ok());
-            period.and_then(|period| period.parse().ok()).unwrap_or_default()
-        };
-        let keys = shards.iter().enumerate().flat_map(|(place, shard)| {
-            let (first, second) = (Part::Slice(period_at(2 * place)), Part::Slice(period_at(2 * place + 1)));
-            let (own, parts) = (
-                Part::Meta,
-                [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second],
-            );
-            [vec![self.layout.key(*shard, own)], self.layout.keys(*shard, parts)].concat()
-        });
-        keys.collect()
+    /// The keys of a claim in some shards, and the arguments that name the slices among them: the first ones, as the
+    /// last answer had them.
+    fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
+        let (mut keys, mut names) = (Vec::new(), Vec::new());
+        let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        for shard in shards {
+            let slices = all.get(usize::from(*shard)).map_or(&[][..], |slices| slices);
+            keys.extend(self.layout.keys(*shard, parts));
+            keys.extend(slices.iter().map(|slice| self.layout.key(*shard, Part::Slice(*slice))));
+            names.push(text(slices.len() as u64));
+            names.extend(slices.iter().map(|slice| text(slice.number())));
+        }
+        (keys, names)
     }
 
     /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
@@ -522,6 +587,7 @@ impl Core {
             Outcome::Refused(Refusal::Stale) => {}
             outcome => {
                 claimed.next_due = claimed.next_due.into_iter().chain(due).min();
+                claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
                 claimed.left_out.extend(LeftOut::of(&timer, &outcome));
                 claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
             }

@@ -1,6 +1,6 @@
 //! A commit: the changes of an operation and what they follow from, as the arguments of the script `commit`.
 
-use crate::layout::{Layout, Part, Shard, period_of};
+use crate::layout::{Layout, Part, Shard};
 use crate::nodes::Nodes;
 use crate::reservation::{Note, Reservations};
 use crate::returned::{Doubted, Returned};
@@ -324,13 +324,12 @@ impl<'a> Commit<'a> {
                 let tokens = self.place(shard, Part::Tokens);
                 return self.change_at(b"d", tokens).push(id);
             }
-            Entry::Pending(due) => {
-                let period = period_of(*due);
+            Entry::Pending(slice, _) => {
                 let slices = self.place(shard, Part::Slices);
-                let slice = self.place(shard, Part::Slice(period));
+                let place = self.place(shard, Part::Slice(*slice));
                 let words = self.change_at(b"p", slices);
-                words.push_number(slice);
-                words.push_number(period);
+                words.push_number(place);
+                words.push_number(slice.number());
                 return words.push(id);
             }
         };
@@ -365,13 +364,12 @@ impl<'a> Commit<'a> {
                 words.push(id);
                 return words.push(mark);
             }
-            Entry::Pending(due) => {
-                let period = period_of(*due);
+            Entry::Pending(slice, due) => {
                 let slices = self.place(shard, Part::Slices);
-                let slice = self.place(shard, Part::Slice(period));
+                let place = self.place(shard, Part::Slice(*slice));
                 let words = self.change_at(b"q", slices);
-                words.push_number(slice);
-                words.push_number(period);
+                words.push_number(place);
+                words.push_number(slice.number());
                 words.push_number(*due);
                 return words.push(id);
             }

@@ -6,7 +6,7 @@
 //! [`queue`](crate::queue) has what becomes of those that wait while the server does not answer.
 
 use crate::commit::count_field;
-use crate::layout::{Layout, Part, period_of};
+use crate::layout::{Layout, Part, Slice};
 use crate::nodes::LONGEST_POLL;
 use crate::promise::Witnesses;
 use crate::queue::{Creation, Made, Waiting};
@@ -79,6 +79,7 @@ impl Core {
             shard: self.layout.home_of(timer),
             member: member_of(timer),
             due: timer.due.as_millis(),
+            slice: Slice::of(&timer.namespace, timer.due.as_millis()),
             field: count_field(timer),
             entry: timer.key.as_ref().map(|key| key_entry(&timer.namespace, key)),
             keyless: keyless_entry(&timer.namespace),
@@ -159,13 +160,13 @@ fn parts_of(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Wor
                 None => layout.keyless_set(creation.id),
             };
             places.push(place_entry(creation.entry.as_ref().unwrap_or(&creation.keyless), set));
-            let slice = Part::Slice(period_of(creation.due));
+            let slice = Part::Slice(creation.slice);
             keys.extend(layout.keys(*shard, [Layout::homes_of(creation.id), slice, Part::Keys(set)]));
         }
         arguments.push_number(its().count() as u64);
         its().for_each(|creation| arguments.push(&creation.member));
         its().for_each(|creation| arguments.push_number(creation.due));
-        its().for_each(|creation| arguments.push_number(period_of(creation.due)));
+        its().for_each(|creation| arguments.push_number(creation.slice.number()));
         its().for_each(|creation| arguments.push(&creation.field));
         its().for_each(|creation| {
             arguments.push(&match &creation.entry {

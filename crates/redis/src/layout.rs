@@ -9,7 +9,7 @@
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The version of the layout. Another one is refused, an earlier one too.
-pub(crate) const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 5;
 
 /// A shard's number.
 pub(crate) type Shard = u16;
@@ -45,10 +45,10 @@ pub(crate) enum Part {
     Counts,
     /// Hash: id, record that could not be read.
     Aside,
-    /// Sorted set: period of each slice that is not empty, by its first due moment.
+    /// Sorted set: number of each slice that is not empty, by its first due moment.
     Slices,
-    /// Sorted set, of the pending timers of one period: id, by due moment.
-    Slice(u64),
+    /// Sorted set, of the pending timers of a slice: id, by due moment.
+    Slice(Slice),
     /// Hash, of timers that are in another shard than their ids say: id, note.
     Homes(u8),
 }
@@ -70,6 +70,41 @@ const WIDTH: u32 = 64;
 
 /// The length of a period, in milliseconds: two hours.
 pub(crate) const PERIOD: u64 = 7_200_000;
+
+/// The lanes of a deployment. The timers of a namespace are in one lane, so that a claim passes over those of a
+/// namespace that has its share without a look at each. Two namespaces may have the same lane, and then share its
+/// share: this is *stochastic fairness queueing* (McKenney, 1990).
+pub(crate) const LANES: u64 = 64;
+
+/// The pending timers of one lane that are due in one period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slice(u64);
+
+impl Slice {
+    /// The slice of a timer.
+    pub(crate) fn of(namespace: &str, due: u64) -> Self {
+        Self(period_of(due) * LANES + lane_of(namespace))
+    }
+
+    /// The slice with this number, as the directory of slices has it.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        core::str::from_utf8(name).ok()?.parse().ok().map(Self)
+    }
+
+    /// Its number, which stands in the directory of slices and in its name.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn period(self) -> u64 {
+        self.0 / LANES
+    }
+}
+
+/// The lane of a namespace.
+pub(crate) fn lane_of(namespace: &str) -> u64 {
+    u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
+}
 
 /// The period in which a moment is: periods are counted from the start of 1970 in UTC.
 pub(crate) const fn period_of(moment: u64) -> u64 {
@@ -163,8 +198,8 @@ impl Layout {
             Part::Counts => "counts",
             Part::Aside => "aside",
             Part::Slices => "slices",
-            Part::Slice(period) => {
-                number = Some(period);
+            Part::Slice(slice) => {
+                number = Some(slice.number());
                 "q:"
             }
             Part::Homes(bucket) => {
@@ -323,7 +358,7 @@ mod tests {
     #[test]
     fn an_absent_key_is_in_the_slot_of_its_neighbour_and_is_none_of_a_deployments() {
         let layout = Layout::new("jobs", 4);
-        let absent = Layout::absent(&layout.key(2, Part::Slice(7)));
+        let absent = Layout::absent(&layout.key(2, Part::Slice(Slice::of("n", 7))));
         assert_eq!(slot_of(&absent), slot_of(&layout.key(2, Part::Meta)));
         assert!(absent.ends_with(b"}:absent"), "no part has this name");
         assert_eq!(Layout::absent(&Layout::notes("jobs")), b"tb:{jobs}:absent");
@@ -350,7 +385,7 @@ mod tests {
             for shard in layout.shards() {
                 let tag = &layout.tags[usize::from(shard)];
                 assert_eq!(slot_of(tag.as_bytes()) / share, u32::from(shard), "{tag}");
-                let names = [Part::Records, Part::Slice(490_000), Part::Homes(7)];
+                let names = [Part::Records, Part::Slice(Slice::of("n", 3_528_000_000_000)), Part::Homes(7)];
                 let is_tagged = |name: &Vec<u8>| name.starts_with(format!("tb:{{{tag}}}:").as_bytes());
                 assert!(layout.keys(shard, names).iter().all(is_tagged));
             }

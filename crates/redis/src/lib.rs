@@ -34,6 +34,7 @@ mod sweep;
 mod tests;
 mod time;
 mod transact;
+mod turns;
 mod values;
 mod words;
 

@@ -1,7 +1,7 @@
 //! What a reader finds: lists, upcoming timers, numbers, copies.
 
 use crate::commit::{counted_of, text};
-use crate::layout::{Part, Shard, period_of, start_of};
+use crate::layout::{LANES, PERIOD, Part, Shard, Slice, period_of, start_of};
 use crate::shared::Core;
 use crate::stored::{
     Entry as Stored, Found, KEYLESS, entries, id_at_end, id_bytes, id_of, is_keyless, key_beginning,
@@ -35,6 +35,11 @@ const MOST_SLICES: usize = 50_000;
 const SETS_AT_ONCE: usize = 256;
 /// Scripts of one list that are at the server at the same time: other calls come between them.
 const SCRIPTS_AT_ONCE: usize = 4;
+
+/// The slices that a shard has in a period, at most.
+fn lanes() -> usize {
+    usize::try_from(LANES).unwrap_or(usize::MAX)
+}
 
 /// The direction of a way through an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +110,7 @@ fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
     let place = entries(timer).into_iter().find_map(|entry| match (index, entry) {
-        (Index::Pending, Stored::Pending(due)) => Some(by_moment(due)),
+        (Index::Pending, Stored::Pending(_, due)) => Some(by_moment(due)),
         (Index::Moments(Part::Leases), Stored::Lease(until)) => Some(by_moment(until)),
         _ => None,
     });
@@ -307,7 +312,7 @@ impl Core {
         let after = after.unwrap_or_default();
         let arguments = [text(from), until, after, text(each as u64), order.word()];
         let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
-        let answers = groups.into_iter().map(async |places| {
+        let scripts = groups.iter().flat_map(|places| places.chunks(SETS_AT_ONCE)).map(async |places| {
             let keys = places.iter().filter_map(|place| parts.get(*place));
             let keys = keys.map(|(shard, part)| self.layout.key(*shard, *part)).collect();
             let mut answered = self.run(|scripts| &scripts.scores, keys, arguments.clone()).await?;
@@ -318,13 +323,43 @@ impl Core {
                     let member = bytes(values.next()?)?.unwrap_or_default();
                     its.push((member, number(&values.next()?)?));
                 }
-                found.push((place, its));
+                found.push((*place, its));
             }
             Ok::<_, StoreError>(found)
         });
-        let mut found: Vec<_> = try_join_all(answers).await?.into_iter().flatten().collect();
+        let scripts = stream::iter(scripts.collect::<Vec<_>>()).buffer_unordered(SCRIPTS_AT_ONCE);
+        let found: Vec<Vec<_>> = scripts.try_collect().await?;
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_unstable_by_key(|(place, _)| *place);
         Ok(found.into_iter().map(|(_, its)| its).collect())
+    }
+
+    /// The members to read of each slice of a period, if so many would do for each shard.
+    fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
+        let all = each.saturating_mul(self.layout.shards().len());
+        all.div_ceil(slices.max(1)).min(each)
+    }
+
+    /// The first period, or the last one, in which a slice begins between these moments, and its slices that do.
+    async fn slices_of_next_period(
+        &self,
+        (from, until): (u64, Option<u64>),
+        order: Order,
+    ) -> Result<Option<(u64, Vec<(Shard, Part)>)>, StoreError> {
+        let directories: Vec<(Shard, Part)> =
+            self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+        let next = self.scores(&directories, (from, until), (None, order), 1).await?;
+        let periods = next.into_iter().flatten().map(|(_, due)| period_of(due));
+        let Some(period) = (if order.is_back() { periods.max() } else { periods.min() }) else {
+            return Ok(None);
+        };
+        let last = start_of(period).saturating_add(PERIOD - 1);
+        let bounds = (from.max(start_of(period)), Some(until.map_or(last, |until| until.min(last))));
+        let found = self.scores(&directories, bounds, (None, Order::Ascending), lanes()).await?;
+        let named = found.into_iter().zip(&directories).flat_map(|(slices, (shard, _))| {
+            slices.into_iter().filter_map(|(name, _)| Some((*shard, Part::Slice(Slice::named(&name)?))))
+        });
+        Ok(Some((period, named.collect())))
     }
 
     /// Pending timers from a moment on, in order, up to the end of a slice's period.
@@ -336,15 +371,13 @@ impl Core {
     ) -> Result<(Vec<Entry>, bool), StoreError> {
         let mut from = from;
         loop {
-            let slices: Vec<(Shard, Part)> =
-                self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
             // A slice's score is its first due moment, which may be before `from`.
             let bounds = (start_of(period_of(from)), None);
-            let periods = self.scores(&slices, bounds, (None, Order::Ascending), 1).await?;
-            let periods = periods.into_iter().flatten().map(|(_, due)| period_of(due));
-            let Some(period) = periods.min() else { return Ok((Vec::new(), true)) };
-            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(period))).collect();
+            let Some((period, parts)) = self.slices_of_next_period(bounds, Order::Ascending).await? else {
+                return Ok((Vec::new(), true));
+            };
             let start = from.max(start_of(period));
+            let each = self.each_of_lanes(each, parts.len());
             let after = (after.take(), Order::Ascending);
             let (entries, is_end) = self.scores_after(parts, (start, None), after, each).await?;
             if !(entries.is_empty() && is_end) {
@@ -362,14 +395,10 @@ impl Core {
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
         loop {
-            let slices: Vec<(Shard, Part)> =
-                self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
-            // A slice's score is its first due moment.
-            let periods = self.scores(&slices, (0, until), (None, Order::Descending), 1).await?;
-            let periods = periods.into_iter().flatten().map(|(_, due)| period_of(due));
-            let Some(period) = periods.max() else { return Ok((Vec::new(), true)) };
-            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(period))).collect();
+            let next = self.slices_of_next_period((0, until), Order::Descending).await?;
+            let Some((period, parts)) = next else { return Ok((Vec::new(), true)) };
             let after = (after.take(), Order::Descending);
+            let each = self.each_of_lanes(each, parts.len());
             let (entries, is_end) = self.scores_after(parts, (0, until), after, each).await?;
             if !(entries.is_empty() && is_end) {
                 return Ok((entries, false));
@@ -392,7 +421,8 @@ impl Core {
             if wanted == 0 || start >= until.as_millis() {
                 return Ok(upcoming);
             }
-            let (entries, is_end) = self.pending_after(start, after.take(), wanted).await?;
+            let each = (2 * wanted / self.layout.shards().len() + 3).min(wanted);
+            let (entries, is_end) = self.pending_after(start, after.take(), each).await?;
             for entry in &entries {
                 let due = UtcMillis::from_millis(moment_of(&entry.place));
                 if due >= until || upcoming.len() == limit {
@@ -703,32 +733,34 @@ impl Core {
     pub(crate) async fn horizon(&self) -> Result<Horizon, StoreError> {
         let mut horizon = Horizon::empty(self.time.now());
         let parts: Vec<(Shard, Part)> = self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
-        let mut slices: Vec<(u64, Shard)> = Vec::new();
+        let mut slices: Vec<(Slice, Shard)> = Vec::new();
         let mut cut = None;
-        let each = MOST_SLICES / parts.len().max(1);
+        // All lanes of a period are looked at, at least.
+        let each = (MOST_SLICES / parts.len().max(1)).max(lanes());
         for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
             for (found, (shard, _)) in
                 self.scores(parts, (0, None), (None, Order::Ascending), each).await?.iter().zip(parts)
             {
-                slices.extend(found.iter().map(|(_, due)| (period_of(*due), *shard)));
-                // A shard whose answer is full has later slices, perhaps: from there on not all are counted.
-                let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due) + 1);
+                slices.extend(found.iter().filter_map(|(name, _)| Some((Slice::named(name)?, *shard))));
+                // A shard whose answer is full has more slices, perhaps: from this period on not all are counted.
+                let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due));
                 cut = cut.into_iter().chain(last).min();
             }
         }
-        slices.retain(|(period, _)| cut.is_none_or(|cut| *period < cut));
+        slices.retain(|(slice, _)| cut.is_none_or(|cut| slice.period() < cut));
         slices.sort_unstable();
         // The slices in which a span ends are divided between the spans, and the others are in one span as a whole.
         let ends: Vec<UtcMillis> = horizon.spans.iter().map(|span| span.until).collect();
         let has_end = |period: u64| ends.iter().any(|end| period_of(end.as_millis()) == period);
-        let (divided, whole): (Vec<_>, Vec<_>) = slices.into_iter().partition(|(period, _)| has_end(*period));
+        let (divided, whole): (Vec<_>, Vec<_>) =
+            slices.into_iter().partition(|(slice, _)| has_end(slice.period()));
         for (_, counts) in self.tally(&divided, &ends).await? {
             for (end, count) in ends.iter().zip(counts) {
                 horizon.add(*end, count);
             }
         }
-        for (period, counts) in self.tally(&whole, &[]).await? {
-            horizon.add(UtcMillis::from_millis(start_of(period)), counts.iter().sum());
+        for (slice, counts) in self.tally(&whole, &[]).await? {
+            horizon.add(UtcMillis::from_millis(start_of(slice.period())), counts.iter().sum());
         }
         if let Some(cut) = cut {
             let cut = UtcMillis::from_millis(start_of(cut));
@@ -742,25 +774,25 @@ impl Core {
     /// The numbers of timers of slices, up to each of these ends and after the last.
     async fn tally(
         &self,
-        slices: &[(u64, Shard)],
+        slices: &[(Slice, Shard)],
         ends: &[UtcMillis],
-    ) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
+    ) -> Result<Vec<(Slice, Vec<u64>)>, StoreError> {
         let groups = self.grouped(slices.iter().map(|(_, shard)| *shard));
         let answers = groups.into_iter().map(async |places| {
             let mut counts = Vec::new();
             for places in places.chunks(SLICES_AT_ONCE) {
                 let slices = || places.iter().filter_map(|place| slices.get(*place));
                 let keys =
-                    slices().map(|(period, shard)| self.layout.key(*shard, Part::Slice(*period))).collect();
+                    slices().map(|(slice, shard)| self.layout.key(*shard, Part::Slice(*slice))).collect();
                 let arguments = ends.iter().map(|end| text(end.as_millis()));
                 let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
                 let mut lists = Values::of(answered.rest.next()?)?;
-                for (period, _) in slices() {
+                for (slice, _) in slices() {
                     let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
                     while !values.is_empty() {
                         its.push(number(&values.next()?)?);
                     }
-                    counts.push((*period, its));
+                    counts.push((*slice, its));
                 }
             }
             Ok::<_, StoreError>(counts)

@@ -17,7 +17,7 @@
 //! the queue has no more than what was added meanwhile. A script that fails soon, as one does whose connection is cut,
 //! fails no other creations.
 
-use crate::layout::Shard;
+use crate::layout::{Shard, Slice};
 use crate::promise::Witnesses;
 use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
@@ -42,6 +42,7 @@ pub(crate) struct Creation {
     /// Id, length of the payload, record.
     pub(crate) member: Vec<u8>,
     pub(crate) due: u64,
+    pub(crate) slice: Slice,
     /// The field among the counts.
     pub(crate) field: Vec<u8>,
     /// The entry of its key without the id, if it has a key.
@@ -177,6 +178,7 @@ mod tests {
                 shard: 0,
                 member: vec![0; bytes],
                 due: 0,
+                slice: Slice::of("", 0),
                 field: Vec::new(),
                 entry: (!key.is_empty()).then(|| key.to_vec()),
                 keyless: Vec::new(),

@@ -2,7 +2,7 @@
 //! claimed.
 
 use crate::connect::{Link, is_back, is_gone};
-use crate::layout::{Layout, Part, Shard};
+use crate::layout::{Layout, Part, Shard, Slice};
 use crate::nodes::Nodes;
 use crate::promise;
 use crate::queue::Queue;
@@ -76,8 +76,8 @@ pub(crate) struct Core {
     pub(crate) doubts: Mutex<Vec<(Token, Shard)>>,
     /// The last claim, by this process, and the length of its leases.
     pub(crate) claimed: Mutex<Option<(Timestamp, Duration)>>,
-    /// The first two slices of each shard, as the last claim's answer had them.
-    pub(crate) slices: Mutex<Vec<Vec<u8>>>,
+    /// The first slices of each shard, as the last claim's answer had them.
+    pub(crate) slices: Mutex<Vec<Vec<Slice>>>,
     /// The numbers of timers that each group has answered last.
     pub(crate) counted: Mutex<BTreeMap<Vec<Shard>, Counts>>,
     first_due: Mutex<FirstDue>,
@@ -95,7 +95,7 @@ pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 /// The due moment of the first pending timer, as far as this process knows.
 #[derive(Default)]
 struct FirstDue {
-    /// As the last claim's answer had it. `None` before the first claim.
+    /// As the last claim's answer had it, of those that it might have taken. `None` before the first claim.
     known: Option<UtcMillis>,
     /// The claims that are at the server, with the first due moment that was committed meanwhile: their answers may not
     /// know of it.
@@ -118,7 +118,7 @@ impl Core {
         time: Time,
         nodes: Nodes,
     ) -> Arc<Self> {
-        let slices = vec![Vec::new(); 2 * layout.shards().len()];
+        let slices = vec![Vec::new(); layout.shards().len()];
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             link,

@@ -21,13 +21,13 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::draft::{RECORD_VERSION, admit};
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
-    Outcome, Page, Reaped, Reasons, StoreError, StoreErrorKind, TimerStore,
+    Outcome, Page, Reaped, Reasons, Shares, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// The layouts that programs have written, each with the version of its records. Programs of two versions share a
 /// deployment if both know its layout, so a row never changes: other records are a new layout.
-const LAYOUTS: [(u64, u8); 3] = [(2, 2), (3, 3), (4, 3)];
+const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {
     let mut row = 1;
@@ -584,7 +584,11 @@ impl TimerStore for RedisStore {
     }
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
-        Box::pin(self.core.claim(by, claim, limit))
+        Box::pin(self.core.claim(by, claim, limit, None))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        Box::pin(self.core.claim(by, claim, limit, Some(shares)))
     }
 
     fn claim_parked(

@@ -4,7 +4,7 @@
 //! need not understand records: the record of a leased timer is that of the pending timer before the claim, or that of
 //! the parked timer which a [fetch](crate::fetch) has leased.
 
-use crate::layout::{Part, Shard};
+use crate::layout::{Part, Shard, Slice};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
 use tourbillon_durable::store::draft::{decode, encode};
@@ -28,7 +28,7 @@ pub(crate) enum Entry {
     Record(Vec<u8>),
     Token(Vec<u8>),
     Lease(u64),
-    Pending(u64),
+    Pending(Slice, u64),
     Parked(Vec<u8>),
     Dead(u64),
     Stopped(Vec<u8>),
@@ -218,7 +218,10 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let phase = timer.state.phase();
     let stopped = || stopped_beginning(&timer.namespace, phase);
     match &timer.state {
-        State::Pending => entries.push(Entry::Pending(timer.due.as_millis())),
+        State::Pending => {
+            let due = timer.due.as_millis();
+            entries.push(Entry::Pending(Slice::of(&timer.namespace, due), due));
+        }
         State::Leased(lease) => {
             entries.push(Entry::Lease(lease.until.as_millis()));
             entries.extend(mark_of(&timer.state).map(Entry::Token));
@@ -305,7 +308,9 @@ mod tests {
                     Entry::Record(bytes) => ("record", bytes),
                     Entry::Token(bytes) => ("token", bytes),
                     Entry::Lease(moment) => ("lease", moment.to_be_bytes().to_vec()),
-                    Entry::Pending(moment) => ("pending", moment.to_be_bytes().to_vec()),
+                    Entry::Pending(slice, moment) => {
+                        ("pending", [slice.number(), moment].map(u64::to_be_bytes).concat())
+                    }
                     Entry::Parked(bytes) => ("parked", bytes),
                     Entry::Dead(moment) => ("dead", moment.to_be_bytes().to_vec()),
                     Entry::Stopped(bytes) => ("stopped", bytes),
@@ -317,9 +322,9 @@ mod tests {
                 lines += &format!("{name}, {part}: {hex}\n");
             }
         }
-        let fixed = include_str!("stored_v4.txt");
+        let fixed = include_str!("stored_v5.txt");
         assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
-        assert_eq!(crate::layout::VERSION, 4, "the file has the layout's version in its name");
+        assert_eq!(crate::layout::VERSION, 5, "the file has the layout's version in its name");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What one tenant costs another: how late the callbacks of a tenant come that does nothing wrong, alone and beside one
 //! that does everything that it may, and how long the service takes for a request meanwhile.
 //!
-//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers.
+//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows on
+//! Redis need `redis-server`.
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
@@ -16,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tourbillon_api::Moment;
-use tourbillon_server::{Service, Settings, router};
+use tourbillon_redis::Connect;
+use tourbillon_server::{RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
 /// The timers of the tenant that does nothing wrong, and the pause between two.
@@ -126,14 +128,19 @@ impl Hostile {
     }
 }
 
-async fn measure(name: &str, hostile: Hostile, part: usize) {
+async fn measure(name: &str, hostile: Hostile, part: usize, redis: Option<&str>) {
     let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
     let folder = tempfile::tempdir().expect("a folder");
     let mut settings = Settings::new(folder.path());
     settings.rules.allow_http = true;
     settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().expect("a range")];
     settings.caller.name_servers = vec![silent.local_addr().expect("an address")];
-    let service = Service::open(settings).expect("a service");
+    settings.redis = redis.map(|url| {
+        let connect = Connect::single(url).expect("an address");
+        RedisSettings::new(connect, format!("isolation-{}", name.len()))
+    });
+    // Opening a store on Redis blocks.
+    let service = tokio::task::block_in_place(|| Service::open(settings)).expect("a service");
     let app = router(service.clone());
     for name in ["hostile", "other"] {
         send(&app, "PUT", &format!("/v1/namespaces/{name}"), Some(&json!({}))).await;
@@ -176,10 +183,18 @@ fn main() {
     println!("| beside | came | lateness p50, ms | p99 | greatest | a request, p99, ms |");
     println!("|---|---|---|---|---|---|");
     runtime.block_on(async {
-        measure("nobody", Hostile::Nobody, part).await;
-        measure("500 timers that fail, to the same host", Hostile::Host, part).await;
-        measure(&format!("{} timers due at once", HERD / part), Hostile::Herd, part).await;
+        measure("nobody", Hostile::Nobody, part, None).await;
+        measure("500 timers that fail, to the same host", Hostile::Host, part, None).await;
+        let herd = format!("{} timers due at once", HERD / part);
+        measure(&herd, Hostile::Herd, part, None).await;
         let names = format!("{} timers to names whose server is silent", NAMES * (100 / part));
-        measure(&names, Hostile::Names, part).await;
+        measure(&names, Hostile::Names, part, None).await;
+        #[cfg(unix)]
+        if let Some(server) = tourbillon_fault::Server::start(&[]) {
+            let url = server.url();
+            let url = Some(url.as_str());
+            measure("nobody, on Redis", Hostile::Nobody, part, url).await;
+            measure(&format!("{herd}, on Redis"), Hostile::Herd, part, url).await;
+        }
     });
 }

@@ -1,31 +1,96 @@
 //! The rate at which timers are delivered that are late: after a downtime there may be millions.
 
+use crate::store::{Late, Leased};
 use crate::utc::UtcMillis;
 use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Timers that are late by more than this are caught up with.
 const LATE: Duration = Duration::from_secs(5);
+/// The pause after which a claim looks again for late timers that had no permit and may have one.
+const SOON: Duration = Duration::from_millis(10);
 
-/// A bucket of permits that fills at the rate, up to those of a tenth of a second, and up to one at least.
+/// Whose rate it is.
 #[derive(Debug)]
-pub(crate) struct CatchUp {
+pub(crate) enum CatchUp {
+    Together(Together),
+    InTurn(InTurn),
+}
+
+impl CatchUp {
+    pub(crate) fn new(rate: Option<u32>, is_in_turn: bool) -> Self {
+        match is_in_turn {
+            false => Self::Together(Together::new(rate)),
+            true => Self::InTurn(InTurn::new(rate)),
+        }
+    }
+}
+
+/// The rate of all timers together.
+#[derive(Debug)]
+pub(crate) struct Together {
     /// Deliveries a second; `None` without a limit.
     rate: Option<u32>,
+    bucket: Bucket,
+    is_catching_up: bool,
+}
+
+/// The rate of each namespace.
+#[derive(Debug)]
+pub(crate) struct InTurn {
+    rate: Option<u32>,
+    /// Those of the namespaces that have no full bucket.
+    buckets: BTreeMap<Box<str>, Bucket>,
+}
+
+/// A bucket of permits that fills at the rate, up to those of a tenth of a second, and up to one at least.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
     /// The moment until which permits are used up.
     used_until: UtcMillis,
     /// Permits that were used since `used_until` was last moved, as a fraction of a millisecond's.
     rest: u64,
-    is_catching_up: bool,
 }
 
-impl CatchUp {
-    pub(crate) fn new(rate: Option<u32>) -> Self {
-        Self {
-            rate: rate.map(|rate| rate.max(1)),
-            used_until: UtcMillis::ZERO,
-            rest: 0,
-            is_catching_up: false,
+impl Bucket {
+    /// At least one permit's time: a bucket that holds less than one permit never fills.
+    fn burst(rate: u32) -> u64 {
+        1_000_u64.div_ceil(u64::from(rate)).max(100)
+    }
+
+    /// Fills the bucket. Whether it is full.
+    fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
+        let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
+        let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
+        if is_full {
+            (self.used_until, self.rest) = (full, 0);
         }
+        is_full
+    }
+
+    /// The number of permits, or the time until there is one.
+    fn permits(&self, rate: u32, now: UtcMillis) -> Result<u32, Duration> {
+        let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
+        let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
+        if permits == 0 {
+            let missing = (1_000 + self.rest).div_ceil(u64::from(rate)).saturating_sub(millis).max(1);
+            // More may be used than there was.
+            return Err(Duration::from_millis(missing) + (self.used_until - now));
+        }
+        Ok(u32::try_from(permits).unwrap_or(u32::MAX))
+    }
+
+    fn take(&mut self, rate: u32, permits: u32) {
+        let used = u64::from(permits) * 1_000 + self.rest;
+        self.used_until = self.used_until + Duration::from_millis(used / u64::from(rate));
+        self.rest = used % u64::from(rate);
+    }
+}
+
+impl Together {
+    pub(crate) fn new(rate: Option<u32>) -> Self {
+        Self { rate: rate.map(|rate| rate.max(1)), bucket: Bucket::default(), is_catching_up: false }
     }
 
     /// The number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`, or if
@@ -42,37 +107,68 @@ impl CatchUp {
         if !self.is_catching_up {
             return Ok(wanted);
         }
-        // At least one permit's time: a bucket that holds less than one permit never fills.
-        let burst = 1_000_u64.div_ceil(u64::from(rate)).max(100);
-        let full = UtcMillis::from_millis(now.as_millis().saturating_sub(burst));
-        if self.used_until < full || self.used_until > now + Duration::from_secs(2) {
-            (self.used_until, self.rest) = (full, 0);
-        }
-        let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
-        let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
-        if permits == 0 {
-            let missing = (1_000 + self.rest).div_ceil(u64::from(rate)).saturating_sub(millis).max(1);
-            return Err(Duration::from_millis(missing));
-        }
-        Ok(wanted.min(u32::try_from(permits).unwrap_or(u32::MAX)))
+        self.bucket.fill(rate, now);
+        self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
     /// Notes that so many timers were claimed.
     pub(crate) fn note(&mut self, claimed: u32) {
-        let Some(rate) = self.rate.filter(|_| self.is_catching_up) else { return };
-        let used = u64::from(claimed) * 1_000 + self.rest;
-        self.used_until = self.used_until + Duration::from_millis(used / u64::from(rate));
-        self.rest = used % u64::from(rate);
+        if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
+            self.bucket.take(rate, claimed);
+        }
+    }
+}
+
+impl InTurn {
+    pub(crate) fn new(rate: Option<u32>) -> Self {
+        Self { rate: rate.map(|rate| rate.max(1)), buckets: BTreeMap::new() }
+    }
+
+    /// What each namespace may take of late timers.
+    pub(crate) fn permits(&mut self, now: UtcMillis) -> Option<Late> {
+        let rate = self.rate?;
+        self.buckets.retain(|_, bucket| !bucket.fill(rate, now));
+        let left = self.buckets.iter().map(|(namespace, bucket)| {
+            let permits = bucket.permits(rate, now).unwrap_or(0);
+            (namespace.clone(), usize::try_from(permits).unwrap_or(usize::MAX))
+        });
+        let left = Arc::new(left.collect());
+        let each = Bucket::burst(rate) * u64::from(rate) / 1_000;
+        Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
+    }
+
+    /// Notes what was claimed.
+    pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
+        let Some(rate) = self.rate else { return };
+        for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {
+            let bucket = self.buckets.entry(timer.namespace.clone()).or_insert_with(|| {
+                let mut bucket = Bucket::default();
+                bucket.fill(rate, now);
+                bucket
+            });
+            bucket.take(rate, 1);
+        }
+    }
+
+    /// The time after which a claim may take more, if late timers wait for permits. A bucket that has some may have had
+    /// none during the claim, and a store may have added the late timers of two namespaces.
+    pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
+        let rate = self.rate?;
+        let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));
+        rests.min()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::plain;
+    use crate::state::Token;
+    use crate::timer::Timer;
 
     /// The number of deliveries in `millis`, each looked for as soon as it is permitted.
     fn deliveries(rate: u32, millis: u64) -> u64 {
-        let mut catch_up = CatchUp::new(Some(rate));
+        let mut catch_up = Together::new(Some(rate));
         let start = 1_000_000;
         let (mut now, mut delivered) = (start, 0);
         while now < start + millis {
@@ -105,12 +201,55 @@ mod tests {
 
     #[test]
     fn timers_that_are_in_time_are_not_held_back() {
-        let mut catch_up = CatchUp::new(Some(1));
+        let mut catch_up = Together::new(Some(1));
         let now = UtcMillis::from_millis(1_000_000);
         for _ in 0..100 {
             assert_eq!(catch_up.permits(Some(now), now, 64), Ok(64));
             catch_up.note(64);
         }
-        assert_eq!(CatchUp::new(None).permits(None, now, 64), Ok(64));
+        assert_eq!(Together::new(None).permits(None, now, 64), Ok(64));
+    }
+
+    fn leased(namespace: &str, due: UtcMillis) -> Leased {
+        let timer = Timer { namespace: namespace.into(), due, ..plain() };
+        Leased { timer, token: Token { incarnation: 1, claim: 1 } }
+    }
+
+    #[test]
+    fn each_namespace_has_the_rate_for_itself() {
+        for rate in [1, 7, 1_000, 50_000] {
+            let mut catch_up = InTurn::new(Some(rate));
+            let start = 1_000_000;
+            let (mut now, mut delivered) = (start, [0, 0]);
+            while now < start + 100_000 {
+                let moment = UtcMillis::from_millis(now);
+                let late = catch_up.permits(moment).unwrap();
+                for (namespace, delivered) in ["a", "b"].into_iter().zip(&mut delivered) {
+                    let count = late.left(namespace).min(64);
+                    catch_up.note(&vec![leased(namespace, UtcMillis::ZERO); count], moment);
+                    *delivered += count as u64;
+                }
+                now += catch_up.rest(moment).map_or(0, |rest| u64::try_from(rest.as_millis()).unwrap());
+            }
+            let wanted = u64::from(rate) * 100;
+            let range = wanted.saturating_sub(1)..=wanted + u64::from(rate) / 10 + 64;
+            assert!(delivered.iter().all(|delivered| range.contains(delivered)), "{rate}: {delivered:?}");
+        }
+    }
+
+    #[test]
+    fn timers_in_time_use_no_permit_of_their_namespace() {
+        let mut catch_up = InTurn::new(Some(10));
+        let now = UtcMillis::from_millis(1_000_000);
+        catch_up.note(&vec![leased("a", now); 1_000], now);
+        assert!(catch_up.permits(now).unwrap().left("a") > 0);
+        catch_up.note(&[leased("a", UtcMillis::ZERO)], now);
+        assert_eq!(catch_up.permits(now).unwrap().left("a"), 0);
+        assert!(catch_up.rest(now).is_some(), "the loop looks again once there is a permit");
+        assert!(
+            catch_up.permits(now + Duration::from_secs(1)).unwrap().left.is_empty(),
+            "a full bucket is forgotten"
+        );
+        assert!(InTurn::new(None).permits(now).is_none());
     }
 }

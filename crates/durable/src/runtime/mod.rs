@@ -204,9 +204,9 @@ impl Builder {
 
     /// Has the namespaces share the handlers: one that has many timers due at once holds up no other. A namespace alone
     /// has three quarters of the [`concurrency`](Self::concurrency), a second one three quarters of the rest, and so
-    /// on; its further timers wait in the store, and those of others are claimed that are due later. A store that has
-    /// no claims in turn delivers by the due moments alone, as without this: [`MemoryStore`](crate::store::MemoryStore)
-    /// and [`RedbStore`](crate::store::RedbStore) have them.
+    /// on; its further timers wait in the store, and those of others are claimed that are due later. Each namespace has
+    /// the [`catch_up_rate`](Self::catch_up_rate) for itself. A store that has no claims in turn delivers by the due
+    /// moments alone, as without this; those of this project have them.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
@@ -227,7 +227,8 @@ impl Builder {
     }
 
     /// Sets the rate, in deliveries a second, at which timers are delivered that are late by more than 5 s: after a
-    /// downtime they may be millions. 10,000 by default; `None` for no limit.
+    /// downtime they may be millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the
+    /// rate of each namespace.
     pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
         self.settings.catch_up_rate = rate;
         self

@@ -5,6 +5,7 @@
 //! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
 //! or a limit for each.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,13 +27,48 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way, of each namespace that has any.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
+    /// What each namespace may take of timers that are late. `None` without a limit.
+    pub late: Option<Late>,
+}
+
+/// The number of late timers that each namespace may take: after a downtime there may be millions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Late {
+    /// A timer is late if it was due so long ago.
+    pub after: Duration,
+    /// The number for a namespace that is not in `left`.
+    pub each: usize,
+    /// The number that is left for a namespace that has taken some lately.
+    pub left: Arc<BTreeMap<Box<str>, usize>>,
+}
+
+impl Late {
+    /// The numbers of late timers that namespaces may take.
+    #[must_use]
+    pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
+        Self { after, each, left }
+    }
+
+    /// The number that a namespace may take.
+    #[must_use]
+    pub fn left(&self, namespace: &str) -> usize {
+        self.left.get(namespace).copied().unwrap_or(self.each)
+    }
 }
 
 impl Shares {
     /// Shares of a room with so many free places.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
-        Self { free, under_way }
+        Self { free, under_way, late: None }
+    }
+
+    /// With a limit of late timers.
+    #[must_use]
+    pub fn with_late(mut self, late: Option<Late>) -> Self {
+        self.late = late;
+        self
     }
 
     /// The number of timers of a namespace that may be claimed, if `taken` of it and `all` altogether were claimed

@@ -699,6 +699,31 @@ fn after_a_downtime_timers_come_at_the_rate_and_the_longest_due_first() {
 }
 
 #[test]
+fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wait_for_none() {
+    let mut world = World::done();
+    let number = |nth: u64, namespace: u64| 1_000 * namespace + nth;
+    for nth in 0..150 {
+        for (namespace, name) in (1..).zip(["a", "b"]) {
+            world.schedule(Spec::new(Note(number(nth, namespace))).namespace(name).after(secs(1_000)));
+        }
+    }
+    world.schedule(Spec::new(Note(3_000)).namespace("c").after(secs(10_000)));
+    drop(world.durable.take());
+    world.clock.advance(secs(10_000));
+    world.start(|builder| builder.in_turn().catch_up_rate(Some(100)));
+    let seen = |namespace: u64| world.seen().iter().filter(|number| **number / 1_000 == namespace).count();
+    let counts = || [1, 2, 3].map(seen);
+    eventually(|| counts() == [10, 10, 1]);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(counts(), [10, 10, 1], "a tenth of a second's worth each, and what is in time");
+    eventually(|| {
+        world.clock.advance(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(2));
+        counts() == [150, 150, 1]
+    });
+}
+
+#[test]
 fn a_clock_that_steps_back_makes_nothing_early() {
     let world = World::done();
     world.schedule(Spec::new(Note(1)).after(secs(100)));

@@ -1,18 +1,24 @@
--- Takes shards for a node, or keeps them, and leases timers of them that are due, the longest due first.
+-- Takes shards for a node, or keeps them, and leases timers of them that are due, the longest due first. In a claim in
+-- turn no lane gets more than its share, nor more late timers than it may take: its slices are passed over.
 --
--- KEYS: 8 for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
---       6 counts, 7 and 8 the two slices that the caller takes for the first ones.
+-- KEYS: for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
+--       6 counts, then the slices that the caller takes for the first ones.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
 --       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
---       named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, then 2 for each shard: the periods
---       of its two slices.
--- Answers {now, is more due, records with their shards, slices, first dues, owned, first end, named, is cut}: records is a
---       list of shard, record, shard, record; slices are the periods of the first two slices of each shard; first dues has
---       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, 0 for
---       each that another node owns, and 2 for each that its server has lost; the last two are not looked at; first end is that of the first lease in the shards that
---       were taken by this call, and in all that the node owns if it is wanted, or nothing; named is a list of due moment,
---       id, number of payload bytes; is cut says whether more are due than are named.
+--       named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of lanes of the
+--       layout, 13 the free places of a claim in turn, or nothing, 14 the time after which a timer is late, or nothing,
+--       15 the late timers that a lane may take, 16 the timers that a lane may take, or nothing, 17 the number of lanes of
+--       which there is something to say, then 4 for each: its number, its deliveries under way, the late timers that it
+--       may take, the timers that it may take, or nothing; then for each shard the number of its slices, and their
+--       numbers.
+-- Answers {now, records with their shards, slices, first dues, next dues, owned, first end, named, is cut}: records is a
+--       list of shard, record, shard, record; slices has a list of numbers for each shard: the first of its slices whose
+--       timers may be leased, and some that are passed over; first dues has the due moment of each shard's first pending timer, or nothing; next dues
+--       that of the first one that may be leased; owned has 1 for each shard that the node owns, 0 for each that another
+--       node owns, and 2 for each that its server has lost; the last two are not looked at; first end is that of the first
+--       lease in the shards that were taken by this call, and in all that the node owns if it is wanted, or nothing;
+--       named is a list of due moment, id, number of payload bytes, lane; is cut says whether more are due than are named.
 --
 -- A slice that is due and not among KEYS is not looked at, and no timer that is due after its first one is taken: the
 -- caller calls again with the slices of the answer. A call that leases nothing writes nothing, unless a shard is taken or
@@ -21,10 +27,105 @@
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local node, ttl, names = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
-local shards = #KEYS / 8
+local lanes, free, late_after, late_each = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
+-- The time before their first timers are due from which slices are in an answer, and the slices that are passed over in it.
+local soon, most_passed = 60000, 4
+
+local lane_of, given, place = {}, 0, 18
+for _ = 1, tonumber(ARGV[17]) do
+  local has, late, most = tonumber(ARGV[place + 1]), tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
+  lane_of[tonumber(ARGV[place])] = {has = has, late = late, most = most}
+  place = place + 4
+end
+
+-- The first key of each shard, and the places of its slices among KEYS.
+local bases, slices_of, shards, base = {}, {}, 0, 1
+while place <= #ARGV do
+  shards = shards + 1
+  bases[shards], slices_of[shards] = base, {}
+  local count = tonumber(ARGV[place])
+  for n = 1, count do slices_of[shards][ARGV[place + n]] = base + 5 + n end
+  base, place = base + 6 + count, place + 1 + count
+end
+
+local function lane_at(slice)
+  local number = tonumber(slice) % lanes
+  lane_of[number] = lane_of[number] or {has = 0, late = late_each, most = tonumber(ARGV[16])}
+  return lane_of[number], number
+end
+
+local function is_late(due)
+  return late_after and due < now - late_after
+end
+
+-- Whether a lane may take a timer that is due then. A lane may have three times as many as are free.
+local is_over = false
+local function permits(lane, due)
+  if lane.most and lane.most <= 0 and not is_over then return false end
+  return not free or 3 * (free - given) > lane.has and (lane.late > 0 or not is_late(due))
+end
+
+local function give(lane, due)
+  given, lane.has = given + 1, lane.has + 1
+  if lane.most then lane.most = lane.most - 1 end
+  if is_late(due) then lane.late = lane.late - 1 end
+end
+
+-- The slices that a shard's answer has at most.
+local most_slices = math.max(8, math.min(64, math.floor(512 / shards)))
+
+-- What a directory begins with: the slices whose timers may be leased, as a list of number and due moment of the first
+-- one; the numbers of slices that are passed over; the first due moment of all; and that of the first slice which may be
+-- leased and is not in the list, if its timers are due. Once a slice of a lane is passed over, all of the lane are that are
+-- due: timers of a namespace keep their order.
+local function open(shard)
+  local directory, found, passed, closed = KEYS[bases[shard] + 1], {}, {}, {}
+  local first, behind, is_full = nil, nil, false
+
+  local function see(page)
+    for n = 1, #page, 2 do
+      local due = tonumber(page[n + 1])
+      local lane, number = lane_at(page[n])
+      if due > now or not closed[number] and permits(lane, due) then
+        is_full = #found == 2 * most_slices or #found > 0 and due > now + soon
+        if is_full then
+          behind = due <= now and due or nil
+          return
+        end
+        found[#found + 1], found[#found + 2] = page[n], page[n + 1]
+      else
+        closed[number] = true
+        if #passed < most_passed then passed[#passed + 1] = page[n] end
+      end
+    end
+  end
+
+  local from, width, is_all = 0, 2, false
+  for _ = 1, 8 do
+    local page = redis.call('ZRANGE', directory, from, from + width - 1, 'WITHSCORES')
+    first = first or page[2]
+    see(page)
+    is_all = #page < 2 * width
+    if is_full or is_all then break end
+    from, width = from + width, math.min(4 * width, 128)
+  end
+  if not is_full and not is_all and #found == 0 then
+    -- Hundreds of slices are passed over: the last ones that are due are likely to be of other lanes.
+    local late = redis.call('ZRANGE', directory, now, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 128, 'WITHSCORES')
+    local page = {}
+    for n = #late - 1, 1, -2 do page[#page + 1], page[#page + 2] = late[n], late[n + 1] end
+    see(page)
+    if not is_full then
+      local after = string.format('(%.0f', now)
+      see(redis.call('ZRANGE', directory, after, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+    end
+  end
+  return {found = found, passed = passed, first = first, behind = behind}
+end
+
 local owners = {}
 for shard = 1, shards do
-  owners[shard] = redis.call('HMGET', KEYS[8 * shard - 7], 'id', 'owner', 'until', 'ttl')
+  owners[shard] = redis.call('HMGET', KEYS[bases[shard]], 'id', 'owner', 'until', 'ttl')
   local id = owners[shard][1]
   if id and id ~= ARGV[7] then
     return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
@@ -44,45 +145,43 @@ for shard = 1, shards do
     owned[shard], wants_end = 2, false
   elseif owner == node then
     if 3 * rest < 2 * ttl or rest > ttl then
-      redis.call('HSET', KEYS[8 * shard - 7], 'until', ends, 'ttl', ttl)
+      redis.call('HSET', KEYS[bases[shard]], 'until', ends, 'ttl', ttl)
     end
   elseif is_held then
     owned[shard], wants_end = 0, false
   else
-    redis.call('HSET', KEYS[8 * shard - 7], 'owner', node, 'until', ends, 'ttl', ttl)
-    redis.call('HINCRBY', KEYS[8 * shard - 7], 'epoch', 1)
+    redis.call('HSET', KEYS[bases[shard]], 'owner', node, 'until', ends, 'ttl', ttl)
+    redis.call('HINCRBY', KEYS[bases[shard]], 'epoch', 1)
     if owner then
-      redis.call('HINCRBY', KEYS[8 * shard - 7], 'takeovers', 1)
-      redis.call('HSET', KEYS[8 * shard - 7], 'taken', string.format('%.0f', now))
+      redis.call('HINCRBY', KEYS[bases[shard]], 'takeovers', 1)
+      redis.call('HSET', KEYS[bases[shard]], 'taken', string.format('%.0f', now))
     end
     wants_end = true
   end
   if wants_end then
-    local leased = redis.call('ZRANGE', KEYS[8 * shard - 3], 0, 0, 'WITHSCORES')
+    local leased = redis.call('ZRANGE', KEYS[bases[shard] + 4], 0, 0, 'WITHSCORES')
     if leased[2] then first_end = math.min(first_end or math.huge, tonumber(leased[2])) end
   end
 end
 
 local heads, runs, barrier = {}, {}, math.huge
 for shard = 1, shards do
-  local base = 8 * (shard - 1) + 1
+  heads[shard] = {found = {}, passed = {}}
   if owned[shard] == 1 then
-    local open = redis.call('ZRANGE', KEYS[base + 1], 0, 2, 'WITHSCORES')
-    heads[shard] = open
-    for n = 1, #open, 2 do
-      local due = tonumber(open[n + 1])
-      if due <= now then
-        local slice
-        if n < 5 and open[n] == ARGV[10 + 2 * shard] then
-          slice = base + 6
-        elseif n < 5 and open[n] == ARGV[11 + 2 * shard] then
-          slice = base + 7
-        end
-        if slice then
-          runs[#runs + 1] = {shard = shard, base = base, slice = slice, period = open[n], from = 0, at = 1, has = {}, gone = {}, width = 4}
-        elseif due < barrier then
-          barrier = due
-        end
+    local head = open(shard)
+    heads[shard] = head
+    if head.behind then barrier = math.min(barrier, head.behind) end
+    for n = 1, #head.found, 2 do
+      local number, due = head.found[n], tonumber(head.found[n + 1])
+      local slice = slices_of[shard][number]
+      if due <= now and slice then
+        local lane, lane_number = lane_at(number)
+        runs[#runs + 1] = {
+          shard = shard, base = bases[shard], slice = slice, number = number, lane = lane, lane_number = lane_number,
+          from = 0, at = 1, has = {}, gone = {}, width = 4
+        }
+      elseif due <= now then
+        barrier = math.min(barrier, due)
       end
     end
   end
@@ -125,16 +224,19 @@ local function sink(place)
   heap[place] = run
 end
 
+-- Leaves the first run out.
+local function drop()
+  heap[1] = heap[#heap]
+  heap[#heap] = nil
+  if heap[1] then sink(1) end
+end
+
 -- Goes from the timer of the first run to the next one.
 local function pass()
   local run = heap[1]
   run.at = run.at + 2
   look(run)
-  if not run.id then
-    heap[1] = heap[#heap]
-    heap[#heap] = nil
-  end
-  if heap[1] then sink(1) end
+  if run.id then sink(1) else drop() end
 end
 
 -- The record of the first timer of a run. Timers that are due at one moment are often neighbours among the records, too: so
@@ -155,6 +257,9 @@ local function record_of(run)
 end
 
 local answer, leased, counted, named = {}, {}, {}, {}
+-- The lanes of each shard of which a timer was passed over.
+local closed = {}
+for shard = 1, shards do closed[shard] = {} end
 local is_cut = 0
 if wanted > 0 then
   for n = 1, #runs do
@@ -165,40 +270,49 @@ if wanted > 0 then
   while not (taken > 0 and taken >= most) do
     local first = heap[1]
     if not first then break end
-    if number >= wanted or first.due >= barrier then
+    -- Of timers of one moment some may be in slices that were not looked at: they come with the next script.
+    if number >= wanted or first.due > barrier then
       is_cut = 1
       break
     end
-    local id, base = first.id, first.base
-    local record = record_of(first)
-    -- A record that is too short for its head is damage, which the check names.
-    local is_whole = record and #record >= 22 and string.sub(record, 1, 16) == id
-    local length = 0
-    if is_whole then
-      local a, b, c, d = string.byte(record, 17, 20)
-      length = ((a * 256 + b) * 256 + c) * 256 + d
-    end
-    if limit == 0 then
-      number = number + 1
-      named[#named + 1] = string.format('%.0f', first.due)
-      named[#named + 1] = id
-      named[#named + 1] = length
-    else
-      first.gone[#first.gone + 1] = id
+    if not closed[first.shard][first.lane_number] and permits(first.lane, first.due) then
+      local id, base = first.id, first.base
+      local record = record_of(first)
+      -- A record that is too short for its head is damage, which the check names.
+      local is_whole = record and #record >= 22 and string.sub(record, 1, 16) == id
+      local length = 0
       if is_whole then
-        number = number + 1
-        taken = taken + length
-        answer[#answer + 1] = first.shard
-        answer[#answer + 1] = record
-        leased[base] = leased[base] or {}
-        local its = leased[base]
-        its[#its + 1] = id
-        local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
-        counted[base] = counted[base] or {}
-        counted[base][namespace] = (counted[base][namespace] or 0) + 1
+        local a, b, c, d = string.byte(record, 17, 20)
+        length = ((a * 256 + b) * 256 + c) * 256 + d
       end
+      if limit == 0 then
+        number = number + 1
+        give(first.lane, first.due)
+        named[#named + 1] = string.format('%.0f', first.due)
+        named[#named + 1] = id
+        named[#named + 1] = length
+        named[#named + 1] = first.lane_number
+      else
+        first.gone[#first.gone + 1] = id
+        if is_whole then
+          number = number + 1
+          taken = taken + length
+          give(first.lane, first.due)
+          answer[#answer + 1] = first.shard
+          answer[#answer + 1] = record
+          leased[base] = leased[base] or {}
+          local its = leased[base]
+          its[#its + 1] = id
+          local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
+          counted[base] = counted[base] or {}
+          counted[base][namespace] = (counted[base][namespace] or 0) + 1
+        end
+      end
+      pass()
+    else
+      closed[first.shard][first.lane_number] = true
+      drop()
     end
-    pass()
   end
   if barrier <= now then is_cut = 1 end
 end
@@ -211,9 +325,9 @@ for n = 1, #runs do
     end
     local head = redis.call('ZRANGE', KEYS[run.slice], 0, 0, 'WITHSCORES')
     if head[2] then
-      redis.call('ZADD', KEYS[run.base + 1], head[2], run.period)
+      redis.call('ZADD', KEYS[run.base + 1], head[2], run.number)
     else
-      redis.call('ZREM', KEYS[run.base + 1], run.period)
+      redis.call('ZREM', KEYS[run.base + 1], run.number)
     end
     heads[run.shard] = false
   end
@@ -237,15 +351,17 @@ for base, ids in pairs(leased) do
   end
 end
 
-local slices, dues, is_more = {}, {}, 0
+-- What was leased leaves less to all lanes. What was only named does not. A number of timers that a lane may take is for
+-- this call alone.
+is_over = true
+local is_given = free and given > 0 and limit > 0
+local slices, dues, nexts = {}, {}, {}
 for shard = 1, shards do
-  local open = {}
-  if owned[shard] == 1 then
-    open = heads[shard] or redis.call('ZRANGE', KEYS[8 * shard - 6], 0, 1, 'WITHSCORES')
-  end
-  slices[#slices + 1] = open[1] or ''
-  slices[#slices + 1] = open[3] or ''
-  dues[shard] = open[2] or ''
-  if open[2] and tonumber(open[2]) <= now then is_more = 1 end
+  if owned[shard] == 1 and (is_given or not heads[shard]) then heads[shard] = open(shard) end
+  local head, its = heads[shard], {}
+  for n = 1, #head.found, 2 do its[#its + 1] = head.found[n] end
+  for n = 1, #head.passed do its[#its + 1] = head.passed[n] end
+  slices[shard], dues[shard], nexts[shard] = its, head.first or '', head.found[2] or ''
 end
-return {now, is_more, answer, slices, dues, owned, first_end and string.format('%.0f', first_end) or '', named, is_cut}
+local ended = first_end and string.format('%.0f', first_end) or ''
+return {now, answer, slices, dues, nexts, owned, ended, named, is_cut}

@@ -19,11 +19,11 @@
 --   s          key, field, value      sets a field of a hash
 --   d          key, field             removes a field of a hash
 --   c          key, field, number     adds to a number in a hash; a number of 0 is removed
---   q          directory, slice, period, due, id     adds a pending timer to a slice
---   p          directory, slice, period, id          removes a pending timer from a slice
+--   q          directory, slice, number of the slice, due, id   adds a pending timer to a slice
+--   p          directory, slice, number of the slice, id   removes a pending timer from a slice
 --   e          key, id, until         remembers an id, and forgets up to 100 whose time is over
 --   n          shard, directory, due, time, node, channel, message     publishes the message if a timer that is due so
---              early is the first of its shard, the owner may not look at the shard within the time, and the owner is
+--              early is the first of its shard, or timers before it may be passed over by claims, the owner may not look at the shard within the time, and the owner is
 --              not the node
 --   m          key, channel, message  publishes the message; the key is not looked at
 --
@@ -112,7 +112,7 @@ while place <= last do
     local directory, due = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
     if due < now + tonumber(ARGV[place + 4]) then
       local head = redis.call('ZRANGE', KEYS[directory], 0, 0, 'WITHSCORES')
-      if head[2] and tonumber(head[2]) >= due then
+      if head[2] and (tonumber(head[2]) >= due or tonumber(head[2]) <= now) then
         local owner = redis.call('HGET', KEYS[key], 'owner')
         if owner and owner ~= ARGV[place + 5] then redis.call('PUBLISH', ARGV[place + 6], ARGV[place + 7]) end
       end

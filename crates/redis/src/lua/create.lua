@@ -4,7 +4,7 @@
 --       shard itself, then 3 for each of its timers: 7 notes of timers that are in another shard, 8 the slice, 9 the set of
 --       keys that may have the key, or that has the entry of a timer without a key.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, then for each shard: the number of its timers, their
---       records, their due moments, the periods of their slices, their fields among the counts, their entries in the set
+--       records, their due moments, the numbers of their slices, their fields among the counts, their entries in the set
 --       without the id, after `k` for a key and after `n` for a timer without one; and the places of their namespaces.
 -- Answers {now, the numbers of the timers that were not stored}: the timers are numbered from 1 on, through all shards.
 --
@@ -15,7 +15,7 @@ local answer, place, key, number = {}, 3, 0, 0
 local last = #ARGV
 while place <= last do
   local count = tonumber(ARGV[place])
-  local dues, periods, fields, entries = place + count, place + 2 * count, place + 3 * count, place + 4 * count
+  local dues, slices, fields, entries = place + count, place + 2 * count, place + 3 * count, place + 4 * count
   local ids, records, heads, counts, places = {}, {}, {}, {}, {}
   for n = 1, count do ids[n] = string.sub(ARGV[place + n], 1, 16) end
   local is_marked = redis.call('HGET', KEYS[key + 6], 'id') == ARGV[2]
@@ -36,7 +36,7 @@ while place <= last do
       redis.call('ZADD', KEYS[its + 2], due, id)
       redis.call('ZADD', KEYS[its + 3], 0, entry .. id)
       records[size + 1], records[size + 2] = 0, ARGV[place + n]
-      heads[size + 1], heads[size + 2] = due, ARGV[periods + n]
+      heads[size + 1], heads[size + 2] = due, ARGV[slices + n]
       places[size + 1], places[size + 2] = 0, ARGV[entries + count + n]
       counts[field] = (counts[field] or 0) + 1
     else

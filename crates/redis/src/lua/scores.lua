@@ -9,8 +9,6 @@
 -- Changes nothing.
 
 local after, limit, answer = ARGV[4], tonumber(ARGV[5]), {}
--- Many members may have one score, and those before the first one that is wanted are passed over in great steps.
-local chunk = after == '' and limit or math.max(limit, 1000)
 
 local is_back = ARGV[6] == 'back'
 local first, last = is_back and ARGV[3] or ARGV[2], is_back and ARGV[2] or ARGV[3]
@@ -29,7 +27,7 @@ local function is_meant(member, score)
   return is_greater(member, after)
 end
 
-local function range(n, from)
+local function range(n, from, chunk)
   if is_back then
     return redis.call('ZRANGE', KEYS[n], first, last, 'BYSCORE', 'REV', 'LIMIT', from, chunk, 'WITHSCORES')
   end
@@ -37,9 +35,10 @@ local function range(n, from)
 end
 
 for n = 1, #KEYS do
-  local its, from = {}, 0
+  -- Many members may have one score, and those before the first one that is wanted are passed over in ever greater steps.
+  local its, from, chunk = {}, 0, limit + 1
   while #its < 2 * limit do
-    local found = range(n, from)
+    local found = range(n, from, chunk)
     local is_before = #found > 0 and not is_meant(found[#found - 1], found[#found])
     for m = is_before and #found + 1 or 1, #found, 2 do
       if is_meant(found[m], found[m + 1]) and #its < 2 * limit then
@@ -47,8 +46,9 @@ for n = 1, #KEYS do
         its[#its + 1] = found[m + 1]
       end
     end
-    from = from + chunk
     if #found < 2 * chunk then break end
+    from = from + chunk
+    if is_before then chunk = math.min(4 * chunk, math.max(limit, 1000)) end
   end
   answer[n] = its
 end

@@ -34,6 +34,8 @@ struct Known {
     /// The look whose answer this is.
     answered: u64,
     first_due: Option<UtcMillis>,
+    /// The due moment of the first timer that the last claim might have taken, if it had had room.
+    next_claim: Option<UtcMillis>,
     /// The first due moment that became known after the last look began.
     noted: Option<UtcMillis>,
     /// The end of the last look, by this process.
@@ -73,6 +75,7 @@ pub(crate) struct Seen {
     pub(crate) is_owned: bool,
     pub(crate) is_lost: bool,
     pub(crate) first_due: Option<UtcMillis>,
+    pub(crate) next_claim: Option<UtcMillis>,
 }
 
 impl Shards {
@@ -241,13 +244,14 @@ impl Shards {
     /// Takes the answer to a look.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
-        for Seen { shard, is_owned, is_lost, first_due } in seen {
+        for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
             // A look that was sent before does not ask when the first lease ends. The next one does.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
-            (known.is_owned, known.is_lost, known.first_due) = (*is_owned, *is_lost, *first_due);
+            (known.is_owned, known.is_lost) = (*is_owned, *is_lost);
+            (known.first_due, known.next_claim) = (*first_due, *next_claim);
             if *is_lost {
                 known.noted = None;
             }
@@ -291,8 +295,18 @@ impl Shards {
 
     /// The first due moment of the shards that claims look at.
     pub(crate) fn next_due(&self, is_split: bool) -> Option<UtcMillis> {
-        let counts = |known: &&Known| known.is_wanted && known.is_owned && !(is_split && known.is_sick);
-        self.each.iter().filter(counts).filter_map(Known::due).min()
+        self.claimed(is_split).filter_map(Known::due).min()
+    }
+
+    /// The due moment of the first timer that the next claim may take: of those that are due, others are passed over.
+    pub(crate) fn next_claim(&self, is_split: bool) -> Option<UtcMillis> {
+        self.claimed(is_split).filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
+    }
+
+    /// Those that claims look at.
+    fn claimed(&self, is_split: bool) -> impl Iterator<Item = &Known> {
+        let counts = move |known: &&Known| known.is_wanted && known.is_owned && !(is_split && known.is_sick);
+        self.each.iter().filter(counts)
     }
 
     /// Keeps the end of a lease that another holder has, for the next claim's answer.
@@ -326,7 +340,7 @@ mod tests {
     fn a_shard_is_sick_until_a_look_has_asked_when_its_leases_end() {
         let mut shards = Shards::new(1, true);
         let end = |shards: &mut Shards, look| {
-            let seen = Seen { shard: 0, is_owned: true, is_lost: false, first_due: None };
+            let seen = Seen { shard: 0, is_owned: true, is_lost: false, first_due: None, next_claim: None };
             shards.end_look(look, UtcMillis::ZERO, &[seen]);
             shards.begin_look(&[0])
         };

@@ -158,7 +158,7 @@ fn f25_on_a_cluster_each_script_names_one_slot() {
     conformance::differential(&in_memory, &make, 0..2, &Life::default());
     let report = pollster::block_on(RedisStore::builder("suite-4-false-0").check(&connect)).unwrap();
     let shown = report.to_string();
-    assert!(shown.contains("shards: ") && shown.contains("layout version 4"), "{shown}");
+    assert!(shown.contains("shards: ") && shown.contains("layout version 5"), "{shown}");
     let mut calls = 0;
     for node in &cluster.nodes {
         let errors: String = node.query(&["INFO", "errorstats"]);

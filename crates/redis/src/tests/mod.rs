@@ -22,6 +22,7 @@ mod plain;
 mod returns;
 mod set_back;
 mod sweeps;
+mod turns;
 mod waits;
 
 use tourbillon_durable::UtcMillis;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
-use tourbillon_server::Settings;
+use tourbillon_server::{RedisSettings, Settings};
 
 /// The time in which the callbacks of a tenant come that does nothing wrong. A machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
@@ -125,7 +125,19 @@ async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_of_one_tenant_holds_up_no_other() {
-    let rig = start(&["herd", "other"], |_| {}).await;
+    beside_a_herd(start(&["herd", "other"], |_| {}).await).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_of_one_tenant_holds_up_no_other_on_redis() {
+    let Some(server) = tourbillon_fault::Server::start(&[]) else { return };
+    let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
+    let on_redis = |settings: &mut Settings| settings.redis = Some(RedisSettings::new(connect, "herds"));
+    beside_a_herd(start(&["herd", "other"], on_redis).await).await;
+}
+
+async fn beside_a_herd(rig: Rig) {
     let ((_, herds), (host, others)) = (Host::start().await, Host::start().await);
     let due = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(8);
     let due = tourbillon_api::Moment::from_millis(u64::try_from(due.as_millis()).unwrap()).to_string();

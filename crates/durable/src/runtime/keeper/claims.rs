@@ -58,28 +58,31 @@ impl Keeper {
     ) {
         let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
         let now = self.store.now();
-        let next_due = {
-            let state = self.lock();
-            // A store without pending timers has none that is late.
-            state.has_claimed.then(|| state.next_due.unwrap_or(now))
-        };
-        let permitted = match catch_up.permits(next_due, now, wanted) {
-            Ok(permitted) => permitted,
-            Err(rest) => {
-                alarms.look_in(rest);
-                return;
+        let limit = |timers| Limit { timers, bytes: CLAIM_BYTES };
+        let call = match catch_up {
+            CatchUp::Together(rate) => {
+                let next_due = {
+                    let state = self.lock();
+                    // A store without pending timers has none that is late.
+                    state.has_claimed.then(|| state.next_due.unwrap_or(now))
+                };
+                match rate.permits(next_due, now, wanted) {
+                    Ok(permitted) => self.store.claim(self.claimant, claim, limit(permitted)),
+                    Err(rest) => {
+                        alarms.look_in(rest);
+                        return;
+                    }
+                }
             }
-        };
-        let limit = Limit { timers: permitted, bytes: CLAIM_BYTES };
-        let call = match self.settings.in_turn {
-            false => self.store.claim(self.claimant, claim, limit),
-            true => {
-                let mut state = self.lock();
-                // A handler that returns during the claim makes the loop look again.
-                state.has_withheld = true;
-                let shares = Shares::new(room, state.occupants.counts());
-                drop(state);
-                self.store.claim_in_turn(self.claimant, claim, limit, shares)
+            CatchUp::InTurn(rates) => {
+                let under_way = {
+                    let mut state = self.lock();
+                    // A handler that returns during the claim makes the loop look again.
+                    state.has_withheld = true;
+                    state.occupants.counts()
+                };
+                let shares = Shares::new(room, under_way).with_late(rates.permits(now));
+                self.store.claim_in_turn(self.claimant, claim, limit(wanted), shares)
             }
         };
         let claimed = match self.wait_for(calls, call) {
@@ -92,23 +95,34 @@ impl Keeper {
                 return;
             }
         };
-        let next = if self.settings.in_turn { claimed.next_claim } else { claimed.next_due };
         pause.reset();
         self.reporter.claimed(&claimed);
-        catch_up.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
+        let is_due = |moment: Option<UtcMillis>| moment.is_some_and(|moment| moment <= claimed.now);
+        let (next, permit) = match catch_up {
+            CatchUp::Together(rate) => {
+                rate.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
+                (claimed.next_due, None)
+            }
+            CatchUp::InTurn(rates) => {
+                rates.note(&claimed.leased, claimed.now);
+                let is_withheld = is_due(claimed.next_due) && !is_due(claimed.next_claim);
+                let permit = rates.rest(claimed.now).filter(|_| is_withheld);
+                (claimed.next_claim, permit)
+            }
+        };
         {
             let mut state = self.lock();
             state.has_claimed = true;
             state.next_due = claimed.next_due;
-            let is_due = |moment: Option<UtcMillis>| moment.is_some_and(|moment| moment <= claimed.now);
             state.look |= is_due(next);
             state.has_withheld = is_due(claimed.next_due) && !is_due(next);
         }
         if let Some(end) = claimed.next_reap {
             self.set_renewal_by(alarms, end, claimed.now);
         }
-        if let Some(due) = next.filter(|due| *due > claimed.now) {
-            alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
+        let next_due = next.filter(|due| *due > claimed.now).map(|due| due - claimed.now);
+        if let Some(rest) = next_due.into_iter().chain(permit).min() {
+            alarms.look_in(rest.min(LONGEST_ALARM));
         }
         for leased in claimed.leased.into_iter().filter_map(|leased| calls.keep(leased)) {
             self.begin(leased, claimed.now, alarms, threads);

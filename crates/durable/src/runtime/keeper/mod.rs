@@ -323,7 +323,7 @@ impl Keeper {
     pub(crate) fn serve(self: &Arc<Self>, threads: &Threads) {
         let Some(alarms) = self.alarms.get() else { return };
         let (mut pause, mut renewals) = (Pause::new(self.settings.lease), Pause::new(self.settings.lease));
-        let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
+        let mut catch_up = CatchUp::new(self.settings.catch_up_rate, self.settings.in_turn);
         let weak = Arc::downgrade(self);
         let ring: Ring = Arc::new(move |called| drop(weak.upgrade().inspect(|keeper| keeper.call(called))));
         let mut calls =

@@ -1,8 +1,8 @@
 //! Whose timers a claim takes: those that are longest due, but of no namespace more than its share.
 //!
 //! The index has pending timers in the order of their due moments, whosever they are. If a namespace has hundreds of
-//! thousands that are due, those of the others lie behind them. A namespace that has its share of the room gets no
-//! more, and a claim goes past its timers to those of others. They stay in the index.
+//! thousands that are due, those of the others lie behind them. A namespace that has its share of the room, or
+//! its rate of late timers, gets no more, and a claim goes past its timers to those of others. They stay in the index.
 //!
 //! So that each claim need not go past them again, [`Turns`] remembers how far claims have come:
 //!
@@ -14,8 +14,8 @@
 //!
 //! | the timer at the frontier | what becomes of it |
 //! |---|---|
-//! | its namespace has a share left, and waits not | it is taken |
-//! | its namespace has no share left, or waits | it waits: the frontier goes past it |
+//! | its namespace may take it, and waits not | it is taken |
+//! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
 //! T1. Each entry before the frontier is taken by the claim, or is found from what its namespace has in `behind`. An
@@ -38,7 +38,7 @@ use super::timers::{Ledger, MadeDue};
 use crate::record;
 use crate::store::Limit;
 use crate::store::error::StoreError;
-use crate::store::shares::Shares;
+use crate::store::shares::{Late, Shares};
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 use crate::utc::UtcMillis;
@@ -97,10 +97,17 @@ struct Choice<'c> {
     limit: Limit,
     bytes: u64,
     shares: &'c Shares,
-    taken: BTreeMap<Box<str>, usize>,
+    taken: BTreeMap<Box<str>, Taken>,
     looks: usize,
     now: UtcMillis,
     next: Option<UtcMillis>,
+}
+
+/// What a claim takes of a namespace.
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    late: usize,
 }
 
 impl Turns {
@@ -136,6 +143,13 @@ impl Waiting {
         Self::Exactly(BTreeSet::new())
     }
 
+    fn first(&self) -> Option<&Key> {
+        match self {
+            Self::Exactly(entries) => entries.first(),
+            Self::From(first) => Some(first),
+        }
+    }
+
     fn add(&mut self, entry: Key) {
         match self {
             Self::Exactly(entries) => {
@@ -157,16 +171,26 @@ impl Choice<'_> {
         self.chosen.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes
     }
 
-    fn permits(&self, namespace: &str) -> bool {
-        let taken = self.taken.get(namespace).copied().unwrap_or(0);
-        self.shares.left(namespace, taken, self.chosen.len()) > 0
+    /// Whether a namespace may take one more timer, with this entry.
+    fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
+        let (all, late) = self.taken.get(namespace).map_or((0, 0), |taken| (taken.all, taken.late));
+        let has_permit = |limit: &Late| !self.is_late(limit, entry) || limit.left(namespace) > late;
+        self.shares.left(namespace, all, self.chosen.len()) > 0
+            && self.shares.late.as_ref().is_none_or(has_permit)
+    }
+
+    fn is_late(&self, limit: &Late, entry: &[u8]) -> bool {
+        self.now - moment_of(entry) > limit.after
     }
 
     fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.push((moment_of(entry), id));
             self.bytes += bytes as u64;
-            *self.taken.entry(namespace.into()).or_default() += 1;
+            let is_late = self.shares.late.as_ref().is_some_and(|limit| self.is_late(limit, entry));
+            let taken = self.taken.entry(namespace.into()).or_default();
+            taken.all += 1;
+            taken.late += usize::from(is_late);
         }
     }
 
@@ -250,7 +274,7 @@ impl<T: Tables> Ledger<T> {
                 let namespace = record.as_deref().and_then(record::namespace);
                 match (namespace, &record) {
                     (Some(namespace), Some(record))
-                        if choice.permits(namespace) && !turns.behind.contains_key(namespace) =>
+                        if choice.permits(namespace, entry) && !turns.behind.contains_key(namespace) =>
                     {
                         choice.take(namespace, entry, record.len());
                     }
@@ -277,7 +301,11 @@ impl<T: Tables> Ledger<T> {
         choice: &mut Choice<'_>,
         most: usize,
     ) -> Result<(), StoreError> {
-        let in_turn: Vec<_> = turns.in_turn().into_iter().filter(|name| choice.permits(name)).collect();
+        let permits = |name: &str| {
+            let first = turns.behind.get(name).and_then(Waiting::first);
+            first.is_some_and(|first| choice.permits(name, first))
+        };
+        let in_turn: Vec<_> = turns.in_turn().into_iter().filter(|name| permits(name)).collect();
         let part = most.saturating_sub(choice.chosen.len()) / in_turn.len().max(1);
         turns.first = in_turn.first().cloned().or(turns.first.take());
         for namespace in in_turn {
@@ -292,7 +320,7 @@ impl<T: Tables> Ledger<T> {
                 Waiting::From(first) => self.choose_from(&namespace, first, &turns.frontier, choice, end)?,
             };
             if let Some(left) = left {
-                if choice.permits(&namespace) {
+                if left.first().is_some_and(|first| choice.permits(&namespace, first)) {
                     choice.note_next(choice.now);
                 }
                 turns.behind.insert(namespace.clone(), left);
@@ -310,8 +338,8 @@ impl<T: Tables> Ledger<T> {
         end: usize,
     ) -> Result<Option<Waiting>, StoreError> {
         while !choice.is_full(end)
-            && choice.permits(namespace)
             && choice.looks > 0
+            && entries.first().is_some_and(|entry| choice.permits(namespace, entry))
             && let Some(entry) = entries.pop_first()
         {
             choice.looks -= 1;
@@ -340,7 +368,7 @@ impl<T: Tables> Ledger<T> {
                 if **entry >= *frontier {
                     return Ok(None);
                 }
-                if choice.is_full(end) || !choice.permits(namespace) || choice.looks == 0 {
+                if choice.is_full(end) || !choice.permits(namespace, entry) || choice.looks == 0 {
                     return Ok(Some(Waiting::From(entry.clone())));
                 }
                 choice.looks -= 1;

@@ -25,6 +25,7 @@ struct Rig {
     store: MemoryStore,
     clock: ManualClock,
     room: usize,
+    late: Option<Late>,
     under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
     claims: u64,
     made: u128,
@@ -35,7 +36,7 @@ impl Rig {
         let clock = ManualClock::new();
         clock.advance(Duration::from_millis(START));
         let store = MemoryStore::new(clock.clone());
-        Self { store, clock, room, under_way: BTreeMap::new(), claims: 0, made: 0 }
+        Self { store, clock, room, late: None, under_way: BTreeMap::new(), claims: 0, made: 0 }
     }
 
     /// Stores timers of a namespace that are due so long after the start.
@@ -55,7 +56,7 @@ impl Rig {
         self.claims += 1;
         let counts = self.under_way.iter().map(|(namespace, timers)| (namespace.clone(), timers.len()));
         let used: usize = self.under_way.values().map(Vec::len).sum();
-        let shares = Shares::new(self.room - used, Arc::new(counts.collect()));
+        let shares = Shares::new(self.room - used, Arc::new(counts.collect())).with_late(self.late.clone());
         let claimed = now(self.store.claim_in_turn(BY, self.claims, limit, shares));
         let mut counts = BTreeMap::new();
         for leased in &claimed.leased {
@@ -233,4 +234,33 @@ fn those_that_wait_are_served_while_the_frontier_has_far_to_go() {
         assert_eq!(came, 1, "{limit:?}");
         rig.end("other", 1, Op::Release);
     }
+}
+
+#[test]
+fn each_namespace_has_its_own_rate_of_late_timers() {
+    let mut rig = Rig::new(1_000);
+    rig.place("herd", 0, 100);
+    rig.place("other", 0, 100);
+    rig.place("third", 60_000, 50);
+    rig.clock.advance(Duration::from_secs(60));
+    let limited = |left: &[(&str, usize)]| {
+        let left = left.iter().map(|(name, count)| ((*name).into(), *count)).collect();
+        Some(Late::new(Duration::from_secs(5), 10, Arc::new(left)))
+    };
+    rig.late = limited(&[("other", 3)]);
+    let (counts, claimed) = rig.claim(ALL);
+    let expected = [("herd".into(), 10), ("other".into(), 3), ("third".into(), 50)];
+    assert_eq!(counts, BTreeMap::from(expected));
+    assert_eq!(claimed.next_claim, None, "those that wait have no permit");
+    rig.late = limited(&[("herd", 0)]);
+    let (counts, _) = rig.claim(ALL);
+    assert_eq!(counts, BTreeMap::from([("other".into(), 10)]));
+    // Those that wait are claimed in their order once there are permits.
+    rig.late = None;
+    let mut all = BTreeMap::<Box<str>, usize>::new();
+    for _ in 0..4 {
+        let (counts, _) = rig.claim(ALL);
+        counts.into_iter().for_each(|(name, count)| *all.entry(name).or_default() += count);
+    }
+    assert_eq!(all, BTreeMap::from([("herd".into(), 90), ("other".into(), 87)]));
 }

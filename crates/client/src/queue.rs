@@ -30,7 +30,7 @@ impl Queue {
     /// See [`Error`]. If the outcome is unknown, timers may have been fetched that this call does not return. They are
     /// delivered again.
     pub async fn claim(&self, max: u32, wait: Duration) -> Result<Vec<Claim>, Error> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).unsigned_abs();
         let request = ClaimRequest { max: Some(max), wait_ms: Some(wait_ms) };
         let mut call = Call::change(Method::POST, self.path.clone()).json(&request)?;
         call.wait = wait;

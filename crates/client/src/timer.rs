@@ -65,7 +65,7 @@ impl<'a> TimerAt<'a> {
     ///
     /// As [`TimerAt::move_to`].
     pub async fn move_after(&self, delay: Duration) -> Result<Changed, Error> {
-        let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let millis = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX).unsigned_abs();
         self.moved(&Delay { due: None, delay_ms: Some(millis) }).await
     }
 

@@ -63,7 +63,7 @@ const FAULT: &str = "schedule: ";
 pub struct ScheduleKey {
     /// The namespace, in which the occurrences are, of at most 64 bytes.
     pub namespace: Box<str>,
-    /// The key, of 1 to 128 bytes. The occurrences have the label `schedule:` with the key.
+    /// The key, of 1 to 128 bytes other than 1F. The occurrences have the label `schedule:` with the key.
     pub key: Box<str>,
 }
 
@@ -211,7 +211,9 @@ impl fmt::Display for ScheduleFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("there is no such schedule"),
-            Self::Key => write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes"),
+            Self::Key => {
+                write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes, and none of them is 1F")
+            }
             Self::EndBeforeStart => f.write_str("the end of the schedule is before its start"),
             Self::Plan(error) => error.fmt(f),
             Self::Full(most) => write!(f, "the namespace has {most} schedules, as many as it may have"),

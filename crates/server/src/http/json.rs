@@ -159,7 +159,12 @@ impl<'de> Visitor<'de> for Checked<'_> {
         Ok(())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<(), E> {
+        // The document gives such fields 64 bits with a sign, and what is stored is shown to readers that rely on it.
+        let is_beyond = self.0.is_some_and(Shape::is_whole_number) && i64::try_from(number).is_err();
+        if is_beyond {
+            return Err(E::custom(format_args!("{number} is to be a whole number of at most {}", i64::MAX)));
+        }
         Ok(())
     }
 
@@ -221,6 +226,23 @@ mod tests {
             );
         }
         assert_eq!(read::<Value>(br#"{"a\u0062": 1}"#, &Shape::default()).unwrap(), json!({ "ab": 1 }));
+    }
+
+    #[test]
+    fn a_number_of_a_field_has_64_bits_with_a_sign_and_one_of_a_body_any_64() {
+        let shape = Shape::of::<tourbillon_api::NewTimer>();
+        let timer = |delay: &str| {
+            format!(r#"{{"delay_ms": {delay}, "pull": {{"queue": "q", "json": 18446744073709551615}}}}"#)
+        };
+        let most = read::<tourbillon_api::NewTimer>(timer("9223372036854775807").as_bytes(), &shape).unwrap();
+        assert_eq!(most.delay_ms, Some(9_223_372_036_854_775_807));
+        let beyond =
+            read::<tourbillon_api::NewTimer>(timer("9223372036854775808").as_bytes(), &shape).unwrap_err();
+        assert_eq!((beyond.status, &*beyond.errors[0].pointer), (400, "/delay_ms"));
+        assert_eq!(
+            beyond.detail,
+            "9223372036854775808 is to be a whole number of at most 9223372036854775807"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where a request's body has objects, by its schema.
+//! Where a request's body has objects and whole numbers, by its schema.
 //!
 //! The types that read a body take a list for an object: each item is a field, in the order of the type. A sender that
 //! sends a list did not mean that. The schemas are those of the OpenAPI document.
@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use utoipa::ToSchema;
 
-/// What a value may be, as far as lists and objects are concerned.
+/// What a value may be, as far as lists, objects and whole numbers are concerned.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
     is_object: bool,
     is_list: bool,
+    is_whole_number: bool,
     items: Option<Box<Self>>,
     fields: BTreeMap<String, Self>,
     /// The fields that have no names of their own.
@@ -61,6 +62,7 @@ impl Shape {
         let is_anything = schema["type"].is_null() && parts.iter().all(Option::is_none);
         self.is_object |= is_of("object");
         self.is_list |= is_of("array") || is_anything;
+        self.is_whole_number |= is_of("integer");
         if schema["items"].is_object() {
             self.items.get_or_insert_default().add(&schema["items"], named);
         }
@@ -75,6 +77,11 @@ impl Shape {
     /// Whether a value is to be an object, and no list.
     pub(super) fn refuses_lists(&self) -> bool {
         self.is_object && !self.is_list
+    }
+
+    /// Whether a value is to be a whole number.
+    pub(super) fn is_whole_number(&self) -> bool {
+        self.is_whole_number
     }
 
     /// The shape of a list's items.
@@ -111,5 +118,7 @@ mod tests {
         assert!(!callback.field("json").unwrap().refuses_lists(), "a callback's body may be anything");
         assert!(Shape::of::<NewSchedule>().field("monthly").unwrap().refuses_lists());
         assert!(!Shape::of::<NamespaceLimits>().field("allowed_hosts").unwrap().refuses_lists());
+        assert!(timer.field("delay_ms").unwrap().is_whole_number());
+        assert!(!callback.field("json").unwrap().is_whole_number());
     }
 }

@@ -16,6 +16,9 @@ use tourbillon_durable::store::Durability;
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{self as durable, Change, Due, Effect, Rejection, Timers, UtcMillis};
 
+/// The length of a key that a creation permits, in bytes.
+const LONGEST_KEY: usize = 255;
+
 /// The name by which a request finds a timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
@@ -31,6 +34,14 @@ impl Named<'_> {
         match self {
             Self::Key(key) => by_key(namespace, key),
             Self::Id(id) => id.into(),
+        }
+    }
+
+    /// Fails for a key that is too long for a timer: whoever cancels by it means another one.
+    fn admit(self) -> Result<(), Problem> {
+        match self {
+            Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
+            Self::Key(_) | Self::Id(_) => Ok(()),
         }
     }
 }
@@ -91,6 +102,7 @@ impl Service {
 
     async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         self.namespace(namespace)?;
+        named.admit()?;
         if matches!(named, Named::Id(_)) && self.find(namespace, named).await?.is_none() {
             return Ok(Cancelled { result: CancelResult::NotFound });
         }
@@ -270,6 +282,7 @@ impl Service {
             }
             api::Change::Cancel { key, id } => {
                 let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
+                named.admit().map_err(BatchResult::Problem)?;
                 let is_here = match named {
                     Named::Key(_) => true,
                     Named::Id(_) => {

@@ -252,6 +252,15 @@ impl Service {
     /// What each instant of a schedule makes.
     async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
         let of = self.namespace(namespace)?;
+        let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;
+        let what = (&timer, callback.as_ref());
+        self.admit(namespace, &of.limits, Naming::default(), what, "", 0).await?;
+        let labels = new.labels.iter().map(|label| label.as_str().into()).collect();
+        Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
+    }
+
+    /// The timer of each instant of a schedule, and its work, as far as their texts are concerned.
+    fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
         }
@@ -266,12 +275,8 @@ impl Service {
             labels: new.labels.clone(),
             ..NewTimer::default()
         };
-        let convert::Work { kind, payload, policy, callback } =
-            work(&timer, self.settings(), Head::default(), "")?;
-        let what = (&timer, callback.as_ref());
-        self.admit(namespace, &of.limits, Naming::default(), what, "", 0).await?;
-        let labels = new.labels.iter().map(|label| label.as_str().into()).collect();
-        Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
+        let work = work(&timer, self.settings(), Head::default(), "")?;
+        Ok((timer, work))
     }
 
     /// Changes some fields of a schedule.
@@ -296,6 +301,12 @@ impl Service {
         new: &NewSchedule,
     ) -> Result<api::Preview, Problem> {
         self.namespace(namespace)?;
+        let mut whole = new.clone();
+        // A schedule may be looked at before it has something to do: the rest is the same for any queue.
+        if whole.callback.is_none() && whole.pull.is_none() {
+            whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
+        }
+        self.work_of(&whole)?;
         let now = self.now();
         let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occasion).collect() })

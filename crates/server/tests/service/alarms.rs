@@ -228,7 +228,7 @@ async fn changes_that_the_store_refuses_are_counted() {
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
     let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
     // A limit is none of the store's reasons.
-    let none = json!({ "delay_ms": u64::MAX, "pull": { "queue": "q" } });
+    let none = json!({ "delay_ms": i64::MAX, "pull": { "queue": "q" } });
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), none).await.status.as_u16() / 100, 4);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
     store.fail(Fails::Changes(StoreErrorKind::Full, 0));

@@ -42,6 +42,11 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
         ("a fraction", with("\"delay_ms\": 1.5").into(), "/delay_ms"),
         ("a huge number", with("\"delay_ms\": 1e999").into(), "/delay_ms"),
         ("a number beyond 64 bits", with("\"delay_ms\": 18446744073709551616").into(), ""),
+        (
+            "a number beyond 64 bits with a sign",
+            with("\"delay_ms\": 9223372036854775808").into(),
+            "/delay_ms",
+        ),
         ("NaN", with("\"delay_ms\": NaN").into(), "/delay_ms"),
         ("Infinity", with("\"delay_ms\": Infinity").into(), "/delay_ms"),
         ("a key twice", with("\"delay_ms\": 1, \"delay_ms\": 1").into(), ""),
@@ -188,7 +193,7 @@ async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
         ("a label that is too long", labels(1, 65), 413, "too-large"),
         ("a URL that is too long", url(2_048), 413, "too-large"),
         ("a due moment that is too far", with("\"due\": \"9999-01-01T00:00:00Z\""), 422, "due-too-far"),
-        ("a delay that is too long", with("\"delay_ms\": 18446744073709551615"), 422, "due-too-far"),
+        ("a delay that is too long", with("\"delay_ms\": 9223372036854775807"), 422, "due-too-far"),
         ("a port that is blocked", url(0).replace(":9999", ":22"), 422, "blocked-destination"),
         ("user and password", url(0).replace("127", "a:b@127"), 422, "blocked-destination"),
         ("another scheme", url(0).replace("http", "gopher"), 422, "blocked-destination"),
@@ -371,4 +376,27 @@ async fn no_list_is_taken_for_an_object_in_any_body() {
     let timer =
         json!({ "delay_ms": 600_000, "callback": { "url": "http://127.0.0.1:9999/", "json": [[1], []] } });
     assert_eq!(inside.send("POST", TIMERS, timer).await.status, 201, "a body may be a list");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_no_timer_can_have_is_not_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let too_large = (413, "too-large".to_owned());
+    for (key, is_too_long) in
+        [("k".repeat(255), false), ("k".repeat(256), true), ("\u{e4}".repeat(128), true)]
+    {
+        let path = format!("{TIMERS}/{}", key.replace('\u{e4}', "%C3%A4"));
+        let answer = inside.send("DELETE", &path, Value::Null).await;
+        let batch = json!({ "changes": [{ "op": "cancel", "key": key }] });
+        let batch = inside.send("POST", "/v1/namespaces/default/batch", batch).await;
+        let result = &batch.json()["results"][0];
+        if is_too_long {
+            assert_eq!(answer.problem(), too_large, "{key}");
+            assert_eq!(result["problem"]["type"], "/problems/too-large", "{key}: {result}");
+        } else {
+            assert_eq!(answer.json()["result"], "not-found", "{key}");
+            assert_eq!(result["cancelled"]["result"], "not-found", "{key}: {result}");
+        }
+    }
 }

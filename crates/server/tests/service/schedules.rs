@@ -80,6 +80,44 @@ async fn a_preview_shows_local_times_and_clock_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preview_needs_nothing_to_do_and_refuses_what_a_creation_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let preview = async |body: Value| inside.send("POST", PREVIEWS, body).await;
+    let with = |name: &str, value: Value| {
+        let mut body = json!({ "every_ms": 60_000 });
+        body[name] = value;
+        body
+    };
+    let queue = json!({ "queue": "q" });
+    for body in [
+        json!({ "every_ms": 60_000 }),
+        json!({ "every_ms": 60_000, "callback": null, "pull": null }),
+        with("pull", queue.clone()),
+        with("policy", json!({ "attempts": 3 })),
+        with("labels", json!(["a"])),
+    ] {
+        assert_eq!(preview(body.clone()).await.status, StatusCode::OK, "{body}");
+    }
+    for (name, value, status) in [
+        ("callback", json!({ "url": "no address" }), 400),
+        ("callback", json!({ "url": "https://a.example/", "method": "TRACE" }), 400),
+        ("callback", json!({ "url": "ftp://a.example/" }), 422),
+        ("pull", json!({ "queue": "a/b" }), 400),
+        ("policy", json!({ "attempts": 1_001 }), 400),
+        ("policy", json!({ "jitter_ms": 5 }), 400),
+        ("labels", json!(["x".repeat(65)]), 413),
+    ] {
+        let mut body = with(name, value);
+        assert_eq!(preview(body.clone()).await.problem().0, status, "{body}");
+        if name != "callback" && name != "pull" {
+            body["pull"] = queue.clone();
+        }
+        assert_eq!(inside.send("PUT", &path("a"), body.clone()).await.problem().0, status, "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_has_any_key_that_a_timer_has() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Batch {
     /// The changes.
+    #[cfg_attr(feature = "openapi", schema(max_items = 1000))]
     pub changes: Vec<Change>,
 }
 
@@ -23,9 +24,11 @@ pub enum Change {
     Put {
         /// The key.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
         /// As the header `Idempotency-Key`.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
         idempotency_key: Option<String>,
         /// The timer.
         timer: Box<NewTimer>,
@@ -34,18 +37,22 @@ pub enum Change {
     Cancel {
         /// The key.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
         /// The id.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(format = "uuid"))]
         id: Option<String>,
     },
     /// Moves a timer's due moment.
     Move {
         /// The key.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(max_length = 255))]
         key: Option<String>,
         /// The id.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(format = "uuid"))]
         id: Option<String>,
         /// The new due moment.
         to: Delay,

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct ClaimRequest {
     /// The greatest number of timers: 1 by default, at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub max: Option<u32>,
     /// The time for which the request waits if no timer is due: none by default, at most 20 s.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 20_000))]
     pub wait_ms: Option<u64>,
 }
 
@@ -77,6 +79,7 @@ pub struct Nack {
     pub error: Option<String>,
     /// The pause before the next delivery. The policy's counts if it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400_000))]
     pub retry_after_ms: Option<u64>,
     /// Whether the work can never succeed: the timer is dead at once.
     #[serde(skip_serializing_if = "core::ops::Not::not")]

@@ -9,7 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A moment: milliseconds of Coordinated Universal Time since the start of 1970, written after RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, format = DateTime, example = "2026-11-22T16:00:00.000Z"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime, example = "2026-11-22T16:00:00.000Z"))]
+#[cfg_attr(feature = "openapi", schema(pattern = "^(19[7-9][0-9]|[2-9][0-9]{3})-"))]
 pub struct Moment(u64);
 
 /// The last moment that the service knows, 9999-12-30T22:00:00Z.

@@ -28,15 +28,18 @@ pub struct NamespaceLimits {
     pub max_timers: Option<u64>,
     /// The greatest number of timers that are made in a second. The service's `limits.creations` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub creations_per_second: Option<u32>,
     /// The greatest number of schedules. The service's `limits.schedules` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_schedules: Option<u64>,
     /// The greatest number of deliveries a second. Deliveries above it wait, and that is no attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub rate_per_second: Option<u32>,
     /// The greatest number of deliveries at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub concurrency: Option<u32>,
     /// The greatest body of a delivery, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +50,7 @@ pub struct NamespaceLimits {
     /// The hosts that callbacks may go to, with their subdomains if a name begins with `*.`. All hosts if there are
     /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_items = 100))]
     pub allowed_hosts: Vec<String>,
     /// Whether deliveries are held back. Timers are accepted nevertheless.
     #[serde(skip_serializing_if = "core::ops::Not::not")]

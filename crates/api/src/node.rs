@@ -45,6 +45,7 @@ pub struct Node {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Shard {
     /// The number, from 0 on.
+    #[cfg_attr(feature = "openapi", schema(maximum = 65_535))]
     pub number: u16,
     /// The incarnation of the node that delivers its timers, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct CancelMany {
     /// All timers that have this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub label: Option<String>,
     /// All timers whose keys begin so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub key_prefix: Option<String>,
 }
 

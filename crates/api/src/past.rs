@@ -76,6 +76,7 @@ pub struct PastAttempt {
     pub outcome: Option<AttemptOutcome>,
     /// The status of the receiver's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 999))]
     pub status: Option<u16>,
     /// The error, cut to 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]

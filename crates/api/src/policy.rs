@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Policy {
     /// The number of failures after which the timer is dead. 10 by default, at most 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub attempts: Option<u32>,
     /// The age, from the scheduled moment on, after which no further delivery is planned. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -17,6 +18,7 @@ pub struct Policy {
     /// The time for one attempt: 15 s by default, at least 100 ms, at most 30 s; up to an hour for a timer that a
     /// receiver fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 3_600_000))]
     pub timeout_ms: Option<u64>,
     /// The pause after a failure. The service has a least one (`deliveries.least_pause`, 1 s by default).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +57,7 @@ pub enum Backoff {
     /// These pauses, and the last one again and again.
     Ladder {
         /// The pauses, at most 32.
+        #[cfg_attr(feature = "openapi", schema(max_items = 32))]
         pauses_ms: Vec<u64>,
     },
 }

@@ -13,6 +13,7 @@ pub struct Problem {
     /// The kind in plain words.
     pub title: String,
     /// The HTTP status.
+    #[cfg_attr(feature = "openapi", schema(minimum = 400, maximum = 599))]
     pub status: u16,
     /// What was wrong with this request.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -16,6 +16,7 @@ pub struct NewSchedule {
     pub monthly: Option<Monthly>,
     /// A fixed period, counted from the start or else from the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100))]
     pub every_ms: Option<u64>,
     /// The time zone, a name of the IANA database such as `Europe/Zurich`. `UTC` by default. A fixed period has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +55,7 @@ pub struct NewSchedule {
     /// Labels of the occurrences, at most 8 of at most 64 bytes each. They have the label `schedule:` with the key
     /// besides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Vec<String>,
 }
 
@@ -76,6 +78,7 @@ pub struct SchedulePatch {
     pub monthly: Option<Monthly>,
     /// See the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100))]
     pub every_ms: Option<u64>,
     /// See the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +115,7 @@ pub struct SchedulePatch {
     pub policy: Option<Policy>,
     /// All labels.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Option<Vec<String>>,
 }
 
@@ -156,9 +160,11 @@ impl SchedulePatch {
 #[serde(deny_unknown_fields)]
 pub struct Monthly {
     /// The day, 1 to 31.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 31))]
     pub day: i8,
     /// The local time, `09:00` or `09:00:30`. Midnight by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(pattern = "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"))]
     pub time: Option<String>,
     /// What becomes of months that are too short for the day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -336,6 +342,7 @@ pub struct Backfill {
     pub until: Option<Moment>,
     /// The greatest number of instants in the range: 1,000 by default, at most 10,000. A range with more is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 10_000))]
     pub limit: Option<u32>,
 }
 

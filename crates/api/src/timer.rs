@@ -29,6 +29,7 @@ pub struct NewTimer {
     pub policy: Policy,
     /// Words by which timers are listed and cancelled together: at most 8, of at most 64 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Vec<String>,
     /// What becomes of the timer if another one has its key.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -90,9 +91,11 @@ impl NewTimer {
 #[serde(deny_unknown_fields)]
 pub struct Callback {
     /// The address.
+    #[cfg_attr(feature = "openapi", schema(format = "uri", max_length = 2048, pattern = "^https?://"))]
     pub url: String,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`. `POST` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(pattern = "^(GET|POST|PUT|PATCH|DELETE)$"))]
     pub method: Option<String>,
     /// Headers, but for those of the connection and of the service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -106,6 +109,12 @@ pub struct Callback {
     pub body: Option<String>,
     /// The body as bytes in base 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(
+            pattern = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"
+        )
+    )]
     pub body_base64: Option<String>,
 }
 
@@ -129,6 +138,7 @@ impl Callback {
 #[serde(deny_unknown_fields)]
 pub struct Pull {
     /// The queue's name: 1 to 64 letters, digits, `-`, `_` or `.`.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64, pattern = r"^[A-Za-z0-9._-]+$"))]
     pub queue: String,
     /// The body as a JSON value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,6 +149,12 @@ pub struct Pull {
     pub body: Option<String>,
     /// The body as bytes in base 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(
+            pattern = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"
+        )
+    )]
     pub body_base64: Option<String>,
 }
 

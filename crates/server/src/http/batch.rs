@@ -34,7 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     ] })),
     params(
         ("namespace" = String, Path, description = "The namespace."),
-        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with its timers, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored.", max_length = 128),
+        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with its timers, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses((status = 200, description = "A result for each change.", body = BatchAnswer, example = json!({ "results": [

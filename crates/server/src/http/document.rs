@@ -1,5 +1,6 @@
 //! The OpenAPI document: what the handlers' descriptions leave out since it is the same for all.
 
+use super::rules;
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -13,6 +14,8 @@ use utoipa::openapi::{InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 
 /// The media type of problems.
 const PROBLEM: &str = "application/problem+json";
+/// The media type of streams of events.
+const EVENTS: &str = "text/event-stream";
 
 /// Completes the document of the routes.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
@@ -36,10 +39,12 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     components.add_security_scheme("token", SecurityScheme::Http(scheme));
     components.schemas.insert("Problem".to_owned(), problem());
     components.schemas.insert("ProblemKind".to_owned(), ProblemKind::schema());
+    rules::complete(&mut components.schemas);
     document.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
     for (path, item) in &mut document.paths.paths {
         for (_, operation) in operations(item) {
             complete_operation(operation, path);
+            rules::complete_operation(operation, path);
         }
     }
     document
@@ -105,6 +110,9 @@ fn complete_operation(operation: &mut Operation, path: &str) {
         if is_refusal && !response.content.contains_key(PROBLEM) {
             let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
             response.content = [(PROBLEM.to_owned(), problem.into())].into_iter().collect();
+        }
+        if let Some(RefOr::T(events)) = response.content.get_mut(EVENTS) {
+            events.schema = Some(rules::event_of("Event"));
         }
     }
 }

@@ -20,6 +20,7 @@ mod namespaces;
 mod operations;
 mod queues;
 mod report;
+mod rules;
 mod schedules;
 mod shape;
 mod slip;

@@ -278,14 +278,14 @@ async fn backfill_schedule(
     Ok(accepted(&namespace, service.backfill(&namespace, &key, &backfill).await?))
 }
 
-/// Shows the next ten instants of a schedule that is not made. What its instants do is not looked at.
+/// Shows the next ten instants of a schedule that is not made. What its instants do may be missing.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/previews", tag = "schedules",
     request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),
     params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 200, description = "The instants.", body = Preview),
-        (status = 422, description = "The zone is not known.", body = Problem),
+        (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
     )
 )]
 async fn preview_schedule(

@@ -71,8 +71,8 @@ pub(super) async fn make(
     params(
         ("namespace" = String, Path, description = "The namespace."),
         ("key" = String, Path, description = "The key.", max_length = 255),
-        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
-        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored.", max_length = 128),
+        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$"),
+        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses(
@@ -109,8 +109,8 @@ async fn put_timer(
     })),
     params(
         ("namespace" = String, Path, description = "The namespace."),
-        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
-        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored.", max_length = 128),
+        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$"),
+        ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses(

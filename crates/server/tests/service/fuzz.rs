@@ -219,8 +219,19 @@ impl Generator<'_> {
             }
             "limit" | "max" => self.rng.u64(0..210),
             _ => {
-                let any = self.rng.u64(..);
-                self.one(&[0, 1, 2, 10, 1_000, 60_000, 86_400_000, u64::from(u32::MAX), u64::MAX, any])
+                let any = self.rng.u64(..) >> 1;
+                self.one(&[
+                    0,
+                    1,
+                    2,
+                    10,
+                    1_000,
+                    60_000,
+                    86_400_000,
+                    u64::from(u32::MAX),
+                    i64::MAX.unsigned_abs(),
+                    any,
+                ])
             }
         }
     }
@@ -243,7 +254,12 @@ impl Generator<'_> {
     /// A value of a schema. `name` is the field's.
     fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
         let schema = resolve(schema, self.document);
-        if let Some(schemas) = schema["oneOf"].as_array() {
+        // The rules between fields are those of `mend`: the object itself is what they are about.
+        let is_object = schema["properties"].is_object();
+        if let (Some(schemas), false) = (schema["allOf"].as_array(), is_object) {
+            return self.value(&schemas[0], name, depth);
+        }
+        if let (Some(schemas), false) = (schema["oneOf"].as_array(), is_object) {
             let schema = self.one(schemas);
             return self.value(&schema, name, depth);
         }

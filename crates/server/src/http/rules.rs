@@ -1,0 +1,324 @@
+//! What the schemas of the OpenAPI document leave out, since no type says it: rules between fields, the forms of texts
+//! in lists and objects, and the ranges of numbers.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use utoipa::Number;
+use utoipa::openapi::content::Content;
+use utoipa::openapi::extensions::Extensions;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::schema::{
+    AdditionalProperties, AllOfBuilder, ArrayItems, KnownFormat, Object, ObjectBuilder, Schema, SchemaFormat,
+    SchemaType, Type,
+};
+use utoipa::openapi::{Ref, RefOr};
+
+/// The names of namespaces and queues, but for `.` and `..`.
+const NAME: &str = "^[A-Za-z0-9._-]+$";
+const LONGEST_NAME: usize = 64;
+const LONGEST_LABEL: usize = 64;
+/// The keys of schedules.
+const SCHEDULE: &str = r"^[^\u001f]*$";
+/// The names and the values of headers.
+const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
+const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
+
+/// The format of numbers of 32 bits.
+const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
+
+/// An object with this field, and not as null, which is the same as without it.
+fn given(name: &str) -> Value {
+    json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
+}
+
+/// An object with exactly one of these fields.
+fn one_of(names: &[&str]) -> Value {
+    names.iter().copied().map(given).collect()
+}
+
+/// Objects with two of these fields, for each two of them.
+fn pairs(names: &[&str]) -> Vec<Value> {
+    let later = |at: usize| names.iter().skip(at + 1);
+    let of = |(at, a): (usize, &&str)| -> Vec<Value> {
+        later(at).map(|b| json!({ "allOf": [given(a), given(b)] })).collect()
+    };
+    names.iter().enumerate().flat_map(of).collect()
+}
+
+/// The rules between fields: the schema, and the word of it that has the rule. A schema gets one word, for the words
+/// that the library does not know are in no order.
+fn between_fields() -> [(&'static str, &'static str, Value); 7] {
+    let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
+    let plans = ["cron", "monthly", "every_ms"];
+    let of_schedule = || {
+        let exclusive: [&[&str]; 3] = [&["callback", "pull"], &["every_ms", "zone"], &["every_ms", "gap"]];
+        exclusive.into_iter().flat_map(pairs)
+    };
+    let in_policy = |name: &str| json!({ "required": ["policy"], "properties": { "policy": given(name) } });
+    let not_in_schedule: Vec<_> =
+        of_schedule().chain(["misfire_within_ms", "jitter_ms"].map(in_policy)).collect();
+    let not_in_patch: Vec<_> = pairs(&plans).into_iter().chain(of_schedule()).collect();
+    [
+        (
+            "NewTimer",
+            "allOf",
+            json!([
+                { "oneOf": one_of(&["callback", "pull"]) },
+                { "not": pairs(&["due", "delay_ms"])[0] },
+            ]),
+        ),
+        ("Delay", "oneOf", one_of(&["due", "delay_ms"])),
+        ("CancelMany", "oneOf", one_of(&["label", "key_prefix"])),
+        ("Callback", "not", of_body()),
+        ("Pull", "not", of_body()),
+        (
+            "NewSchedule",
+            "allOf",
+            json!([{ "oneOf": one_of(&plans) }, { "not": { "anyOf": not_in_schedule } }]),
+        ),
+        ("SchedulePatch", "not", json!({ "anyOf": not_in_patch })),
+    ]
+}
+
+/// Adds a word to a schema which the library does not know.
+fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
+    if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
+        extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
+    }
+}
+
+fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
+    match schema {
+        RefOr::T(Schema::Object(object)) => Some(object),
+        _ => None,
+    }
+}
+
+/// Completes the schemas of the document.
+pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
+    for (name, word, rule) in between_fields() {
+        schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
+    }
+    for name in ["NewTimer", "NewSchedule", "SchedulePatch"] {
+        let labels = schemas.get_mut(name).and_then(object).and_then(|of| of.properties.get_mut("labels"));
+        if let Some(RefOr::T(Schema::Array(labels))) = labels
+            && let ArrayItems::RefOrSchema(label) = &mut labels.items
+            && let Some(label) = object(label)
+        {
+            label.max_length = Some(LONGEST_LABEL);
+        }
+    }
+    if let Some(of) = schemas.get_mut("Pull").and_then(object) {
+        of.properties.get_mut("queue").into_iter().for_each(no_step);
+    }
+    let headers =
+        schemas.get_mut("Callback").and_then(object).and_then(|of| of.properties.get_mut("headers"));
+    if let Some(headers) = headers.and_then(object) {
+        headers.property_names = Some(Box::new(text_of(HEADER).into()));
+        headers.additional_properties =
+            Some(Box::new(AdditionalProperties::RefOr(text_of(HEADER_VALUE).into())));
+    }
+    for name in ["Backoff", "Change"] {
+        let Some(RefOr::T(Schema::OneOf(variants))) = schemas.get_mut(name) else { continue };
+        for variant in &mut variants.items {
+            if let Some(of) = object(variant) {
+                of.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+                let has_id = of.properties.contains_key("id");
+                if has_id {
+                    add(variant, "oneOf", one_of(&["key", "id"]));
+                }
+            }
+        }
+    }
+    schemas.values_mut().for_each(complete_ranges);
+}
+
+fn text_of(pattern: &str) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
+}
+
+/// Excepts the names that are steps in a path.
+fn no_step(name: &mut RefOr<Schema>) {
+    add(name, "not", json!({ "enum": [".", ".."] }));
+}
+
+/// Names the ranges of numbers of 32 bits without a sign: the format of the document is that of numbers with one, so
+/// they get the format of 64 bits.
+fn complete_ranges(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    match schema {
+        Schema::Object(object) => {
+            complete_range(object);
+            object.properties.values_mut().for_each(complete_ranges);
+        }
+        Schema::Array(array) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                complete_ranges(items);
+            }
+        }
+        Schema::OneOf(of) => of.items.iter_mut().for_each(complete_ranges),
+        Schema::AllOf(of) => of.items.iter_mut().for_each(complete_ranges),
+        Schema::AnyOf(of) => of.items.iter_mut().for_each(complete_ranges),
+        _ => {}
+    }
+}
+
+fn complete_range(number: &mut Object) {
+    let format = &mut number.format;
+    if number.minimum.is_some() && number.maximum.is_none() && *format == Some(WORD) {
+        *format = Some(SchemaFormat::KnownFormat(KnownFormat::Int64));
+        number.maximum = Some(Number::from(u32::MAX));
+    }
+}
+
+/// Completes the description of an operation.
+pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
+    let of_schedule = path.contains("/schedules/");
+    for parameter in operation.parameters.iter_mut().flatten() {
+        complete_parameter(parameter, of_schedule);
+    }
+    if operation.operation_id.as_deref() == Some("put_schedule") {
+        add_target(operation);
+    }
+}
+
+fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
+    let RefOr::T(Parameter { name, parameter_in, schema: Some(schema), .. }) = parameter else { return };
+    complete_ranges(schema);
+    let Some(of) = object(schema) else { return };
+    // A header or a parameter of the query is there or not: none is null.
+    if let SchemaType::Array(types) = &of.schema_type
+        && let Some(kind) = types.iter().find(|kind| **kind != Type::Null)
+    {
+        of.schema_type = SchemaType::Type(kind.clone());
+    }
+    if *parameter_in != ParameterIn::Path {
+        return;
+    }
+    match &**name {
+        "namespace" | "queue" => {
+            (of.min_length, of.max_length) = (Some(1), Some(LONGEST_NAME));
+            of.pattern = Some(NAME.to_owned());
+            no_step(schema);
+        }
+        "key" if of_schedule => (of.min_length, of.pattern) = (Some(1), Some(SCHEDULE.to_owned())),
+        "key" | "claim" => of.min_length = Some(1),
+        _ => {}
+    }
+}
+
+/// Says that a schedule that is made has something to do. A preview takes the same object, and needs nothing to do.
+fn add_target(operation: &mut Operation) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    for content in body.content.values_mut() {
+        let RefOr::T(Content { schema: Some(schema), .. }) = content else { continue };
+        let mut target: RefOr<Schema> =
+            Schema::Object(ObjectBuilder::new().schema_type(SchemaType::AnyValue).build()).into();
+        add(&mut target, "oneOf", one_of(&["callback", "pull"]));
+        *schema = Schema::AllOf(AllOfBuilder::new().item(schema.clone()).item(target).build()).into();
+    }
+}
+
+/// The schema of one event of a stream whose data are of this schema.
+pub(super) fn event_of(name: &str) -> RefOr<Schema> {
+    let data = ObjectBuilder::new().schema_type(Type::String).content_media_type("application/json");
+    let mut data: RefOr<Schema> = Schema::Object(data.build()).into();
+    add(&mut data, "contentSchema", json!(Ref::from_schema_name(name)));
+    Schema::Object(
+        ObjectBuilder::new().schema_type(Type::Object).property("data", data).required("data").build(),
+    )
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Value {
+        serde_json::to_value(crate::openapi()).unwrap()
+    }
+
+    /// All names that a rule's schemas require.
+    fn required(rule: &Value, names: &mut Vec<String>) {
+        match rule {
+            Value::Object(words) => {
+                let here = words.get("required").and_then(Value::as_array).into_iter().flatten();
+                names.extend(here.filter_map(Value::as_str).map(str::to_owned));
+                words.values().for_each(|word| required(word, names));
+            }
+            Value::Array(rules) => rules.iter().for_each(|rule| required(rule, names)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn each_rule_is_in_the_document_and_about_fields_that_there_are() {
+        let document = document();
+        for (name, word, rule) in between_fields() {
+            let schema = &document["components"]["schemas"][name];
+            assert_eq!(schema[word], rule, "{name}");
+            let mut names = Vec::new();
+            required(&rule, &mut names);
+            let of_policy = &document["components"]["schemas"]["Policy"]["properties"];
+            assert!(names.len() > 1);
+            for field in names {
+                let is_there = schema["properties"][&field].is_object() || of_policy[&field].is_object();
+                assert!(is_there, "{name} has no {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_and_numbers_have_their_forms() {
+        let document = document();
+        let schema = |name: &str| document["components"]["schemas"][name].clone();
+        for name in ["NewTimer", "NewSchedule", "SchedulePatch"] {
+            assert_eq!(schema(name)["properties"]["labels"]["items"]["maxLength"], 64, "{name}");
+        }
+        let headers = &schema("Callback")["properties"]["headers"];
+        assert_eq!(headers["propertyNames"]["pattern"], HEADER);
+        assert_eq!(headers["additionalProperties"]["pattern"], HEADER_VALUE);
+        for variant in ["Backoff", "Change"].map(schema).iter().flat_map(|of| of["oneOf"].as_array().unwrap())
+        {
+            assert_eq!(variant["additionalProperties"], false, "{variant}");
+            let has_id = variant["properties"]["id"].is_object();
+            assert_eq!(variant["oneOf"].is_array(), has_id, "{variant}");
+        }
+        let limits = &schema("NamespaceLimits")["properties"];
+        assert_eq!(limits["max_body_bytes"]["maximum"], u32::MAX);
+        assert_eq!(limits["max_body_bytes"]["format"], "int64");
+        assert_eq!(limits["max_timers"]["format"], "int64");
+        assert_eq!(schema("Monthly")["properties"]["day"]["maximum"], 31);
+        let schedule = &document["paths"]["/v1/namespaces/{namespace}/schedules/{key}"]["put"];
+        let body = &schedule["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(body["allOf"][1]["oneOf"], one_of(&["callback", "pull"]));
+        let events =
+            &document["paths"]["/v1/events"]["get"]["responses"]["200"]["content"]["text/event-stream"];
+        let data = &events["schema"]["properties"]["data"];
+        assert_eq!(data["contentSchema"]["$ref"], "#/components/schemas/Event");
+    }
+
+    #[test]
+    fn parameters_are_never_null_and_names_have_their_form() {
+        let document = document();
+        let mut count = 0;
+        for operation in document["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(|item| item.as_object().unwrap().values())
+        {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let schema = &parameter["schema"];
+                assert!(schema["type"].is_string() || schema["$ref"].is_string(), "{parameter}");
+                if parameter["in"] == "path"
+                    && ["namespace", "queue"].map(Value::from).contains(&parameter["name"])
+                {
+                    assert_eq!((&schema["pattern"], &schema["maxLength"]), (&json!(NAME), &json!(64)));
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 20);
+    }
+}

@@ -50,14 +50,15 @@ fn pairs(names: &[&str]) -> Vec<Value> {
 fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
-    let of_schedule = || {
-        let exclusive: [&[&str]; 3] = [&["callback", "pull"], &["every_ms", "zone"], &["every_ms", "gap"]];
-        exclusive.into_iter().flat_map(pairs)
-    };
+    // A patch has the same rules, but for the plan, which it may leave as it is.
+    let exclusive: [&[&str]; 3] = [&["callback", "pull"], &["every_ms", "zone"], &["every_ms", "gap"]];
     let in_policy = |name: &str| json!({ "required": ["policy"], "properties": { "policy": given(name) } });
-    let not_in_schedule: Vec<_> =
-        of_schedule().chain(["misfire_within_ms", "jitter_ms"].map(in_policy)).collect();
-    let not_in_patch: Vec<_> = pairs(&plans).into_iter().chain(of_schedule()).collect();
+    let of_schedule: Vec<_> = exclusive
+        .into_iter()
+        .flat_map(pairs)
+        .chain(["misfire_within_ms", "jitter_ms"].map(in_policy))
+        .collect();
+    let of_patch: Vec<_> = pairs(&plans).into_iter().chain(of_schedule.clone()).collect();
     [
         (
             "NewTimer",
@@ -71,12 +72,8 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
         ("CancelMany", "oneOf", one_of(&["label", "key_prefix"])),
         ("Callback", "not", of_body()),
         ("Pull", "not", of_body()),
-        (
-            "NewSchedule",
-            "allOf",
-            json!([{ "oneOf": one_of(&plans) }, { "not": { "anyOf": not_in_schedule } }]),
-        ),
-        ("SchedulePatch", "not", json!({ "anyOf": not_in_patch })),
+        ("NewSchedule", "allOf", json!([{ "oneOf": one_of(&plans) }, { "not": { "anyOf": of_schedule } }])),
+        ("SchedulePatch", "not", json!({ "anyOf": of_patch })),
     ]
 }
 

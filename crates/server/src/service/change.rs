@@ -37,7 +37,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails for a key that is too long for a timer: whoever cancels by it means another one.
+    /// Fails for a key that is too long for a timer: a request to cancel by it means another key.
     fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),

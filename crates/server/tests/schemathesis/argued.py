@@ -43,7 +43,7 @@ FIELDS = [
         "Which texts are hosts, also in other scripts, is in the URL standard and in no pattern.",
     ),
     (r"/cron", r".*", "The grammar of cron expressions is in no pattern."),
-    (r"/end", r"the end is before the start", "A schema does not compare two fields."),
+    (r"/end", r"the end of the schedule is before its start", "A schema does not compare two fields."),
     (
         r".*/policy/timeout_ms",
         r"a timeout is 100 to 30000 ms",
@@ -64,6 +64,14 @@ FIELDS = [
 
 # A cursor is in the query, where faults have no pointers.
 CURSORS = {"the cursor is of another list, or of none", "the cursor is none of this list"}
+# Parts of a request that are too long although no text of them is.
+TOGETHER = {
+    "too long: the headers",
+    "too long: the body",
+    "the body is too large",
+    "the headers have more than 8 KiB",
+    "the path with the query has more than 8 KiB",
+}
 
 
 def problem(response):
@@ -113,6 +121,10 @@ def reason_of_refusal(case, response):
     is_too_long = kind == "too-large" or detail.startswith("the key of a schedule has 1 to 128 bytes")
     if is_too_long and any(not text.isascii() for part in sent for text in texts(part)):
         return "Lengths are bytes of UTF-8, and those of a schema are characters."
+    if kind == "too-large" and detail.startswith("the namespace permits bodies"):
+        return "What the bodies of a namespace may be is among its limits, which requests change."
+    if kind == "too-large" and detail in TOGETHER:
+        return "A schema limits each text, and not many of them together."
     if kind != "bad-request":
         return None
     if "cursor" in (case.query or {}) and detail in CURSORS:

@@ -166,7 +166,9 @@ impl Core {
         let turns = shares.as_ref().map(Turns::of);
         let result = self.take_due(by, claim, limit, turns).await;
         under_way.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
-        result
+        // Without turns it is the first due moment, which the answer has.
+        let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
+        result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
     }
 
     async fn take_due(

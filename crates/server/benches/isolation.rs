@@ -1,8 +1,8 @@
 //! What one tenant costs another: how late the callbacks of a tenant come that does nothing wrong, alone and beside one
 //! that does everything that it may, and how long the service takes for a request meanwhile.
 //!
-//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows on
-//! Redis need `redis-server`.
+//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows
+//! on Redis need `redis-server`.
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 

@@ -1,8 +1,9 @@
 //! Bodies of requests under way: so many bytes of them are in memory at a time, and each client has a share.
 //!
 //! A body counts with the length that its request announces, before anything of it is read, and without one as it
-//! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client is
-//! not read from; few bodies wait, and each client has a share of them, too. Room by what has arrived would let all bodies begin and none end.
+//! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client
+//! is not read from; few bodies wait, and each client has a share of them, too. Room by what has arrived would let
+//! all bodies begin and none end.
 
 use crate::share::free_for;
 use axum::RequestExt as _;

@@ -39,7 +39,8 @@ pub struct Settings {
     pub max_timers: u64,
     /// The longest time to a due moment, a hundred years by default.
     pub max_delay: Duration,
-    /// The rate at which timers are delivered that are late, after a downtime for example. 10,000 a second by default.
+    /// The rate at which timers of a namespace are delivered that are late, after a downtime for example. 10,000 a
+    /// second by default.
     pub catch_up_rate: Option<u32>,
     /// The Redis that has the timers, which other nodes share. By default the timers are in a file in the folder.
     pub redis: Option<RedisSettings>,

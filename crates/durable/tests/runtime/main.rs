@@ -707,7 +707,7 @@ fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wa
             world.schedule(Spec::new(Note(number(nth, namespace))).namespace(name).after(secs(1_000)));
         }
     }
-    world.schedule(Spec::new(Note(3_000)).namespace("c").after(secs(10_000)));
+    world.schedule(Spec::new(Note(3_000)).namespace("c").after(secs(9_999)));
     drop(world.durable.take());
     world.clock.advance(secs(10_000));
     world.start(|builder| builder.in_turn().catch_up_rate(Some(100)));

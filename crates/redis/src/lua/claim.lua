@@ -79,7 +79,7 @@ local most_slices = math.max(8, math.min(64, math.floor(512 / shards)))
 -- leased and is not in the list, if its timers are due. Once a slice of a lane is passed over, all of the lane are that are
 -- due: timers of a namespace keep their order.
 local function open(shard)
-  local directory, found, passed, closed = KEYS[bases[shard] + 1], {}, {}, {}
+  local directory, found, passed, closed = bases[shard] + 1, {}, {}, {}
   local first, behind, is_full = nil, nil, false
 
   local function see(page)
@@ -102,7 +102,7 @@ local function open(shard)
 
   local from, width, is_all = 0, 2, false
   for _ = 1, 8 do
-    local page = redis.call('ZRANGE', directory, from, from + width - 1, 'WITHSCORES')
+    local page = redis.call('ZRANGE', KEYS[directory], from, from + width - 1, 'WITHSCORES')
     first = first or page[2]
     see(page)
     is_all = #page < 2 * width
@@ -111,13 +111,13 @@ local function open(shard)
   end
   if not is_full and not is_all and #found == 0 then
     -- Hundreds of slices are passed over: the last ones that are due are likely to be of other lanes.
-    local late = redis.call('ZRANGE', directory, now, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 128, 'WITHSCORES')
+    local late = redis.call('ZRANGE', KEYS[directory], now, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 128, 'WITHSCORES')
     local page = {}
     for n = #late - 1, 1, -2 do page[#page + 1], page[#page + 2] = late[n], late[n + 1] end
     see(page)
     if not is_full then
       local after = string.format('(%.0f', now)
-      see(redis.call('ZRANGE', directory, after, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+      see(redis.call('ZRANGE', KEYS[directory], after, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
     end
   end
   return {found = found, passed = passed, first = first, behind = behind}
@@ -125,7 +125,8 @@ end
 
 local owners = {}
 for shard = 1, shards do
-  owners[shard] = redis.call('HMGET', KEYS[bases[shard]], 'id', 'owner', 'until', 'ttl')
+  local own = bases[shard]
+  owners[shard] = redis.call('HMGET', KEYS[own], 'id', 'owner', 'until', 'ttl')
   local id = owners[shard][1]
   if id and id ~= ARGV[7] then
     return redis.error_reply('OTHER the deployment was created anew: its server has lost it')
@@ -134,6 +135,7 @@ end
 
 local owned, first_end = {}, nil
 for shard = 1, shards do
+  local own = bases[shard]
   local owner = owners[shard][2]
   local rest = (tonumber(owners[shard][3]) or 0) - now
   -- More time than an owner takes is left only if the server's clock was set back.
@@ -145,21 +147,21 @@ for shard = 1, shards do
     owned[shard], wants_end = 2, false
   elseif owner == node then
     if 3 * rest < 2 * ttl or rest > ttl then
-      redis.call('HSET', KEYS[bases[shard]], 'until', ends, 'ttl', ttl)
+      redis.call('HSET', KEYS[own], 'until', ends, 'ttl', ttl)
     end
   elseif is_held then
     owned[shard], wants_end = 0, false
   else
-    redis.call('HSET', KEYS[bases[shard]], 'owner', node, 'until', ends, 'ttl', ttl)
-    redis.call('HINCRBY', KEYS[bases[shard]], 'epoch', 1)
+    redis.call('HSET', KEYS[own], 'owner', node, 'until', ends, 'ttl', ttl)
+    redis.call('HINCRBY', KEYS[own], 'epoch', 1)
     if owner then
-      redis.call('HINCRBY', KEYS[bases[shard]], 'takeovers', 1)
-      redis.call('HSET', KEYS[bases[shard]], 'taken', string.format('%.0f', now))
+      redis.call('HINCRBY', KEYS[own], 'takeovers', 1)
+      redis.call('HSET', KEYS[own], 'taken', string.format('%.0f', now))
     end
     wants_end = true
   end
   if wants_end then
-    local leased = redis.call('ZRANGE', KEYS[bases[shard] + 4], 0, 0, 'WITHSCORES')
+    local leased = redis.call('ZRANGE', KEYS[own + 4], 0, 0, 'WITHSCORES')
     if leased[2] then first_end = math.min(first_end or math.huge, tonumber(leased[2])) end
   end
 end

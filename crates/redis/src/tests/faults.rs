@@ -243,15 +243,16 @@ fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside()
 
 #[test]
 fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
-    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
-    for number in 0..4 {
+    let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
+    for number in 0..66 {
         place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * PERIOD));
     }
-    // The first script answers the slices, the second one leases from two of them.
+    clock.advance(Duration::from_millis(66 * PERIOD));
+    // The first script answers the slices, the second one leases from 64 of them.
     link.at("claim", 3, Act::Fail);
     assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Unknown);
-    assert_eq!(now(store.recover(BY, 1)).len(), 2);
-    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(3), id(4)]);
+    assert_eq!(now(store.recover(BY, 1)).len(), 64);
+    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(65), id(66)]);
 }
 
 #[test]

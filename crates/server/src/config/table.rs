@@ -139,7 +139,8 @@ settings! {
     /// The number of failures in a row after which a host, or a path of it, gets no callbacks of the namespace for a
     /// while.
     host_failures: u32, "deliveries.host_failures" = "10";
-    /// The rate of deliveries per second that are late, after a downtime for example. Zero for no limit.
+    /// The rate of deliveries per second of each namespace that are late, after a downtime for example. Zero for no
+    /// limit.
     catch_up_rate: u32, "deliveries.catch_up_rate" = "10000";
     /// The least pause after a failed delivery, whatever the policy of the timer says.
     least_pause: Duration, "deliveries.least_pause" = "1s";

@@ -1,8 +1,8 @@
 //! The files of the audit trail: entries as lines of JSON, in the order in which they were written.
 //!
 //! The folder `audit` in the data folder has files with numbers. An entry is appended to the last one and synced; a
-//! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of `tourbillond`
-//! write here too, beside a service that runs: a lock of the folder has one writer at a time.
+//! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
+//! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
 //!
 //! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
 //! oldest entries. So a token that is bound to a namespace cannot push out what others have done.
@@ -138,8 +138,8 @@ impl Trail {
         Ok(())
     }
 
-    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between the
-    /// second file may have those of the first one already.
+    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between
+    /// the second file may have those of the first one already.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());

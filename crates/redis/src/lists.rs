@@ -334,7 +334,7 @@ impl Core {
         Ok(found.into_iter().map(|(_, its)| its).collect())
     }
 
-    /// The members to read of each slice of a period, if so many would do for each shard.
+    /// The number of members to read of each of a period's slices. `each` is the number for a shard with one slice.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)

@@ -137,7 +137,7 @@ impl InTurn {
         Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
     }
 
-    /// Notes what was claimed.
+    /// Uses a permit for each late timer of a claim.
     pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
         let Some(rate) = self.rate else { return };
         for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {

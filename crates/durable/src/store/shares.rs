@@ -35,9 +35,9 @@ pub struct Shares {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// A timer is late if it was due so long ago.
+    /// A timer is late once this time has passed since its due moment.
     pub after: Duration,
-    /// The number for a namespace that is not in `left`.
+    /// The number that a namespace may take which is not in `left`.
     pub each: usize,
     /// The number that is left for a namespace that has taken some lately.
     pub left: Arc<BTreeMap<Box<str>, usize>>,

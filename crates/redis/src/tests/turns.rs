@@ -46,7 +46,7 @@ impl Rig {
         Self { store, clock, room, late: None, under_way: BTreeMap::new(), claims: 0, made: 0 }
     }
 
-    /// Stores timers of a namespace that are due so long after this moment.
+    /// Stores timers of a namespace that are due after a delay.
     fn place(&mut self, namespace: &str, delay: Duration, count: usize) {
         let due = self.store.now() + delay;
         self.place_at(namespace, due, count);
@@ -80,7 +80,7 @@ impl Rig {
         (counts, claimed)
     }
 
-    /// Ends deliveries of a namespace by this operation.
+    /// Ends deliveries of a namespace by an operation.
     fn end(&mut self, namespace: &str, count: usize, op: impl Fn(TimerId, Token) -> Op) {
         let timers = self.under_way.get_mut(namespace).unwrap();
         let ops = timers.drain(..count).map(|(id, token)| op(id, token)).collect();

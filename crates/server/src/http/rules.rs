@@ -39,10 +39,10 @@ fn one_of(names: &[&str]) -> Value {
 /// Objects with two of these fields, for each two of them.
 fn pairs(names: &[&str]) -> Vec<Value> {
     let later = |at: usize| names.iter().skip(at + 1);
-    let of = |(at, a): (usize, &&str)| -> Vec<Value> {
+    let with_later = |(at, a): (usize, &&str)| -> Vec<Value> {
         later(at).map(|b| json!({ "allOf": [given(a), given(b)] })).collect()
     };
-    names.iter().enumerate().flat_map(of).collect()
+    names.iter().enumerate().flat_map(with_later).collect()
 }
 
 /// The rules between fields: the schema, and the word of it that has the rule. A schema gets one word, for the words
@@ -97,7 +97,8 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
     }
     for name in ["NewTimer", "NewSchedule", "SchedulePatch"] {
-        let labels = schemas.get_mut(name).and_then(object).and_then(|of| of.properties.get_mut("labels"));
+        let labels =
+            schemas.get_mut(name).and_then(object).and_then(|shape| shape.properties.get_mut("labels"));
         if let Some(RefOr::T(Schema::Array(labels))) = labels
             && let ArrayItems::RefOrSchema(label) = &mut labels.items
             && let Some(label) = object(label)
@@ -105,11 +106,11 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
             label.max_length = Some(LONGEST_LABEL);
         }
     }
-    if let Some(of) = schemas.get_mut("Pull").and_then(object) {
-        of.properties.get_mut("queue").into_iter().for_each(no_step);
+    if let Some(shape) = schemas.get_mut("Pull").and_then(object) {
+        shape.properties.get_mut("queue").into_iter().for_each(no_step);
     }
     let headers =
-        schemas.get_mut("Callback").and_then(object).and_then(|of| of.properties.get_mut("headers"));
+        schemas.get_mut("Callback").and_then(object).and_then(|shape| shape.properties.get_mut("headers"));
     if let Some(headers) = headers.and_then(object) {
         headers.property_names = Some(Box::new(text_of(HEADER).into()));
         headers.additional_properties =
@@ -118,9 +119,9 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     for name in ["Backoff", "Change"] {
         let Some(RefOr::T(Schema::OneOf(variants))) = schemas.get_mut(name) else { continue };
         for variant in &mut variants.items {
-            if let Some(of) = object(variant) {
-                of.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
-                let has_id = of.properties.contains_key("id");
+            if let Some(shape) = object(variant) {
+                shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+                let has_id = shape.properties.contains_key("id");
                 if has_id {
                     add(variant, "oneOf", one_of(&["key", "id"]));
                 }
@@ -153,9 +154,9 @@ fn complete_ranges(schema: &mut RefOr<Schema>) {
                 complete_ranges(items);
             }
         }
-        Schema::OneOf(of) => of.items.iter_mut().for_each(complete_ranges),
-        Schema::AllOf(of) => of.items.iter_mut().for_each(complete_ranges),
-        Schema::AnyOf(of) => of.items.iter_mut().for_each(complete_ranges),
+        Schema::OneOf(parts) => parts.items.iter_mut().for_each(complete_ranges),
+        Schema::AllOf(parts) => parts.items.iter_mut().for_each(complete_ranges),
+        Schema::AnyOf(parts) => parts.items.iter_mut().for_each(complete_ranges),
         _ => {}
     }
 }
@@ -182,24 +183,24 @@ pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
 fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     let RefOr::T(Parameter { name, parameter_in, schema: Some(schema), .. }) = parameter else { return };
     complete_ranges(schema);
-    let Some(of) = object(schema) else { return };
+    let Some(shape) = object(schema) else { return };
     // A header or a parameter of the query is there or not: none is null.
-    if let SchemaType::Array(types) = &of.schema_type
+    if let SchemaType::Array(types) = &shape.schema_type
         && let Some(kind) = types.iter().find(|kind| **kind != Type::Null)
     {
-        of.schema_type = SchemaType::Type(kind.clone());
+        shape.schema_type = SchemaType::Type(kind.clone());
     }
     if *parameter_in != ParameterIn::Path {
         return;
     }
     match &**name {
         "namespace" | "queue" => {
-            (of.min_length, of.max_length) = (Some(1), Some(LONGEST_NAME));
-            of.pattern = Some(NAME.to_owned());
+            (shape.min_length, shape.max_length) = (Some(1), Some(LONGEST_NAME));
+            shape.pattern = Some(NAME.to_owned());
             no_step(schema);
         }
-        "key" if of_schedule => (of.min_length, of.pattern) = (Some(1), Some(SCHEDULE.to_owned())),
-        "key" | "claim" => of.min_length = Some(1),
+        "key" if of_schedule => (shape.min_length, shape.pattern) = (Some(1), Some(SCHEDULE.to_owned())),
+        "key" | "claim" => shape.min_length = Some(1),
         _ => {}
     }
 }

@@ -163,7 +163,7 @@ impl Core {
         shares: Option<Shares>,
     ) -> Result<Claimed, StoreError> {
         let mut under_way = UnderWay { core: self, number: self.begin_claim(), answer: None };
-        let turns = shares.as_ref().map(Turns::of);
+        let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
         let result = self.take_due(by, claim, limit, turns).await;
         under_way.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
         // Without turns it is the first due moment, which the answer has.
@@ -261,6 +261,11 @@ impl Core {
             if is_full || !is_more || idle >= IDLE_TURNS {
                 break;
             }
+        }
+        if turns.is_some_and(|turns| turns.leaves()) {
+            // Perhaps of a lane whose further timers the script has passed over.
+            let due = claimed.next_due.filter(|due| *due <= claimed.now);
+            claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
         }
         found.sort_by_key(|its| (its.timer.due, its.timer.id));
         let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;

@@ -34,7 +34,7 @@ pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
-pub use shares::{Late, Shares, free_for};
+pub use shares::{Late, SHARE, Shares, free_for};
 
 use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};

@@ -5,12 +5,13 @@
 //! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
 //! or a limit for each.
 
+use super::Limit;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A namespace takes one more if it has fewer than so many times those that are free.
-const SHARE: usize = 3;
+/// A namespace takes one more if it has fewer than this multiple of those that are free.
+pub const SHARE: usize = 3;
 
 /// The number that a namespace may take which has so many, if so many are free.
 #[must_use]
@@ -71,12 +72,21 @@ impl Shares {
         self
     }
 
-    /// The number of timers of a namespace that may be claimed, if `taken` of it and `all` altogether were claimed
-    /// since.
+    /// The number of further timers of a namespace for which there is room, if a claim has taken `taken` of it and
+    /// `all` altogether.
     #[must_use]
-    pub fn left(&self, namespace: &str, taken: usize, all: usize) -> usize {
+    pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
         free_for(has, self.free.saturating_sub(all))
+    }
+
+    /// The number of further timers of a namespace that a claim with this limit takes, if it has taken `taken` of it
+    /// and `all` altogether: those for which there is room, but no more than a share of the claim. Deliveries that end
+    /// at once leave their namespace as much room as before, and its timers would fill each claim.
+    #[must_use]
+    pub fn left(&self, limit: Limit, namespace: &str, taken: usize, all: usize) -> usize {
+        let most = usize::try_from(limit.timers).unwrap_or(usize::MAX);
+        free_for(taken, most.saturating_sub(all)).min(self.room(namespace, taken, all))
     }
 }
 

@@ -3,22 +3,23 @@
 --
 -- KEYS: for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
 --       6 counts, then the slices that the caller takes for the first ones.
--- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
---       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
---       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
---       named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of lanes of the
---       layout, 13 the free places of a claim in turn, or nothing, 14 the time after which a timer is late, or nothing,
---       15 the late timers that a lane may take, 16 the timers that a lane may take, or nothing, 17 the number of lanes of
---       which there is something to say, then 4 for each: its number, its deliveries under way, the late timers that it
---       may take, the timers that it may take, or nothing; then for each shard the number of its slices, and their
---       numbers.
--- Answers {now, records with their shards, slices, first dues, next dues, owned, first end, named, is cut}: records is a
---       list of shard, record, shard, record; slices has a list of numbers for each shard: the first of its slices whose
---       timers may be leased, and some that are passed over; first dues has the due moment of each shard's first pending timer, or nothing; next dues
---       that of the first one that may be leased; owned has 1 for each shard that the node owns, 0 for each that another
---       node owns, and 2 for each that its server has lost; the last two are not looked at; first end is that of the first
---       lease in the shards that were taken by this call, and in all that the node owns if it is wanted, or nothing;
---       named is a list of due moment, id, number of payload bytes, lane; is cut says whether more are due than are named.
+-- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers,
+--       5 the number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken
+--       already, 7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of
+--       timers to be named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of
+--       lanes of the layout, 13 the timers that a claim in turn may still take, or nothing, 14 the time after which a
+--       timer is late, or nothing, 15 the late timers that a lane may take, 16 the timers that a lane may take, or
+--       nothing, 17 the number of lanes of which there is something to say, then 4 for each: its number, its
+--       deliveries under way (see `told` in turns.rs), the late timers that it may take, the timers that it may take,
+--       or nothing; then for each shard the number of its slices, and their numbers.
+-- Answers {now, records with their shards, slices, first dues, next dues, owned, first end, named, is cut}:
+--       records is a list of shard, record, shard, record; slices has a list of numbers for each shard: the first of
+--       its slices whose timers may be leased, and some that are passed over; first dues has the due moment of each
+--       shard's first pending timer, or nothing; next dues that of the first one that may be leased; owned has 1 for
+--       each shard that the node owns, 0 for each that another node owns, and 2 for each that its server has lost; the
+--       last two are not looked at; first end is that of the first lease in the shards that were taken by this call,
+--       and in all that the node owns if it is wanted, or nothing; named is a list of due moment, id, number of
+--       payload bytes, lane; is cut says whether more are due than are named.
 --
 -- A slice that is due and not among KEYS is not looked at, and no timer that is due after its first one is taken: the
 -- caller calls again with the slices of the answer. A call that leases nothing writes nothing, unless a shard is taken or
@@ -58,7 +59,7 @@ local function is_late(due)
   return late_after and due < now - late_after
 end
 
--- Whether a lane may take a timer that is due then. A lane may have three times as many as are free.
+-- Whether a lane may take a timer that is due then. A lane may have three times as many as are left.
 local is_over = false
 local function permits(lane, due)
   if lane.most and lane.most <= 0 and not is_over then return false end

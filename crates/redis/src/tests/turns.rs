@@ -10,7 +10,7 @@ use tourbillon::ManualClock;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Claimant, Claimed, Durability, IfPresent, Late, Limit, Op, Shares, StoreError, TimerStore,
+    Claimant, Claimed, Durability, IfPresent, Late, Leased, Limit, Op, Shares, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
@@ -132,13 +132,19 @@ fn many_namespaces_are_claimed_in_their_order_and_all_of_them() {
             rig.place(name, Duration::from_millis(nth), 3);
         }
         rig.clock.advance(Duration::from_secs(1));
-        let mut dues = Vec::new();
-        for _ in 0..20 {
-            let (_, claimed) = rig.claim(Limit { timers: 100, ..ALL });
-            dues.extend(claimed.leased.iter().map(|leased| leased.timer.due));
+        let mut dues: BTreeMap<u64, Vec<UtcMillis>> = BTreeMap::new();
+        let (mut claims, mut first_dues) = (0, Vec::new());
+        while dues.values().map(Vec::len).sum::<usize>() < 300 {
+            let (counts, claimed) = rig.claim(Limit { timers: 100, ..ALL });
+            claims += 1;
+            assert!(!counts.is_empty() && claims <= 5, "{kind:?}");
+            first_dues.extend(claimed.leased.first().map(|leased| leased.timer.due));
+            for Leased { timer, .. } in claimed.leased {
+                dues.entry(lane_of(&timer.namespace)).or_default().push(timer.due);
+            }
         }
-        assert_eq!(dues.len(), 300, "{kind:?}");
-        assert!(dues.is_sorted(), "the longest due first: {kind:?}");
+        assert!(first_dues.is_sorted(), "the longest due first: {kind:?}");
+        assert!(dues.values().all(|dues| dues.is_sorted()), "each lane in its order: {kind:?}");
     }
 }
 
@@ -244,6 +250,28 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again() {
         }
         assert_eq!(ended, 600 + 20 + 20, "{kind:?}");
         assert_eq!(now(rig.store.check()), []);
+    }
+}
+
+#[test]
+fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim() {
+    let Some(server) = Server::start(&[]) else { return };
+    for kind in KINDS {
+        let mut rig = Rig::new(&server, kind, 1_024);
+        rig.place("herd", Duration::ZERO, 2_000);
+        rig.clock.advance(Duration::from_millis(10));
+        // It never ends, and has room for all of a claim.
+        for round in 0..10 {
+            rig.place("other", Duration::ZERO, 3);
+            let (counts, claimed) = rig.claim(ALL);
+            let herd = counts.get("herd").copied().unwrap_or(0);
+            assert!(herd > 100, "{kind:?}, {round}: {counts:?}");
+            assert_eq!(counts.get("other"), Some(&3), "{kind:?}, {round}");
+            assert!(claimed.next_claim.is_some_and(|next| next <= claimed.now), "{kind:?}, {round}");
+            rig.end("herd", herd, ack);
+            rig.place("herd", Duration::ZERO, herd);
+            rig.clock.advance(Duration::from_millis(1));
+        }
     }
 }
 

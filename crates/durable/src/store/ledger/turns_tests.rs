@@ -237,6 +237,28 @@ fn those_that_wait_are_served_while_the_frontier_has_far_to_go() {
 }
 
 #[test]
+fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim() {
+    let mut rig = Rig::new(1_024);
+    rig.place("herd", 0, 5_000);
+    rig.clock.advance(Duration::from_millis(10));
+    // It never ends, and has room for all of a claim.
+    for round in 0..50 {
+        rig.place("other", 10 + round, 3);
+        let (counts, claimed) = rig.claim(ALL);
+        let herd = counts.get("herd").copied().unwrap_or(0);
+        assert!(herd > 100, "{counts:?}");
+        assert!(claimed.next_claim.is_some_and(|next| next <= claimed.now), "the next claim takes more of it");
+        // Before the frontier has come to the end of the herd, the others wait.
+        if round > 2 {
+            assert_eq!(counts.get("other"), Some(&3), "{round}: {counts:?}");
+        }
+        rig.end("herd", herd, ack);
+        rig.place("herd", 0, herd as u128);
+        rig.clock.advance(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn each_namespace_has_its_own_rate_of_late_timers() {
     let mut rig = Rig::new(1_000);
     rig.place("herd", 0, 100);

@@ -175,6 +175,30 @@ fn a_test_that_is_gone_is_found() {
     }
 }
 
+/// The numbers in a text, as the book writes them.
+fn numbers(text: &str) -> Vec<&str> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
+    parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty()).collect()
+}
+
+#[test]
+fn the_numbers_of_the_first_screen_stand_in_the_book() {
+    let page = read("README.md");
+    let rows = page.lines().skip_while(|line| !line.starts_with("| the timers live")).skip(2);
+    let mut count = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let [target] = targets(cell)[..] else { panic!("{cell}: a link to the figures") };
+        let figures = read(target.split('#').next().unwrap());
+        for number in numbers(&cell.replace(target, "")) {
+            assert!(figures.contains(number), "{number} is not in {target}");
+            count += 1;
+        }
+    }
+    assert!(count > 6, "{count} numbers");
+    assert_eq!(numbers("1.5 ms, of 20,000; p99."), ["1.5", "20,000", "99"]);
+}
+
 #[test]
 fn plots_are_where_readers_look_for_them() {
     let plots = |page: &str| -> BTreeSet<String> {

@@ -5,7 +5,7 @@ use crate::shared::Core;
 use crate::transact::Start;
 use std::sync::Arc;
 use tourbillon_durable::state::Token;
-use tourbillon_durable::store::draft::Changes;
+use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 

@@ -12,7 +12,7 @@ use crate::values::Values;
 use futures_util::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 use tourbillon_durable::state::State;
-use tourbillon_durable::store::draft::{Changes, Draft};
+use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -146,7 +146,7 @@ impl Core {
 
     /// Stores timers of a backup: by one script on one server, by one for each shard in a cluster.
     pub(crate) async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
-        let changes = Draft::new(self.time.now()).import(timers)?;
+        let changes = DryRun::new(self.time.now()).import(timers)?;
         if changes.timers.is_empty() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
-use tourbillon_durable::store::draft::Draft;
+use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{
     Claimant, Claimed, Leased, LeftOut, Limit, Op, Outcome, Reaped, Shares, StoreError, StoreErrorKind,
 };
@@ -578,7 +578,7 @@ impl Core {
             return Ok(());
         }
         let id = timer.id;
-        let end = |draft: Draft| {
+        let end = |draft: DryRun| {
             let (outcome, changes) = draft.apply(Op::Ack(id, token))?;
             let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
             let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();

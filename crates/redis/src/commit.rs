@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::draft::{Change, Changes};
+use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 
 /// What was read before a commit.

@@ -20,7 +20,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
-use tourbillon_durable::store::draft::{Change, Changes, Draft};
+use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
@@ -31,7 +31,7 @@ impl Core {
             && self.is_common(timer, mode)
             && let (Some(runtime), Some(core)) = (self.link.runtime(), self.this.upgrade())
         {
-            let (outcome, changes) = Draft::new(self.time.now()).apply(op.clone())?;
+            let (outcome, changes) = DryRun::new(self.time.now()).apply(op.clone())?;
             if let Some(creation) = self.creation_of(&changes) {
                 let (answer, made) = oneshot::channel();
                 if self.queue.add(Waiting { creation, since: Instant::now(), answer }) {

@@ -14,7 +14,7 @@ use crate::words::Words;
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::draft::{Change, Changes, Draft};
+use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
@@ -79,7 +79,7 @@ impl Core {
         if self.is_split && self.layout.shard_of_id(id) != found.shard {
             return Ok(None);
         }
-        let mut draft = Draft::new(now);
+        let mut draft = DryRun::new(now);
         draft.know(&found.timer);
         let (outcome, changes) = draft.apply(op.clone())?;
         Ok(is_plain(&changes).then_some(End { place, found, outcome }))

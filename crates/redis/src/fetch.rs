@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Lease, Token};
-use tourbillon_durable::store::draft::Draft;
+use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
 /// Looks of a fetch at which others were quicker with all that was chosen.
@@ -109,7 +109,7 @@ impl Core {
         for its in found {
             if its.timer.series.as_ref().is_some_and(|series| series.paused) {
                 let id = its.id();
-                let park = move |draft: Draft| draft.apply(Op::Park(id, token, PAUSED.into()));
+                let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
                 self.transact(Start::Read(Box::new(its)), park).await?;
             } else {
                 self.take(its, token, &mut claimed).await?;

@@ -78,7 +78,7 @@ use futures_util::future::{join_all, try_join, try_join_all};
 use std::collections::BTreeMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
-use tourbillon_durable::store::draft::Changes;
+use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
 /// The time after which a reservation is over.

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Refusal, Token};
-use tourbillon_durable::store::draft::{RECORD_VERSION, admit};
+use tourbillon_durable::store::dry_run::{RECORD_VERSION, admit};
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
     Outcome, Page, Reaped, Reasons, Shares, StoreError, StoreErrorKind, TimerStore,

@@ -7,7 +7,7 @@
 use crate::layout::{Part, Shard, Slice};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
-use tourbillon_durable::store::draft::{decode, encode};
+use tourbillon_durable::store::dry_run::{decode, encode};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 

@@ -10,7 +10,7 @@ use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
 use crate::values::{Values, filled, maybe_number};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::draft::{Changes, Draft};
+use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
@@ -40,7 +40,7 @@ impl Core {
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
-        run: impl Fn(Draft) -> Result<(R, Changes), StoreError>,
+        run: impl Fn(DryRun) -> Result<(R, Changes), StoreError>,
     ) -> Result<R, StoreError> {
         let mut reserved = Reservations::new();
         let result = self.attempt(start, run, &mut reserved).await;
@@ -58,7 +58,7 @@ impl Core {
     async fn attempt<R>(
         &self,
         start: Start,
-        run: impl Fn(Draft) -> Result<(R, Changes), StoreError>,
+        run: impl Fn(DryRun) -> Result<(R, Changes), StoreError>,
         reserved: &mut Reservations,
     ) -> Result<R, StoreError> {
         let mut known = Known::default();
@@ -86,7 +86,7 @@ impl Core {
         }
         let mut now = self.time.now();
         for turn in 0..TURNS {
-            let mut draft = Draft::new(now);
+            let mut draft = DryRun::new(now);
             for found in known.timers.values() {
                 draft.know(&found.timer);
             }

@@ -1,4 +1,4 @@
-//! Shares of what several namespaces use.
+//! Shares of a resource that several namespaces use.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
@@ -10,17 +10,17 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A namespace takes one more if it has fewer than this multiple of those that are free.
+/// A namespace takes one more place if it has fewer than the free places times this.
 pub const SHARE: usize = 3;
 
-/// The number that a namespace may take which has so many, if so many are free.
+/// The number of further places that a namespace may take.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // One after the other, each of which leaves fewer free ones.
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// What the namespaces have of a runtime's room for deliveries.
+/// The use of a runtime's room for deliveries by namespaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -28,7 +28,7 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way, of each namespace that has any.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// What each namespace may take of timers that are late. `None` without a limit.
+    /// The permits of each namespace for late timers. `None` without a limit.
     pub late: Option<Late>,
 }
 
@@ -59,7 +59,7 @@ impl Late {
 }
 
 impl Shares {
-    /// Shares of a room with so many free places.
+    /// Shares of a room with this number of free places.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
-use tourbillon_durable::store::draft::Changes;
+use tourbillon_durable::store::dry_run::Changes;
 
 impl super::Nodes {
     pub(super) fn deaf(&self) {

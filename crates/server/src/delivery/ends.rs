@@ -40,7 +40,9 @@ impl Ends {
 
     /// Takes an event of the runtime.
     pub(super) fn observe(&self, event: &Event) {
-        let (Event::Ended { of, .. } | Event::LeaseLost { of, .. } | Event::EndLost { of, .. }) = event
+        let (Event::Ended { attempt: of, .. }
+        | Event::LeaseLost { attempt: of, .. }
+        | Event::EndLost { attempt: of, .. }) = event
         else {
             return;
         };

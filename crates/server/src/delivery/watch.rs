@@ -61,7 +61,7 @@ impl Watch {
         self.ends.observe(event_of);
         let status = self.flights.observe(event_of);
         match event_of {
-            Event::Ended { of, ending, took, phase, .. } => {
+            Event::Ended { attempt: of, ending, took, phase, .. } => {
                 if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
                     && let Some(reason) = Reason::parse(reason)
                 {
@@ -88,7 +88,9 @@ impl Watch {
                     ..event(kind, &of.namespace)
                 });
             }
-            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => self.doubts.add(of.id),
+            Event::LeaseLost { attempt: of, .. } | Event::EndLost { attempt: of, .. } => {
+                self.doubts.add(of.id)
+            }
             Event::Expired { id, phase: Phase::Dead, .. } => self.doubts.add(*id),
             _ => {}
         }
@@ -98,10 +100,10 @@ impl Watch {
 /// Whether the event is about the timer by which a schedule decides, and about no delivery.
 fn is_of_schedule(event: &Event) -> bool {
     match event {
-        Event::Began { of, .. }
-        | Event::Ended { of, .. }
-        | Event::LeaseLost { of, .. }
-        | Event::EndLost { of, .. } => *of.kind == *Schedules::KIND,
+        Event::Began { attempt: of, .. }
+        | Event::Ended { attempt: of, .. }
+        | Event::LeaseLost { attempt: of, .. }
+        | Event::EndLost { attempt: of, .. } => *of.kind == *Schedules::KIND,
         _ => false,
     }
 }

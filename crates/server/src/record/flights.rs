@@ -173,9 +173,11 @@ impl Flights {
     /// Takes an event of the runtime. Returns the status of the receiver's answer if a delivery has ended by it.
     pub(crate) fn observe(&self, event: &Event) -> Option<u16> {
         match event {
-            Event::Ended { of, at, ending, took, phase, .. } => self.ended(of, *at, ending, *took, *phase),
-            Event::LeaseLost { of, at } => self.lost(of, *at, RepeatCause::LeaseLost),
-            Event::EndLost { of, at } => self.lost(of, *at, RepeatCause::EndLost),
+            Event::Ended { attempt: of, at, ending, took, phase, .. } => {
+                self.ended(of, *at, ending, *took, *phase)
+            }
+            Event::LeaseLost { attempt: of, at } => self.lost(of, *at, RepeatCause::LeaseLost),
+            Event::EndLost { attempt: of, at } => self.lost(of, *at, RepeatCause::EndLost),
             Event::Expired { id, at, phase } => {
                 self.expired(*id, *at, *phase);
                 None

@@ -30,7 +30,7 @@ pub(crate) use pasts::{Entry, Known};
 pub(crate) use refusals::Refusals;
 pub(crate) use tally::{BOUNDS, Histogram, Tally};
 pub(crate) use tenants::Tenants;
-pub(crate) use timed::{Timed, Times};
+pub(crate) use timed::{Timed, Times, Timing};
 
 /// A text's first bytes, as one line.
 pub(crate) fn cut(text: &str, most: usize) -> String {

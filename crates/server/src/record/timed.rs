@@ -2,16 +2,9 @@
 
 use super::refusals::Refusals;
 use super::tally::Histogram;
-use core::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::Token;
-use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, TimerStore,
-};
-use tourbillon_durable::timer::{Address, Timer, TimerId};
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 
 /// The times of a store's operations, from the call to the answer.
 #[derive(Debug, Default)]
@@ -44,169 +37,81 @@ impl Times {
     }
 }
 
-/// A store that notes how long its operations take.
-pub(crate) struct Timed {
-    store: Arc<dyn TimerStore>,
+/// A store that notes how long its operations take, and its refusals.
+pub(crate) type Timed = Hooked<Timing>;
+
+/// The hook of a [`Timed`] store.
+pub(crate) struct Timing {
     times: Arc<Times>,
     refusals: Arc<Refusals>,
 }
 
-impl Timed {
-    pub(crate) fn new(store: Arc<dyn TimerStore>, times: Arc<Times>, refusals: Arc<Refusals>) -> Self {
-        Self { store, times, refusals }
+impl Timing {
+    pub(crate) fn new(times: Arc<Times>, refusals: Arc<Refusals>) -> Self {
+        Self { times, refusals }
+    }
+}
+
+/// The notes that are made of a call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Notes {
+    time: Option<fn(&Times) -> &Histogram>,
+    /// The call is a change, whose error is noted if the reason is the store's own.
+    change: Option<Change>,
+}
+
+#[derive(Clone, Copy)]
+struct Change {
+    /// It stores new timers.
+    is_new: bool,
+}
+
+impl Hook for Timing {
+    type Seen = Notes;
+
+    fn see(&self, call: Call<'_>) -> Notes {
+        let timed = |time: fn(&Times) -> &Histogram| Notes { time: Some(time), change: None };
+        let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
+        match call {
+            Call::Apply(ops) => {
+                changes(|times| &times.apply, ops.iter().any(|op| matches!(op, Op::Place(..))))
+            }
+            Call::Claim => changes(|times| &times.claim, false),
+            Call::Renew => changes(|times| &times.renew, false),
+            Call::Reap => changes(|times| &times.reap, false),
+            Call::Import => Notes { time: None, change: Some(Change { is_new: true }) },
+            Call::Upcoming => timed(|times| &times.upcoming),
+            Call::Get => timed(|times| &times.get),
+            Call::List(_) | Call::Reasons => timed(|times| &times.list),
+            Call::Counts => timed(|times| &times.counts),
+            Call::Horizon => timed(|times| &times.horizon),
+            Call::PutBack => timed(|times| &times.apply),
+            _ => Notes::default(),
+        }
     }
 
-    /// The answer to a change. Its error is noted, if the reason is the store's own.
-    fn change<'a, T: Send + 'a>(&'a self, answer: Answer<'a, T>, is_new: bool) -> Answer<'a, T> {
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        notes: Notes,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        let (begun, answer) = (Instant::now(), pass_on());
+        if notes.time.is_none() && notes.change.is_none() {
+            return answer;
+        }
+        // An answer that is not waited for is not noted.
         Box::pin(async move {
             let answer = answer.await;
-            match &answer {
-                Ok(_) => self.refusals.note_success(is_new),
-                Err(error) => self.refusals.note(error, is_new),
+            if let Some(time) = notes.time {
+                time(&self.times).note(begun.elapsed());
+            }
+            if let Some(Change { is_new }) = notes.change {
+                match &answer {
+                    Ok(_) => self.refusals.note_success(is_new),
+                    Err(error) => self.refusals.note(error, is_new),
+                }
             }
             answer
         })
-    }
-}
-
-impl fmt::Debug for Timed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timed").finish_non_exhaustive()
-    }
-}
-
-/// The answer, whose time is noted once it is there. An answer that is not waited for is not noted.
-fn timed<'a, T: Send + 'a>(answer: Answer<'a, T>, time: &'a Histogram) -> Answer<'a, T> {
-    let begun = Instant::now();
-    Box::pin(async move {
-        let answer = answer.await;
-        time.note(begun.elapsed());
-        answer
-    })
-}
-
-impl TimerStore for Timed {
-    fn now(&self) -> UtcMillis {
-        self.store.now()
-    }
-
-    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
-        self.store.fresh_id(namespace, key)
-    }
-
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
-        let is_new = ops.iter().any(|op| matches!(op, Op::Place(..)));
-        self.change(timed(self.store.apply(ops, durability), &self.times.apply), is_new)
-    }
-
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
-        self.change(timed(self.store.claim(by, claim, limit), &self.times.claim), false)
-    }
-
-    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
-        self.change(timed(self.store.claim_in_turn(by, claim, limit, shares), &self.times.claim), false)
-    }
-
-    fn claim_parked(
-        &self,
-        by: Claimant,
-        claim: u64,
-        reason: Box<str>,
-        wanted: u32,
-        limit: Limit,
-    ) -> Answer<'_, Option<Claimed>> {
-        self.change(
-            timed(self.store.claim_parked(by, claim, reason, wanted, limit), &self.times.claim),
-            false,
-        )
-    }
-
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
-        self.store.recover(by, claim)
-    }
-
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
-        self.change(timed(self.store.renew(by, leases), &self.times.renew), false)
-    }
-
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        self.change(timed(self.store.reap(limit), &self.times.reap), false)
-    }
-
-    fn upcoming(
-        &self,
-        from: UtcMillis,
-        until: UtcMillis,
-        limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
-        timed(self.store.upcoming(from, until, limit), &self.times.upcoming)
-    }
-
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
-        timed(self.store.get(at), &self.times.get)
-    }
-
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
-        timed(self.store.list(filter, cursor, limit), &self.times.list)
-    }
-
-    fn counts(&self) -> Answer<'_, Counts> {
-        timed(self.store.counts(), &self.times.counts)
-    }
-
-    fn horizon(&self) -> Answer<'_, Horizon> {
-        timed(self.store.horizon(), &self.times.horizon)
-    }
-
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
-        self.store.check()
-    }
-
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
-        self.store.export(each)
-    }
-
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        self.change(self.store.import(timers), true)
-    }
-
-    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.store.subscribe(wake);
-    }
-
-    fn refuses_new(&self) -> Option<StoreError> {
-        self.store.refuses_new()
-    }
-
-    fn leave(&self) -> Answer<'_, ()> {
-        self.store.leave()
-    }
-
-    fn parts(&self) -> u32 {
-        self.store.parts()
-    }
-
-    fn part_of(&self, id: TimerId) -> u32 {
-        self.store.part_of(id)
-    }
-
-    fn is_transactional(&self) -> bool {
-        self.store.is_transactional()
-    }
-
-    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
-        timed(self.store.reasons(after, limit), &self.times.list)
-    }
-
-    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
-        timed(self.store.put_back(reason, limit), &self.times.apply)
-    }
-
-    fn scrub(&self) -> Option<Scrub> {
-        self.store.scrub()
-    }
-
-    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
-        self.store.nodes()
     }
 }

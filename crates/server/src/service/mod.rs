@@ -66,7 +66,7 @@ pub(crate) use trail::{Trail, Wanted};
 
 use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, MOST_WAITING};
-use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Totals};
+use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Timing, Totals};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::work;
@@ -248,7 +248,7 @@ impl Service {
         let times = Arc::<Times>::default();
         let refusals = Arc::<Refusals>::default();
         let store: Arc<dyn TimerStore> =
-            Arc::new(Timed::new(store, Arc::clone(&times), Arc::clone(&refusals)));
+            Arc::new(Timed::new(store, Timing::new(Arc::clone(&times), Arc::clone(&refusals))));
         let flights = Arc::new(Flights::new(Arc::clone(&store), Arc::<Tally>::default()));
         let endpoints = Arc::<Endpoints>::default();
         let (history, history_error) = History::open(&settings.data.join("history.ring"));

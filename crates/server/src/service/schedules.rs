@@ -10,7 +10,7 @@ use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, Pro
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{Plan, PlanError};
 use tourbillon_durable::schedule::{
-    ClockChange, Missed, Occasion, Overlap, Schedule, ScheduleFault, ScheduleKey, ScheduleView, Schedules,
+    ClockChange, Missed, Occurrence, Overlap, Schedule, ScheduleFault, ScheduleKey, ScheduleView, Schedules,
     SchedulesPage, Template,
 };
 use tourbillon_durable::state::State;
@@ -115,7 +115,7 @@ fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
     Ok(schedule)
 }
 
-fn shown_occasion(occasion: &Occasion) -> api::Occasion {
+fn shown_occasion(occasion: &Occurrence) -> api::Occasion {
     api::Occasion {
         at: occasion.instant.map(moment),
         planned: occasion.planned.to_string(),

@@ -99,9 +99,9 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
                     format!("{value}={value}"),
                     format!("{parameter}={value}&{parameter}={value}"),
                 ] {
-                    store.guard.work();
+                    store.hook().work();
                     let page = rig.get(&format!("{path}?{query}")).await;
-                    let [lists, listed, whole, _] = store.guard.work();
+                    let [lists, listed, whole, _] = store.hook().work();
                     assert!(!page.status.is_server_error(), "{path}?{query}: {}: {}", page.status, page.text);
                     assert!(
                         lists <= 10 && listed <= 500 && whole == 0,
@@ -150,9 +150,9 @@ async fn t16_no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
     ] {
         for text in MARKED.map(str::to_owned).into_iter().chain(odd()).filter(|text| !text.is_empty()) {
             let path = path.replace("{}", &percent(&text));
-            store.guard.work();
+            store.hook().work();
             let page = rig.get(&path).await;
-            let [lists, listed, whole, _] = store.guard.work();
+            let [lists, listed, whole, _] = store.hook().work();
             let is_refused = page.status.is_client_error() || path == "/ui/dead";
             assert!(is_refused, "{path}: {}: {}", page.status, page.text);
             assert!(lists <= 10 && listed <= 500 && whole == 0, "{path}: {lists} lists of {listed}");

@@ -121,9 +121,9 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
             "/ui/access",
             "/ui/audit",
         ] {
-            store.guard.work();
+            store.hook().work();
             assert_eq!(rig.get(path).await.status, 200);
-            let [lists, listed, whole, gets] = store.guard.work();
+            let [lists, listed, whole, gets] = store.hook().work();
             // A list goes on for at most ten pages of the store if their timers do not meet the conditions.
             let most =
                 if path.contains("phase=p") || path.contains("dead") || path.contains('&') { 10 } else { 1 };

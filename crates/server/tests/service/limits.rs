@@ -188,9 +188,9 @@ async fn a_park_whose_answer_is_lost_is_found() {
     assert_eq!(inside.send("PUT", namespace, json!({ "paused": true })).await.status, StatusCode::CREATED);
     let timer = json!({ "delay_ms": 100, "callback": { "url": receiver.url() } });
     assert_eq!(inside.send("PUT", path, timer).await.status, StatusCode::CREATED);
-    store.fail(Fails::Answers);
+    store.hook().fail(Fails::Answers);
     inside.until(path, |timer| timer["phase"] == "parked").await;
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     // The second try finds that the lease is not there any more.
     inside.until("/readyz", |json| json["ok"] == true).await;
     assert_eq!(inside.send("PUT", namespace, json!({})).await.status, StatusCode::OK);

@@ -82,7 +82,7 @@ enum Waiting {
     From(Key),
 }
 
-/// What a claim is to take.
+/// The timers that a claim wants.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
     /// The due moments and ids, those of a namespace in order.
@@ -103,7 +103,7 @@ struct Choice<'c> {
     next: Option<UtcMillis>,
 }
 
-/// What a claim takes of a namespace.
+/// The part of a claim that a namespace gets.
 #[derive(Default)]
 struct Taken {
     all: usize,
@@ -217,7 +217,7 @@ fn after(entry: &[u8]) -> Key {
 }
 
 impl<T: Tables> Ledger<T> {
-    /// Chooses what a claim takes.
+    /// Chooses the timers of a claim.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -251,7 +251,7 @@ impl<T: Tables> Ledger<T> {
             self.choose_at_frontier(turns, &mut choice, most)?;
         } else {
             turns.was_behind_first = !turns.was_behind_first;
-            // Each gets half, and the first one the odd timer; what the first leaves is the second one's.
+            // Each gets half, and the first the odd timer; the second gets the rest of the first.
             let half = most.div_ceil(2);
             if turns.was_behind_first {
                 choice.looks = LOOKS / 2;
@@ -298,7 +298,7 @@ impl<T: Tables> Ledger<T> {
                         let waiting = turns.behind.entry(namespace.into()).or_insert_with(Waiting::nothing);
                         waiting.add(entry.clone());
                     }
-                    // The claim finds out what is wrong with it.
+                    // The claim finds its fault.
                     (None, _) => choice.take("", entry, 0),
                 }
                 turns.frontier = after(entry);

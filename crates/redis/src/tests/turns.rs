@@ -1,8 +1,8 @@
 //! Claims in turn: a namespace that has its share is passed over.
 
 use super::plain;
+use crate::RedisStore;
 use crate::layout::lane_of;
-use crate::store::RedisStore;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

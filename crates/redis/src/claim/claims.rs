@@ -105,6 +105,8 @@ impl Claims {
         let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
+        // A script leases at most AT_ONCE timers, and only from the slices that the last answer named. So a claim goes
+        // on until it is full or nothing is due.
         loop {
             let wish = Wish {
                 token,
@@ -152,6 +154,8 @@ impl Claims {
                 claimed.next_claim = state.shards.next_claim();
             }
             let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
+            // A script that was told too few slices leases nothing, and answers the slices to name. After some turns
+            // without progress, the rest is left to the next claim.
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
@@ -224,6 +228,7 @@ impl Claims {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
+        // Due timers are rarely spread evenly over the shards. Twice an even part makes another round rare.
         let each = 2 * wish.timers / u32::try_from(groups.len()).unwrap_or(u32::MAX).max(1);
         let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };
         let calls = groups.into_iter().map(|group| (group.clone(), self.looks.look(group, look)));
@@ -233,6 +238,8 @@ impl Claims {
         }
         let looked = looked.any()?.answers;
         self.resolve_doubts(&looked, recovered).await;
+        // Only now is it known which groups have the longest due. A script that leased at the first look would take
+        // timers that are due later than those of another group.
         let portions = portions(looked, wish);
         if portions.is_empty() {
             return Ok(Vec::new());

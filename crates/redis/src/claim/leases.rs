@@ -216,6 +216,7 @@ impl Leases {
         let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
         let mut least = 1;
         loop {
+            // Each shard answers its part, so that the script stays short for any number of shards.
             let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least);
             let Expired { mut found, cut, next: first_left } = self.expired(shards, each).await?;
             next = next.into_iter().chain(first_left).min();
@@ -229,6 +230,8 @@ impl Leases {
                 let some = found.drain(..found.len().min(REAPED_AT_ONCE));
                 let calls = some.map(async |(_, found)| {
                     let id = found.id();
+                    // A commit and not a part of the script: a retry or the next occurrence follows from the policy,
+                    // which Lua does not read.
                     let reaped = self
                         .transactions
                         .transact(Start::Expired(Box::new(found)), |draft| draft.reap())

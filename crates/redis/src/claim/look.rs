@@ -5,7 +5,7 @@ use crate::deployment::{Deployment, millis, time_text};
 use crate::layout::{Part, Shard, Slice, token_bytes};
 use crate::link::is_renewed;
 use crate::node::{Look, Node, Seen};
-use crate::script::{Values, bytes, damaged, decimal};
+use crate::script::{damaged, decimal};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::UtcMillis;
@@ -131,13 +131,12 @@ impl Looks {
         // The server of another connection may have older data, which a sign of life finds out first.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
-        let mut list = || Values::of(answered.rest.next()?);
-        let (mut leased, mut slices) = (list()?, list()?);
-        let (mut dues, mut nexts, mut owned) = (list()?, list()?, list()?);
-        let first_end = answered.rest.moment()?;
-        let mut named = answered.rest.list()?;
-        let mut looked =
-            Looked { now: answered.now, is_cut: answered.rest.number()? == 1, ..Looked::default() };
+        let rest = &mut answered.rest;
+        let (mut leased, mut slices) = (rest.list()?, rest.list()?);
+        let (mut dues, mut nexts, mut owned) = (rest.list()?, rest.list()?, rest.list()?);
+        let first_end = rest.moment()?;
+        let mut named = rest.list()?;
+        let mut looked = Looked { now: answered.now, is_cut: rest.number()? == 1, ..Looked::default() };
         while !leased.is_empty() {
             let shard = leased.index()?.and_then(|place| shards.get(place)).copied();
             let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
@@ -159,7 +158,7 @@ impl Looks {
             seen.push(Seen { shard: *shard, is_owned, is_lost, first_due, next_claim });
             let (mut names, mut first) = (slices.list()?, Vec::new());
             while !names.is_empty() {
-                first.extend(bytes(names.next()?)?.as_deref().and_then(Slice::named));
+                first.extend(Slice::named(&names.bytes()?));
             }
             let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = all.get_mut(usize::from(*shard)) {

@@ -42,6 +42,7 @@ pub(super) async fn send(
     arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
     let Call { script, mut keys, attempt } = call;
+    // While the slot of the keys moves to another server, the script is refused as a whole.
     keys.extend(keys.first().map(|key| Layout::absent(key)));
     let script = match time {
         Time::Server(_) => script(&BY_SERVER),

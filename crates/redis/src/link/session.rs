@@ -234,7 +234,8 @@ impl Caller {
                 return Err(LinkError::renewed(call.script.name()));
             }
             let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
-            let sent = timeout(self.limit, self.send(call, (by, has_flags), is_elsewhere, &mut route)).await;
+            let command = call.command(by, has_flags);
+            let sent = timeout(self.limit, send(command, is_elsewhere, &mut route)).await;
             let error = match sent {
                 Err(_) => {
                     // The peer may be gone without a word.
@@ -337,24 +338,19 @@ impl Caller {
         let why = trouble.map_or_else(|| "still connecting".to_owned(), |error| error.to_string());
         Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
     }
+}
 
-    /// The script's answer.
-    async fn send(
-        &self,
-        call: &Call,
-        (by, has_flags): (By, bool),
-        is_elsewhere: bool,
-        route: &mut Route,
-    ) -> RedisResult<Value> {
-        let mut commands = redis::pipe();
-        if is_elsewhere {
-            commands.cmd("ASKING");
-        }
-        let skipped = commands.len();
-        commands.add_command(call.command(by, has_flags));
-        let replies = route.send(&commands, skipped).await?;
-        replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
+/// Sends a script's command, and returns the answer. A server that has the keys only for now must be asked to accept
+/// them.
+async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
+    let mut commands = redis::pipe();
+    if is_elsewhere {
+        commands.cmd("ASKING");
     }
+    let skipped = commands.len();
+    commands.add_command(command);
+    let replies = route.send(&commands, skipped).await?;
+    replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
 }
 
 impl Call {

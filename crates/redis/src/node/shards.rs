@@ -6,7 +6,7 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 
-/// All shards of a deployment, as one node knows them.
+/// The state of all shards of a deployment, as this node knows it.
 pub(crate) struct Shards {
     each: Vec<Known>,
     /// The number of the last look.
@@ -20,36 +20,36 @@ pub(crate) struct Shards {
 
 #[derive(Clone, Default)]
 struct Known {
-    /// The shard belongs to this node.
+    /// The shard is assigned to this node.
     is_wanted: bool,
-    /// The last answer said so.
+    /// This node owns the shard, by the last answer.
     is_owned: bool,
     /// The last look failed, or has no answer yet while other groups have theirs. The answer of a later look ends the
     /// state.
     is_sick: bool,
     /// Its server has lost it: the last answer found no mark. Nobody looks at its timers.
     is_lost: bool,
-    /// A look is wanted at once.
+    /// A look is due at once.
     is_hinted: bool,
-    /// A look of the thread is at the server.
+    /// A look of the thread has no answer yet.
     is_asked: bool,
-    /// The look whose answer this is.
+    /// The number of the look whose answer is known.
     answered: u64,
     first_due: Option<UtcMillis>,
     /// The due moment of the first timer that the last claim might have taken, if it had had room.
     next_claim: Option<UtcMillis>,
-    /// The first due moment that became known after the last look began.
+    /// The first due moment that became known after the last look began, from a commit or a hint.
     noted: Option<UtcMillis>,
-    /// The end of the last look, by this process.
+    /// The end of the last look, by the clock of this process.
     looked: Option<Timestamp>,
-    /// The last good answer, by the server.
+    /// The server's time of the last successful look.
     polled: Option<UtcMillis>,
-    /// The last answer that said when the first lease ends, by this process.
+    /// The time of the last answer with the end of the first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
 /// The time after which a look asks again when the first lease ends: other nodes lease parked timers of any shard, and
-/// only the shard's owner ends the leases of those that die.
+/// only the shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -67,7 +67,7 @@ impl Known {
 pub(crate) struct Look {
     number: u64,
     /// The end of the first lease is wanted. A shard may be this node's by a claim whose answer was lost, and reaps
-    /// leave a sick one out: nothing else says when the leases of a dead node end there.
+    /// leave a sick shard out: nothing else says when the leases of a dead node end there.
     pub(crate) wants_end: bool,
 }
 
@@ -121,7 +121,7 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// The shards whose leases are reaped, without those whose servers failed if there are others.
+    /// The shards whose leases are reaped. In a cluster, shards whose servers failed are left out.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
@@ -132,7 +132,7 @@ impl Shards {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Sets whether each shard belongs to this node. A look at those that it did not want before is wanted.
+    /// Assigns shards to this node. A look at the new shards is due at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -154,13 +154,13 @@ impl Shards {
         }
     }
 
-    /// Takes all shards for this node's.
+    /// Assigns all shards to this node.
     #[cfg(test)]
     pub(crate) fn want_all(&mut self) {
         self.want(|_| true);
     }
 
-    /// Forgets all of it, as of a node that has left. Returns the shards that it owned.
+    /// Forgets everything, since the node has left. Returns the shards that it owned.
     pub(super) fn clear(&mut self) -> Vec<Shard> {
         let owned = self.owned();
         for known in &mut self.each {
@@ -176,8 +176,8 @@ impl Shards {
         }
     }
 
-    /// The shards that a claim looks at: those that may have a timer that is due, and of several groups those whose
-    /// servers have not failed. Without a thread that looks at the others, all of them.
+    /// The shards that a claim looks at: those that may have a due timer. In a cluster, shards whose servers failed are
+    /// left out. Without a thread, which would look at the others, the claim looks at all assigned shards.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -191,7 +191,8 @@ impl Shards {
         })
     }
 
-    /// The shards that the thread looks at. On one server a look at one shard is a look at all.
+    /// The shards that the thread looks at. On one server, one script looks at all shards, so a look at one of them is
+    /// a look at all.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
         // A sick shard's hint waits for the pause.
         let is_due = |known: &Known| {
@@ -206,7 +207,7 @@ impl Shards {
         }
     }
 
-    /// The time until a shard has rested.
+    /// The time until the next shard is due for a look.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
@@ -276,31 +277,32 @@ impl Shards {
         }
     }
 
-    /// Wants a look at all shards of this node.
+    /// Requests an immediate look at all assigned shards.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
         }
     }
 
-    /// Wants a look at the shards that this node wants and does not own.
+    /// Requests an immediate look at assigned shards that this node does not own yet.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// The first due moment of the shards that claims look at.
+    /// The due moment of the first timer in the shards that claims look at.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
 
-    /// The due moment of the first timer that the next claim may take: of those that are due, others are passed over.
+    /// The due moment of the first timer that the next claim may take. The claim passes over due timers of lanes that
+    /// have their share.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// Those that claims look at.
+    /// The shards that claims look at.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)

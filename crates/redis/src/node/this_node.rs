@@ -15,7 +15,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
+/// The time for which a node takes a shard, and after which a silent node is not live any longer, unless it is set.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// The time by which a server's data may go back, unless it is set.
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     /// The pause between two looks without hints; `None` without a thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
-    /// Messages of other nodes arrive.
+    /// Whether messages of other nodes arrive.
     pub(super) hears: AtomicBool,
     state: Mutex<State>,
 }
@@ -63,18 +63,18 @@ pub(crate) struct Keys {
 /// The part of a node that changes.
 pub(crate) struct State {
     pub(crate) is_member: bool,
-    /// Since when, by the deployment's time.
+    /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// How the others were last seen, since this node has its connection.
+    /// The last sight of each other node, since this node has its present connection.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// How often that connection was made, and how often it ended.
+    /// Counts the beginnings and ends of that connection.
     pub(super) hearings: u64,
-    /// The live nodes for which the wanted shards were computed.
+    /// The live nodes between which the shards are divided.
     pub(super) live: Vec<u64>,
-    /// The last sign of life that was answered.
+    /// The moment of the last sign of life that was answered.
     pub(super) sign: Option<UtcMillis>,
-    /// The attempt to connect that has had it.
+    /// The attempt to connect on whose connection that sign was given.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of any node, as far as it is known here.
     pub(super) latest: UtcMillis,
@@ -84,7 +84,7 @@ pub(crate) struct State {
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards as they were last shown.
+    /// The shards as [`nodes`](Node::nodes) has returned them last.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
     /// Ends the subscription when it is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
@@ -98,7 +98,7 @@ struct LastClaim {
     lease: Duration,
 }
 
-/// How another node was last seen.
+/// The last sight of another node.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
     /// With its connection.
@@ -110,7 +110,7 @@ pub(crate) enum Sight {
 /// Called with the time by which a server's data have gone back.
 pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
 
-/// How a node is made.
+/// The settings of a node.
 pub(crate) struct Settings {
     pub(crate) name: Option<Box<str>>,
     pub(crate) ttl: Duration,
@@ -128,7 +128,9 @@ impl Settings {
         if let Some(name) = &self.name
             && (name.len() > MOST_NAME || name.contains('\0'))
         {
-            return limit(format!("{name:?} is no name of a node: at most {MOST_NAME} bytes, and no zero"));
+            return limit(format!(
+                "{name:?} cannot be the name of a node: at most {MOST_NAME} bytes, and no zero"
+            ));
         }
         let permitted = Duration::from_millis(100)..=Duration::from_secs(3_600);
         if !permitted.contains(&self.ttl) {
@@ -192,12 +194,13 @@ impl Node {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// The channel that a node keeps open.
+    /// The channel to which a node listens as long as it lives.
     pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
         Layout::channel_of(&self.deployment_name, node)
     }
 
-    /// Whether messages of other nodes arrive, and so the ends of their connections are of this server.
+    /// Whether messages of other nodes arrive. Only then does the server of this connection know the connections of the
+    /// others.
     pub(crate) fn sees_connections(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }

@@ -20,10 +20,31 @@ use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 const OTHERS_AT_ONCE: usize = 64;
 
 /// The names that two operations of one batch must not share if they are sent at the same time.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Touched {
     Id(TimerId),
     Key(KeyOf),
+}
+
+/// Operations of a batch that are made at the same time. They are of the same kind and name different timers and keys,
+/// so their order makes no difference.
+#[derive(Default)]
+struct Wave {
+    kind: Option<Kind>,
+    touched: HashSet<Touched>,
+    ops: Vec<Op>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Creations.
+    Place,
+    /// Ends of deliveries that this process has claimed: many of them by one script.
+    End,
+    /// Changes by id: many of them by one script.
+    Change,
+    /// An operation without others.
+    Alone,
 }
 
 /// The timer and the token of the end of a delivery.
@@ -94,50 +115,41 @@ impl Batches {
         let mut outcomes = Vec::with_capacity(count);
         let mut ops = ops.into_iter().peekable();
         while ops.peek().is_some() {
-            let (mut wave, mut touched, mut kind) = (Vec::new(), HashSet::new(), None);
-            while let Some(op) = ops.next_if(|op| self.fits(op, &mut touched, &mut kind)) {
-                wave.push(op);
+            let mut wave = Wave::default();
+            while let Some(op) = ops.next_if(|op| self.fits(op, &mut wave)) {
+                wave.ops.push(op);
             }
-            let results = match kind {
-                Some("end") if wave.len() > 1 => self.end_wave(wave).await,
-                Some("change") if wave.len() > 1 => self.change_wave(wave).await,
-                _ => try_join_all(wave.into_iter().map(|op| self.operate(op))).await,
+            let results = match wave.kind {
+                Some(Kind::End) if wave.ops.len() > 1 => self.end_wave(wave.ops).await,
+                Some(Kind::Change) if wave.ops.len() > 1 => self.change_wave(wave.ops).await,
+                _ => try_join_all(wave.ops.into_iter().map(|op| self.operate(op))).await,
             };
             outcomes.extend(results.map_err(|error| partial(error, count))?);
         }
         Ok(outcomes)
     }
 
-    /// Whether an operation may be sent together with those that touch this much. The operations of one wave name
-    /// different timers and keys, so their order makes no difference.
-    fn fits(&self, op: &Op, touched: &mut HashSet<Touched>, kind: &mut Option<&'static str>) -> bool {
-        let (of_op, names) = match op {
+    /// Whether an operation may be sent together with those of a wave. If so, adds its names to the wave.
+    fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
+        let (kind, names) = match op {
             Op::Place(timer, _) => {
-                let key = timer.key_of().map(Touched::Key);
-                ("place", [Some(Touched::Id(timer.id)), key])
+                (Kind::Place, [Some(Touched::Id(timer.id)), timer.key_of().map(Touched::Key)])
             }
-            _ => match end_of(op) {
+            _ => match (end_of(op), changed_by_id(op)) {
                 // The end of an occurrence stores the next occurrence, which may meet the other operations.
-                Some((id, _)) if self.transactions.held.has_single(id) => {
-                    ("end", [Some(Touched::Id(id)), None])
+                (Some((id, _)), _) if self.transactions.held.has_single(id) => {
+                    (Kind::End, [Some(Touched::Id(id)), None])
                 }
-                _ => match changed_by_id(op) {
-                    Some(id) => ("change", [Some(Touched::Id(id)), None]),
-                    None => ("alone", [None, None]),
-                },
+                (_, Some(id)) => (Kind::Change, [Some(Touched::Id(id)), None]),
+                _ => (Kind::Alone, [None, None]),
             },
         };
-        let fits = match *kind {
-            None => true,
-            Some(kind) => {
-                kind == of_op
-                    && of_op != "alone"
-                    && names.iter().flatten().all(|name| !touched.contains(name))
-            }
-        };
+        let names = names.into_iter().flatten();
+        let fits = wave.kind.is_none_or(|of_wave| of_wave == kind && kind != Kind::Alone)
+            && names.clone().all(|name| !wave.touched.contains(&name));
         if fits {
-            *kind = Some(of_op);
-            touched.extend(names.into_iter().flatten());
+            wave.kind = Some(kind);
+            wave.touched.extend(names);
         }
         fits
     }

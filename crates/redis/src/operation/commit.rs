@@ -316,6 +316,7 @@ impl<'a> Commit<'a> {
             was
         });
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
+        // Only the differences: an entry that stays costs nothing.
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
             let is_set_again =

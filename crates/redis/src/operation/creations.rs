@@ -139,7 +139,7 @@ impl Creations {
 
     /// Runs the script. Returns for each creation whether its timer is stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
-        let (keys, arguments) = parts_of(&self.deployment.layout, &self.deployment.id(), group);
+        let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &self.deployment.id(), group);
         let mut answered = self.deployment.run(|scripts| &scripts.create, keys, arguments).await?;
         let (mut refused, mut stored) = (answered.rest.list()?, vec![true; group.len()]);
         while !refused.is_empty() {
@@ -157,7 +157,7 @@ fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
 }
 
 /// The keys and the arguments of the script. The creations are in the order of their shards.
-fn parts_of(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
+fn keys_and_arguments(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
     arguments.push(id);
     for of_shard in group.chunk_by(|one, other| one.creation.shard == other.creation.shard) {

@@ -98,7 +98,7 @@ impl Ends {
     }
 
     async fn send_ends(&self, ends: Vec<End>) -> Result<Vec<(usize, Outcome)>, StoreError> {
-        let (keys, arguments) = parts_of(&self.deployment.layout, &ends);
+        let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &ends);
         let mut answered = self.deployment.run(|scripts| &scripts.end_many, keys, arguments).await?;
         let (mut staying, mut stays) = (answered.rest.list()?, vec![false; ends.len()]);
         while !staying.is_empty() {
@@ -136,7 +136,7 @@ enum Removal {
 type Removed = (usize, Vec<u8>);
 
 /// The keys and the arguments of the script. The ends are in the order of their shards.
-fn parts_of(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
+fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {
         let (found, id) = (&end.found, end.found.id());

@@ -95,6 +95,7 @@ impl Transactions {
                 known.add(Some(*found));
             }
         }
+        // The first attempt computes by the estimate of the server's time, the next ones by the time of its refusal.
         let mut now = self.deployment.time.now();
         for turn in 0..TURNS {
             let mut draft = Draft::new(now);
@@ -135,7 +136,7 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Others are quicker with the same timers: the processor is theirs for a moment.
+                // Other clients are quicker with the same timers, perhaps threads of this process. Let them finish.
                 std::thread::yield_now();
             }
         }

@@ -147,6 +147,7 @@ impl<'a> Walk<'a> {
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<Stretch, StoreError> {
+        // Members are rarely spread evenly over the sets. Twice an even part makes another round rare.
         let each_of = |sets: usize| (2 * wanted / sets.max(1) + 3).min(wanted.max(1));
         let each = each_of(self.deployment.layout.shards().len());
         let in_each_shard =

@@ -105,12 +105,49 @@ impl RedisBuilder {
 
     /// Opens the deployment on a connection. Waits for the server's answer.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
-        let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
+        let settings = self.admit()?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        if self.has_lost_key(&*link, &time).await? {
+            let message = format!(
+                "the key of the deployment {} itself is lost, and shards of it are there; {REMEDY}",
+                self.name
+            );
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let Opened { shards, id, is_ready } = self.open_key(&*link, &time).await?;
+        let layout = Layout::new(&self.name, shards);
+        let topology = Topology::new(link.is_cluster());
+        #[cfg(test)]
+        let topology = if self.is_split { Topology::Cluster } else { topology };
+        let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
+        if !is_ready {
+            // This process has created the deployment, or another process was stopped while it did.
+            mark_shards(&deployment).await?;
+        }
+        let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
+        let store = RedisStore::assemble(deployment, node);
+        if let Some(clock) = self.clock {
+            let on_step = Arc::downgrade(&store.node);
+            let stepped = |node: &Arc<Node>| {
+                node.bell.ring();
+                node.wake();
+            };
+            clock.subscribe(Box::new(move || on_step.upgrade().inspect(stepped).is_some()));
+        }
+        if self.poll.is_some() {
+            start(&store.upkeep)?;
+        }
+        Ok(store)
+    }
+
+    /// The settings of the node, if all settings are valid.
+    fn admit(&self) -> Result<Settings, StoreError> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
-            let message =
-                format!("{:?} is no name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .", self.name);
-            return Err(limit(message));
+            return Err(limit(format!(
+                "{:?} cannot be the name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .",
+                self.name
+            )));
         }
         let shards = self.shards.unwrap_or(SHARDS);
         if !shards.is_power_of_two() || shards > MOST_SHARDS {
@@ -124,21 +161,19 @@ impl RedisBuilder {
             on_set_back: self.on_set_back.clone(),
         };
         settings.admit()?;
-        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
-        if self.has_lost_key(&*link, &time).await? {
-            let message = format!(
-                "the key of the deployment {} itself is lost, and shards of it are there; {REMEDY}",
-                self.name
-            );
-            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
-        }
+        Ok(settings)
+    }
+
+    /// Opens the key of the deployment, or creates it.
+    async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
+        let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
-        let keys = vec![Layout::deployment(&self.name)];
         let id = TimerId::fresh().to_string();
         let mut arguments =
             [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes).to_vec();
         arguments.push(Layout::channel(&self.name));
-        let (answered, _) = run(&*link, &time, |scripts| &scripts.open, keys, arguments).await?;
+        let keys = vec![Layout::deployment(&self.name)];
+        let (answered, _) = run(link, time, |scripts| &scripts.open, keys, arguments).await?;
         let mut rest = answered.rest;
         let version = rest.number()?;
         if version > VERSION {
@@ -167,31 +202,21 @@ impl RedisBuilder {
             let clock = String::from_utf8_lossy(&clock);
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
-        let id = rest.bytes()?;
-        let is_ready = rest.filled()?.is_some();
-        let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
-        let topology = Topology::new(link.is_cluster());
-        #[cfg(test)]
-        let topology = if self.is_split { Topology::Cluster } else { topology };
-        let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
-        if !is_ready {
-            mark_shards(&deployment).await?;
-        }
-        let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
-        let store = RedisStore::assemble(deployment, node);
-        if let Some(clock) = self.clock {
-            let on_step = Arc::downgrade(&store.node);
-            let stepped = |node: &Arc<Node>| {
-                node.bell.ring();
-                node.wake();
-            };
-            clock.subscribe(Box::new(move || on_step.upgrade().inspect(stepped).is_some()));
-        }
-        if self.poll.is_some() {
-            start(&store.upkeep)?;
-        }
-        Ok(store)
+        let (id, is_ready) = (rest.bytes()?, rest.filled()?.is_some());
+        Ok(Opened { shards: u16::try_from(stored).unwrap_or(SHARDS), id, is_ready })
     }
+}
+
+/// A deployment as its key has it.
+struct Opened {
+    shards: u16,
+    id: Vec<u8>,
+    /// Whether all shards have their marks.
+    is_ready: bool,
+}
+
+fn limit(message: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Limit, message)
 }
 
 /// Marks all shards as the deployment's, and notes that this is done.

@@ -104,10 +104,10 @@ impl Progress {
     }
 
     /// Goes on behind the last read.
-    fn go_on(&mut self, from: (Shard, u16), read: u16) {
-        let next = from.1 + read.max(1);
+    fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
+        let next = bucket + read.max(1);
         (self.shard, self.bucket) =
-            if next < REDIRECT_HASHES { (from.0, next) } else { (from.0.wrapping_add(1), 0) };
+            if next < REDIRECT_HASHES { (shard, next) } else { (shard.wrapping_add(1), 0) };
     }
 
     fn doubt(&mut self, id: TimerId, redirect: Redirect, now: UtcMillis) {
@@ -170,10 +170,9 @@ impl Sweep {
             }
         }
         let owned = self.node.state().shards.owned();
-        let Some(place) = self.progress().place(&owned) else { return Ok(()) };
-        let buckets = (place.1..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok());
-        let keys =
-            buckets.map(|bucket| self.deployment.layout.key(place.0, Part::Redirects(bucket))).collect();
+        let Some((shard, bucket)) = self.progress().place(&owned) else { return Ok(()) };
+        let buckets = (bucket..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok());
+        let keys = buckets.map(|bucket| self.deployment.layout.key(shard, Part::Redirects(bucket))).collect();
         let mut answered = self.deployment.run(|scripts| &scripts.redirects, keys, [decimal(PAGE)]).await?;
         let read = answered.rest.number()?;
         let mut values = answered.rest.list()?;
@@ -198,7 +197,7 @@ impl Sweep {
                 }
             }
         }
-        self.progress().go_on(place, u16::try_from(read).unwrap_or(REDIRECT_HASHES));
+        self.progress().go_on(shard, bucket, u16::try_from(read).unwrap_or(REDIRECT_HASHES));
         Ok(())
     }
 }
@@ -211,15 +210,12 @@ mod tests {
     fn a_round_reads_every_hash_of_every_shard_of_the_node() {
         let (mut sweep, mut seen) = (Progress::default(), BTreeMap::<Shard, u16>::new());
         for _ in 0..200 {
-            let place = sweep.place(&[2, 3, 9]).unwrap();
-            assert_eq!(
-                seen.get(&place.0).copied().unwrap_or_default() % REDIRECT_HASHES,
-                place.1,
-                "nothing is left out"
-            );
-            let read = 7.min(REDIRECT_HASHES - place.1);
-            *seen.entry(place.0).or_default() += read;
-            sweep.go_on(place, read);
+            let (shard, bucket) = sweep.place(&[2, 3, 9]).unwrap();
+            let before = seen.get(&shard).copied().unwrap_or_default();
+            assert_eq!(before % REDIRECT_HASHES, bucket, "nothing is left out");
+            let read = 7.min(REDIRECT_HASHES - bucket);
+            *seen.entry(shard).or_default() += read;
+            sweep.go_on(shard, bucket, read);
         }
         assert!(
             seen.keys().copied().eq([2, 3, 9]) && seen.values().all(|read| *read >= REDIRECT_HASHES),
@@ -245,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_doubted_from_the_first_look_on_and_not_more_than_so_many() {
+    fn redirects_are_doubted_from_the_first_look_on_and_up_to_a_limit() {
         let (mut sweep, at) = (Progress::default(), UtcMillis::from_millis);
         let id = TimerId::from_u128;
         let redirect = Redirect::fresh(1);

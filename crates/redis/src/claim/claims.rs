@@ -154,7 +154,7 @@ impl Claims {
                 claimed.next_claim = state.shards.next_claim();
             }
             let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
-            // A script that was told too few slices leases nothing, and answers the slices to name. After some turns
+            // A script whose keys lack a slice may lease nothing, and answers the slices to name. After some turns
             // without progress, the rest is left to the next claim.
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;

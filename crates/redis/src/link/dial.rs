@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// The roles of the servers, as the Sentinels have told them.
+    /// The roles of the servers, by the events of the Sentinels.
     roles: Arc<Roles>,
 }
 

@@ -1,4 +1,4 @@
-//! The roles of the servers, as the Sentinels tell them.
+//! The roles of the servers, by the events of the Sentinels.
 
 use core::time::Duration;
 use redis::ConnectionAddr;

@@ -113,7 +113,8 @@ impl Witness {
 
     /// One round.
     async fn ask(&self) -> Result<(), Box<str>> {
-        // The server waits for the changes that it had made when the command before `WAIT` ended. So a `PING` goes first.
+        // The server waits for the changes that it had made at the end of the command before `WAIT`. So a `PING` goes
+        // first.
         let mut commands = redis::pipe();
         commands.cmd("PING");
         commands.add_command(wait(self.policy));

@@ -76,7 +76,7 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // The checks alone, without timers: a shard that cannot take its timers is found before any timer is stored.
+            // The checks alone: a shard that cannot take its timers is found before any timer is stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {

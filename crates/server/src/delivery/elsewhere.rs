@@ -151,7 +151,7 @@ impl Elsewhere {
             renewals.retain(|_, until| *until > now);
             renewals.insert(claim.to_owned(), until.as_millis());
             let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
-            if self.store.replace_note(RENEWALS, version, Some(&value)).await? {
+            if self.store.replace_document(RENEWALS, version, Some(&value)).await? {
                 return Ok(());
             }
         }
@@ -159,7 +159,7 @@ impl Elsewhere {
     }
 
     async fn renewals(&self) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
-        match self.store.note(RENEWALS).await? {
+        match self.store.document(RENEWALS).await? {
             Some(note) => {
                 let renewals = serde_json::from_slice(&note.value).map_err(std::io::Error::from)?;
                 Ok((note.version, renewals))

@@ -242,7 +242,7 @@ impl Operations {
     }
 
     async fn noted(store: &RedisStore) -> io::Result<(u64, Note)> {
-        match store.note(NOTE).await.map_err(io::Error::other)? {
+        match store.document(NOTE).await.map_err(io::Error::other)? {
             Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
             None => Ok((0, Note::new())),
         }
@@ -250,7 +250,7 @@ impl Operations {
 
     async fn replace(store: &RedisStore, version: u64, all: &Note) -> io::Result<bool> {
         let value = serde_json::to_vec(all)?;
-        store.replace_note(NOTE, version, Some(&value)).await.map_err(io::Error::other)
+        store.replace_document(NOTE, version, Some(&value)).await.map_err(io::Error::other)
     }
 
     /// Writes what this node knows of its operations into the note.

@@ -54,7 +54,7 @@ impl Service {
             }
         }
         let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
-        if block_on(store.note(RESTORING)).map_err(OpenError::Store)?.is_some() {
+        if block_on(store.document(RESTORING)).map_err(OpenError::Store)?.is_some() {
             return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
         }
         let namespaces = Namespaces::open(Shelf::Shared(Arc::clone(&store)))

@@ -259,17 +259,17 @@ struct Hold {
 /// quicker.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
-    if !store.replace_note(RESTORING, version, Some(until.as_bytes())).await? {
+    if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
         return Ok(None);
     }
-    let note = store.note(RESTORING).await?;
+    let note = store.document(RESTORING).await?;
     Ok(note.filter(|note| note.value == until.as_bytes()).map(|note| note.version))
 }
 
 impl Hold {
     /// Notes a restore. Returns whether the note of one that was killed was there; `None` if one is under way.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
-        let note = block_on(store.note(RESTORING))?;
+        let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
         if until.is_some_and(|until| store.now() < UtcMillis::from_millis(until)) {
             return Ok(None);
@@ -354,7 +354,7 @@ pub(crate) fn restore_shared(
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;
     }
-    let is_removed = block_on(store.replace_note(RESTORING, version, None)).map_err(of_store)?;
+    let is_removed = block_on(store.replace_document(RESTORING, version, None)).map_err(of_store)?;
     if !is_removed && restored.is_ok() {
         return Err(RestoreError::DeploymentUnderWay(name));
     }

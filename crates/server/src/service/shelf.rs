@@ -30,7 +30,7 @@ impl Shelf {
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
-            Self::Shared(store) => match store.note(NAMESPACES).await.map_err(io::Error::other)? {
+            Self::Shared(store) => match store.document(NAMESPACES).await.map_err(io::Error::other)? {
                 Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
                 None => Ok((0, T::default())),
             },
@@ -43,7 +43,7 @@ impl Shelf {
             Self::File(path) => files::replace(path, map).map(|()| true),
             Self::Shared(store) => {
                 let value = serde_json::to_vec(map)?;
-                store.replace_note(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
+                store.replace_document(NAMESPACES, version, Some(&value)).await.map_err(io::Error::other)
             }
         }
     }

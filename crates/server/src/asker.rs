@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn a_proxy_names_the_address_of_its_client_last() {
-        let of = |value| forwarded(&headers(&[("x-forwarded-for", value)]));
-        assert_eq!(of("10.0.0.1"), Some([10, 0, 0, 1].into()));
-        assert_eq!(of("the client's own, 10.0.0.1 , 192.0.2.7"), Some([192, 0, 2, 7].into()));
-        assert_eq!(of("10.0.0.1, unknown"), None);
+        let peer_of = |value| forwarded(&headers(&[("x-forwarded-for", value)]));
+        assert_eq!(peer_of("10.0.0.1"), Some([10, 0, 0, 1].into()));
+        assert_eq!(peer_of("the client's own, 10.0.0.1 , 192.0.2.7"), Some([192, 0, 2, 7].into()));
+        assert_eq!(peer_of("10.0.0.1, unknown"), None);
     }
 }

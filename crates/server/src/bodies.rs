@@ -40,14 +40,14 @@ pub(crate) struct Bodies<C> {
 #[derive(Debug)]
 struct State<C> {
     held: usize,
-    of: HashMap<C, usize>,
+    by_client: HashMap<C, usize>,
     waiting: usize,
     waiting_of: HashMap<C, usize>,
 }
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { held: 0, of: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
+        let state = State { held: 0, by_client: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
         Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
     }
 
@@ -65,19 +65,19 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
             return true;
         }
         let mut state = self.lock();
-        let has = state.of.get(client).copied().unwrap_or(0);
+        let has = state.by_client.get(client).copied().unwrap_or(0);
         if bytes > free_for(has, self.all.saturating_sub(state.held)) {
             return false;
         }
         state.held += bytes;
-        state.of.insert(client.clone(), has + bytes);
+        state.by_client.insert(client.clone(), has + bytes);
         true
     }
 
     fn give_back(&self, client: &C, bytes: usize) {
         let mut state = self.lock();
         state.held -= bytes;
-        subtract(&mut state.of, client, bytes);
+        subtract(&mut state.by_client, client, bytes);
         let somebody_waits = state.waiting > 0;
         drop(state);
         if somebody_waits {
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(waits.await.unwrap().unwrap(), 500);
         drop(other);
         let state = bodies.lock();
-        assert_eq!((state.held, state.waiting, state.of.len()), (0, 0, 0));
+        assert_eq!((state.held, state.waiting, state.by_client.len()), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What a service is started with, after file, environment and flags were read.
 
-use crate::listen::Tls;
+use crate::tls::Tls;
 use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Times in buckets whose ends are at most a quarter above their beginnings, for percentiles.
+//! StoreTimes in buckets whose ends are at most a quarter above their beginnings, for percentiles.
 
 /// The number of buckets: the last one takes all times from about an hour on.
 const BUCKETS: usize = 84;

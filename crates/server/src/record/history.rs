@@ -42,7 +42,7 @@ pub(crate) struct Sample {
     pub(crate) pending: u64,
 }
 
-/// What had been done when the last sample was taken.
+/// The totals at the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// What the last sample had, for one that the store gives no answer for.
+    /// The number of the last sample is kept while the store gives no answer.
     pub(crate) pending: u64,
 }
 
@@ -121,7 +121,7 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the file, or makes it. A file that cannot be used is no reason not to start: its error is returned beside
+    /// Opens the file, or makes it. A service starts without a usable file: the error is returned beside
     /// the history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
@@ -160,7 +160,7 @@ impl History {
         Ok(())
     }
 
-    /// The samples from a moment on, but not more than 72 hours, in at most so many intervals.
+    /// The samples from a moment on, but not more than 72 hours, in at most `points` intervals.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);

@@ -5,7 +5,7 @@
 //! other came, if the store itself gives no reason any more.
 
 use super::by_word::ByWord;
-use crate::service::Counter;
+use crate::state::Counter;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

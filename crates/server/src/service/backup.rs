@@ -1,7 +1,6 @@
 //! Backups of a service that runs.
 
-use super::files;
-use super::namespaces::{Map, now};
+use crate::state::{Map, files, now};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use tourbillon_durable::store::TimerStore;
 /// The number of backups that are under way at most. Each keeps the pages of the store as they were at its moment.
 const MOST_BACKUPS: usize = 2;
 
-/// What the service adds to the timers of a backup.
+/// The part of a backup beside the timers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
@@ -48,7 +47,7 @@ impl Backups {
     }
 }
 
-/// What is stored of the last backup.
+/// The file about the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,

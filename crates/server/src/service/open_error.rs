@@ -112,7 +112,7 @@ impl OpenError {
 }
 
 /// The error of a file.
-pub(super) fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }
 }

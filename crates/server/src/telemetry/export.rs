@@ -5,9 +5,9 @@
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
-use crate::record::cut;
-use crate::service::Trace;
 use crate::settings::TelemetrySettings;
+use crate::state::Trace;
+use crate::text::cut;
 use core::fmt;
 use core::time::Duration;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

@@ -1,0 +1,184 @@
+//! Open claims: the timers that receivers have, and how their deliveries end.
+
+use super::{AGAIN_MS, PullQueues};
+use core::time::Duration;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tourbillon_api::{Moment, Problem, ProblemKind};
+use tourbillon_durable::Verdict;
+
+/// The time for which the end of a claim waits for the store: less than a client waits for an answer, which says more
+/// than that there was none.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A receiver's request about its open claim.
+#[derive(Debug)]
+pub(crate) enum ClaimRequest {
+    /// The delivery's end. The receiver gets its answer once the store has the end.
+    End(Verdict, EndTicket),
+    /// More time. The sender gets the moment at which the time is over.
+    Renew(oneshot::Sender<Moment>),
+}
+
+#[derive(Debug)]
+pub(super) struct OpenEntry {
+    pub(super) namespace: Box<str>,
+    pub(super) requests: mpsc::UnboundedSender<ClaimRequest>,
+}
+
+/// The outcome of an end that a receiver has asked for; `None` until it is known.
+type EndAnswer = Option<Result<(), Problem>>;
+
+/// A claim whose end is on its way to the store.
+#[derive(Debug)]
+pub(super) struct Ending {
+    namespace: Box<str>,
+    verdict: Verdict,
+    answer: watch::Receiver<EndAnswer>,
+}
+
+/// The right to answer a receiver that has ended a claim. If it is dropped without an answer, the receiver learns that
+/// no such claim is open here.
+#[derive(Debug)]
+pub(crate) struct EndTicket {
+    queues: Arc<PullQueues>,
+    claim: Box<str>,
+    answer: watch::Sender<EndAnswer>,
+}
+
+impl EndTicket {
+    /// The store has the end.
+    pub(crate) fn stored(self) {
+        self.answer.send_replace(Some(Ok(())));
+    }
+
+    /// The delivery had ended before.
+    pub(crate) fn came_late(self) {
+        self.answer.send_replace(Some(Err(ended())));
+    }
+
+    /// The store did not answer, and is not asked again.
+    pub(crate) fn lost(self) {
+        let detail =
+            "the store did not say whether it has the end; if it has not, the timer is delivered again";
+        self.answer.send_replace(Some(Err(unknown(detail))));
+    }
+}
+
+impl Drop for EndTicket {
+    fn drop(&mut self) {
+        self.queues.lock().ending.remove(&self.claim);
+    }
+}
+
+/// The problem of a claim that is not open.
+pub(in crate::delivery) fn ended() -> Problem {
+    Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+}
+
+fn unknown(detail: &str) -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_unknown_outcome().with_retry_after_ms(AGAIN_MS)
+}
+
+/// The beginning of an end.
+enum EndBegun {
+    /// No end was asked for before.
+    Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
+    /// The same end was asked for before.
+    Before(watch::Receiver<EndAnswer>),
+    /// Another end was asked for before.
+    Otherwise,
+}
+
+impl PullQueues {
+    /// Ends the delivery of an open claim, and waits until the store has the end. `None` if no such claim is open here.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the end goes on.
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        namespace: &str,
+        claim: &str,
+        verdict: Verdict,
+    ) -> Option<Result<(), Problem>> {
+        let mut answer = match self.begin_end(namespace, claim, &verdict)? {
+            EndBegun::Now(open, ticket, answer) => {
+                // Outside of the lock, which a ticket that nobody takes wants.
+                let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
+                answer
+            }
+            EndBegun::Before(answer) => answer,
+            EndBegun::Otherwise => return Some(Err(ended())),
+        };
+        let answered = tokio::time::timeout(PATIENCE, answer.wait_for(Option::is_some)).await;
+        match answered {
+            Ok(Ok(answer)) => answer.clone(),
+            Ok(Err(_)) => None,
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                let detail = format!(
+                    "the store has not answered within {seconds} s; the timer is delivered again unless it gets the end"
+                );
+                Some(Err(unknown(&detail)))
+            }
+        }
+    }
+
+    fn begin_end(self: &Arc<Self>, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
+        let mut state = self.lock();
+        if let Some(ending) = state.ending.get(claim) {
+            let is_the_same = *ending.namespace == *namespace && ending.verdict == *verdict;
+            return Some(if is_the_same {
+                EndBegun::Before(ending.answer.clone())
+            } else {
+                EndBegun::Otherwise
+            });
+        }
+        state.open.get(claim).filter(|open| *open.namespace == *namespace)?;
+        let open = state.remove(claim)?;
+        let (sender, answer) = watch::channel(None);
+        let claim: Box<str> = claim.into();
+        let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };
+        state.ending.insert(claim.clone(), ending);
+        Some(EndBegun::Now(open, EndTicket { queues: Arc::clone(self), claim, answer: sender }, answer))
+    }
+
+    /// Prolongs an open claim. Returns the moment at which its time is over.
+    pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        let (sender, until) = oneshot::channel();
+        {
+            let state = self.lock();
+            let open =
+                state.open.get(claim).filter(|open| *open.namespace == *namespace).ok_or_else(ended)?;
+            open.requests.send(ClaimRequest::Renew(sender)).map_err(|_| ended())?;
+        }
+        until.await.map_err(|_| ended())
+    }
+}
+
+/// An open claim, on the side of its delivery.
+#[derive(Debug)]
+pub(crate) struct OpenClaim {
+    pub(super) queues: Arc<PullQueues>,
+    pub(super) name: Box<str>,
+    pub(super) requests: mpsc::UnboundedReceiver<ClaimRequest>,
+}
+
+impl OpenClaim {
+    /// The next request of the receiver, or `None` if the timer goes back.
+    pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
+        self.requests.recv().await
+    }
+}
+
+impl Drop for OpenClaim {
+    fn drop(&mut self) {
+        let starved = {
+            let mut state = self.queues.lock();
+            state.remove(&self.name);
+            core::mem::take(&mut state.starved)
+        };
+        starved.iter().for_each(|reason| self.queues.parked.look_at(reason));
+    }
+}

@@ -1,0 +1,333 @@
+//! The queues from which receivers fetch timers by long polls.
+//!
+//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. A new receiver
+//! has parked timers unparked, as many as it asks for. After the hand-over, the future of the handler keeps the timer's
+//! lease until the receiver acknowledges or refuses the timer, or its time is over.
+//!
+//! ```text
+//!   timer is due ── a receiver waits ──► open claim ── ack ──► done
+//!       │    ▲                            │   │  └──── nack, time over ──► failed: again after the pause
+//!       │    └───── unpark ◄──────┐       │   └─── renew: more time, up to an hour in all
+//!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
+//! ```
+//!
+//! # Beside other nodes
+//! The timers of a queue are parked in shards of all nodes. So a new receiver has them *fetched*: the queue claims them
+//! at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)), and a park at any node makes the nodes with
+//! receivers fetch again. A fetch takes more than the receivers ask for if many timers are parked, since a larger fetch
+//! costs the server less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next
+//! receiver, the longest due first, and is parked again after a second. A receiver that does not want to wait is sent
+//! away as soon as a fetch has found nothing.
+//!
+//! ```text
+//!   fetched ── a receiver waits ──► open claim
+//!      │                             ▲   │ another timer was quicker, or the receiver has gone
+//!      │                             │   ▼
+//!      └─────── none waits ────────► buffer ── a second is over, the service stops ──► parked: all nodes learn
+//! ```
+//!
+//! A timer looks for a receiver and enters the buffer under one lock. So no timer waits in the buffer beside a receiver
+//! that asks for more timers than are about to be handed over. If such a timer goes away instead, it wakes the first
+//! timer in the buffer.
+//!
+//! # The end of a claim
+//! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
+//!
+//! ```text
+//!   open ── ack, nack ──► ending ── the store has this end ──► answered: done
+//!                           │  ├─── the lease was lost, or another end came first ──► answered: the claim had ended
+//!                           │  ├─── the store did not answer ──► answered: the outcome is not known
+//!                           │  └─── the handler was dropped ──► this process has no such claim
+//!                           └── the same end again ──► waits for the same answer; another end: the claim has ended
+//! ```
+//!
+//! A caller that has waited for 8 s gets the answer that the outcome is not known. The end goes on.
+//!
+//! # Shares
+//! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
+//!
+//! No wake-up is lost between a timer that is about to be parked and a new receiver: see
+//! [`ParkedIndex`](super::parked_index).
+
+mod arrival;
+mod claim;
+mod poll;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use arrival::Arrival;
+pub(super) use claim::ended;
+pub(crate) use claim::{ClaimRequest, EndTicket, OpenClaim};
+
+use super::parked_index::ParkedIndex;
+use super::permits::Wanted;
+use super::reason::Reason;
+use crate::share::free_for;
+use arrival::Counted;
+use core::time::Duration;
+use poll::Poll;
+use state::{Buffer, Coming, Got, ON_THE_WAY, Queue, Receiver, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::mpsc;
+use tourbillon_api::{Claim, Problem, ProblemKind};
+use tourbillon_durable::UtcMillis;
+
+/// The time for which a receiver that does not want to wait gets timers that are parked: they are unparked first.
+const PARKED_WAIT: Duration = Duration::from_millis(500);
+/// The time within which a fetch ends.
+const LONGEST_FETCH: Duration = Duration::from_secs(30);
+/// A fetch takes this many times the largest request beyond what receivers want, and this many timers beyond it at
+/// most.
+const SPARE: (usize, usize) = (7, 350);
+/// The greatest number of receivers that wait.
+const MOST_WAITING: usize = 10_000;
+/// The pause after which a receiver may ask again if a limit was reached.
+const AGAIN_MS: u64 = 1_000;
+
+#[derive(Debug)]
+pub(crate) struct PullQueues {
+    state: Mutex<State>,
+    parked: Arc<ParkedIndex>,
+    most_open: usize,
+    /// Other nodes park timers of the same queues.
+    has_others: bool,
+}
+
+impl PullQueues {
+    pub(crate) fn new(parked: Arc<ParkedIndex>, most_open: usize, has_others: bool) -> Self {
+        Self { state: Mutex::default(), parked, most_open, has_others }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // --- Receivers ---
+
+    /// Fetches at most `max` timers of a queue. Waits for the first one for at most `wait`.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, its timers are parked again, which does not count as an attempt.
+    pub(crate) async fn fetch(
+        &self,
+        namespace: &str,
+        queue: &str,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Claim>, Problem> {
+        let reason = Reason::Queue(namespace.into(), queue.into());
+        let has_parked = match self.has_others {
+            true => self.parked.may_have(&reason),
+            false => self.parked.count(&reason) > 0,
+        };
+        let (sender, claims) = mpsc::unbounded_channel();
+        let (number, has_parked) = {
+            let mut state = self.lock();
+            let full = |detail: &str| {
+                let problem = Problem::new(ProblemKind::LimitReached, detail);
+                Err(problem.with_retry_after_ms(AGAIN_MS))
+            };
+            if state.is_closed {
+                return Err(Problem::new(ProblemKind::Stopping, ""));
+            }
+            if state.free(namespace, self.most_open) == 0 {
+                return full(
+                    "as many claims are open as the service permits, or as the namespace's share of them",
+                );
+            }
+            let free = MOST_WAITING.saturating_sub(state.waiting);
+            if free_for(state.tenant(namespace).waiting, free) == 0 {
+                return full(
+                    "as many receivers wait as the service permits, or as the namespace's share of them",
+                );
+            }
+            let number = state.next_receiver;
+            (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
+            state.change(namespace, |tenant| tenant.waiting += 1);
+            let queue = state.by_reason.entry(reason.clone()).or_default();
+            queue.receivers.push_back(Receiver { number, max, wants: max, sender });
+            // The timers in the buffer come at once.
+            let mut woken = 0;
+            while woken < max
+                && let Some(buffer) = state.buffers.get_mut(&reason)
+                && let Some((_, waiting)) = buffer.waiting.pop_first()
+            {
+                woken += usize::from(waiting.send(()).is_ok());
+            }
+            let is_coming =
+                state.buffers.get(&reason).is_some_and(|buffer| buffer.coming.at(Instant::now()) > 0);
+            if let Some(queue) = state.by_reason.get_mut(&reason).filter(|_| woken > 0) {
+                queue.coming.more(woken, ON_THE_WAY);
+            }
+            (number, has_parked || woken > 0 || is_coming)
+        };
+        let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
+        match self.has_others {
+            true if has_parked => self.parked.want(&reason),
+            true => {}
+            false => self.parked.look_at(&reason),
+        }
+        let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
+        poll.gather(max, wait, first).await;
+        Ok(poll.leave())
+    }
+
+    // --- Timers ---
+
+    /// Takes a timer that is due.
+    pub(crate) fn arrive<'d>(
+        self: &'d Arc<Self>,
+        reason: &'d Reason,
+        namespace: &'d str,
+        due: UtcMillis,
+    ) -> Arrival<'d> {
+        let mut state = self.lock();
+        let number = state.next_buffered;
+        state.next_buffered += 1;
+        let key = (due, number);
+        Arrival { queues: self, reason, namespace, key, buffered_until: None, counted: Counted::Coming }
+    }
+
+    /// How many of the timers that are parked for a queue its receivers want.
+    pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
+        let mut state = self.lock();
+        let Some(queue) = state.by_reason.get(reason).filter(|_| !state.is_closed) else {
+            return Wanted::Nothing;
+        };
+        let free = match reason {
+            Reason::Queue(namespace, _) => state.free(namespace, self.most_open),
+            _ => 0,
+        };
+        let (asked, arriving, unparked) = (queue.wants(), queue.arriving, queue.coming);
+        let fetched = state.buffers.get(reason).map_or_else(Coming::default, |buffer| buffer.coming);
+        if free < asked {
+            state.starved.insert(reason.clone());
+        }
+        let wants = asked.min(free);
+        let coming = [unparked, fetched].into_iter().filter(|coming| coming.at(now) > 0);
+        let until = coming.filter_map(|coming| coming.until).min();
+        match (wants.saturating_sub(arriving + unparked.at(now) + fetched.at(now)), until) {
+            (0, Some(until)) if wants > 0 => Wanted::At(until),
+            (0, _) => Wanted::Nothing,
+            (timers, _) => Wanted::Now(timers),
+        }
+    }
+
+    // --- Beside other nodes ---
+
+    /// Notes that a fetch begins, whose timers may come before its answer. Returns the greatest number that it takes.
+    pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let is_of_use = |buffer: &Buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty();
+        state.buffers.retain(|_, buffer| is_of_use(buffer));
+        let receivers = state.by_reason.get(reason).into_iter().flat_map(|queue| &queue.receivers);
+        let largest = receivers.map(|receiver| receiver.max).max().unwrap_or(0);
+        // Timers for which the namespace may not open a claim would be parked again.
+        let free = match reason {
+            Reason::Queue(namespace, _) => state.free(namespace, self.most_open),
+            _ => 0,
+        };
+        let spare = largest.saturating_mul(SPARE.0).min(SPARE.1).min(free.saturating_sub(wanted));
+        let most = wanted + spare;
+        if !state.is_closed {
+            state.buffers.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
+        }
+        most
+    }
+
+    /// Notes how many timers a fetch has taken, of the greatest number.
+    pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
+        if let Some(buffer) = self.lock().buffers.get_mut(reason) {
+            buffer.coming.fewer(most.saturating_sub(taken));
+            buffer.coming.more(0, ON_THE_WAY);
+        }
+    }
+
+    /// Whether timers that were unparked for the receivers of a queue have not arrived, or are about to be handed over.
+    fn awaits(&self, reason: &Reason) -> bool {
+        let state = self.lock();
+        state.by_reason.get(reason).is_some_and(|queue| queue.coming.at(Instant::now()) + queue.arriving > 0)
+    }
+
+    /// The numbers of receivers that wait, by queue.
+    pub(crate) fn receivers(&self) -> Vec<(Reason, u64)> {
+        let state = self.lock();
+        let queues = state.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty());
+        queues.map(|(reason, queue)| (reason.clone(), queue.receivers.len() as u64)).collect()
+    }
+
+    /// The queues at which receivers wait.
+    pub(crate) fn awaited(&self) -> Vec<Reason> {
+        let state = self.lock();
+        let awaited = state.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty());
+        awaited.map(|(reason, _)| reason.clone()).collect()
+    }
+
+    /// Takes the news that a timer was parked for this reason by any node; without a reason, that such news may have
+    /// been missed.
+    pub(crate) fn heard(&self, reason: Option<&Reason>) {
+        match reason {
+            Some(reason) => {
+                self.parked.heard(reason);
+                let is_awaited =
+                    self.lock().by_reason.get(reason).is_some_and(|queue| !queue.receivers.is_empty());
+                if is_awaited {
+                    self.parked.want(reason);
+                }
+            }
+            None => {
+                self.parked.heard_all();
+                self.awaited().iter().for_each(|reason| self.parked.want(reason));
+            }
+        }
+    }
+
+    /// Tells the receivers of a queue that nothing is parked for it: those that do not want to wait go.
+    pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
+        let (state, now) = (self.lock(), Instant::now());
+        let coming = state.buffers.get(reason).map_or(0, |buffer| buffer.coming.at(now));
+        let is_coming = |queue: &Queue| coming + queue.coming.at(now) + queue.arriving > 0;
+        if let Some(queue) = state.by_reason.get(reason).filter(|queue| !is_coming(queue)) {
+            for receiver in &queue.receivers {
+                let _has_gone = receiver.sender.send(Got::Nothing);
+            }
+        }
+    }
+
+    /// Notes that this number of timers is about to be unparked for a queue.
+    pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
+        if let Some(queue) = self.lock().by_reason.get_mut(reason) {
+            queue.coming.more(timers, ON_THE_WAY);
+        }
+    }
+
+    /// Notes that this number of expected timers was not unparked.
+    pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
+        if let Some(queue) = self.lock().by_reason.get_mut(reason) {
+            queue.coming.fewer(timers);
+        }
+    }
+
+    /// The number of open claims.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Sends all receivers away and gives the timers of open claims back.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let (queues, open) = (core::mem::take(&mut state.by_reason), core::mem::take(&mut state.open));
+        let buffers = core::mem::take(&mut state.buffers);
+        for open in open.values() {
+            state.change(&open.namespace, |tenant| tenant.open = tenant.open.saturating_sub(1));
+        }
+        drop(state);
+        // The handlers see that nobody can end their claims any more.
+        drop((queues, open, buffers));
+    }
+}

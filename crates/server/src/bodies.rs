@@ -1,4 +1,4 @@
-//! Bodies of requests under way: so many bytes of them are in memory at a time, and each client has a share.
+//! Bodies of requests under way: their bytes in memory are limited, and each client has a share.
 //!
 //! A body counts with the length that its request announces, before anything of it is read, and without one as it
 //! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client
@@ -40,14 +40,14 @@ pub(crate) struct Bodies<C> {
 #[derive(Debug)]
 struct State<C> {
     held: usize,
-    of: HashMap<C, usize>,
+    by_client: HashMap<C, usize>,
     waiting: usize,
     waiting_of: HashMap<C, usize>,
 }
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { held: 0, of: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
+        let state = State { held: 0, by_client: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
         Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
     }
 
@@ -55,7 +55,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What one request of a client holds: nothing yet.
+    /// The bytes that a request of a client holds: none yet.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -65,19 +65,19 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
             return true;
         }
         let mut state = self.lock();
-        let has = state.of.get(client).copied().unwrap_or(0);
+        let has = state.by_client.get(client).copied().unwrap_or(0);
         if bytes > free_for(has, self.all.saturating_sub(state.held)) {
             return false;
         }
         state.held += bytes;
-        state.of.insert(client.clone(), has + bytes);
+        state.by_client.insert(client.clone(), has + bytes);
         true
     }
 
     fn give_back(&self, client: &C, bytes: usize) {
         let mut state = self.lock();
         state.held -= bytes;
-        subtract(&mut state.of, client, bytes);
+        subtract(&mut state.by_client, client, bytes);
         let somebody_waits = state.waiting > 0;
         drop(state);
         if somebody_waits {
@@ -160,7 +160,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Holds so many bytes more. Waits if there is no room.
+    /// Holds more bytes. Waits if there is no room.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(waits.await.unwrap().unwrap(), 500);
         drop(other);
         let state = bodies.lock();
-        assert_eq!((state.held, state.waiting, state.of.len()), (0, 0, 0));
+        assert_eq!((state.held, state.waiting, state.by_client.len()), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::Query;
-use crate::service::{Service, Wanted};
+use crate::audit::Wanted;
+use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
@@ -63,5 +64,5 @@ async fn list_audit(
         return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
     }
     let wanted = Wanted { namespace, token, action, since, until };
-    Ok(Json(service.audit_entries(wanted, cursor.as_deref(), limit).await?))
+    Ok(Json(service.audit().entries(wanted, cursor.as_deref(), limit).await?))
 }

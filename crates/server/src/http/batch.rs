@@ -58,5 +58,7 @@ async fn batch(
             Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/changes", detail),
         ));
     }
-    Ok(Json(BatchAnswer { results: service.batch(&namespace, trace(&headers), &batch.changes).await? }))
+    Ok(Json(BatchAnswer {
+        results: service.changes().batch(&namespace, trace(&headers), &batch.changes).await?,
+    }))
 }

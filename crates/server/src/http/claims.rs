@@ -48,7 +48,7 @@ async fn claim(
     body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {
     let request = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    service.namespace(&namespace)?;
+    service.namespaces().require(&namespace)?;
     if !is_name(&queue) {
         return Err(Refused(Problem::new(ProblemKind::NotFound, "no queue has such a name")));
     }
@@ -61,7 +61,7 @@ async fn claim(
         return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
     }
     let wait = Duration::from_millis(wait);
-    let claims = service.deliveries().desk().fetch(&namespace, &queue, max as usize, wait).await?;
+    let claims = service.deliveries().queues().fetch(&namespace, &queue, max as usize, wait).await?;
     Ok(Json(Claims { claims }))
 }
 

@@ -4,7 +4,7 @@ use super::answer::Refused;
 use super::json;
 use super::shape::Shape;
 use crate::bodies::Hold;
-use crate::service::Trace;
+use crate::state::Trace;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use core::convert::Infallible;

@@ -35,7 +35,7 @@ async fn get_timer_by_id(
     Path((namespace, text)): Path<(String, String)>,
 ) -> Answer<Json<Timer>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let timer = service.stored(&namespace, id(&text)?.into()).await?;
+    let timer = service.stored_timers().get(&namespace, id(&text)?.into()).await?;
     Ok(Json(shown(&timer, right.sees_payloads(&namespace))))
 }
 
@@ -60,7 +60,7 @@ async fn move_timer_by_id(
     body: Body<Delay>,
 ) -> Answer<Json<Changed>> {
     let to = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    Ok(Json(service.move_timer(&namespace, Named::Id(id(&text)?), &to).await?))
+    Ok(Json(service.changes().move_timer(&namespace, Named::Id(id(&text)?), &to).await?))
 }
 
 /// Cancels a timer, or drops a dead one.
@@ -80,7 +80,7 @@ async fn cancel_timer_by_id(
     Path((namespace, text)): Path<(String, String)>,
 ) -> Answer<Json<Cancelled>> {
     right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.cancel(&namespace, Named::Id(id(&text)?)).await?))
+    Ok(Json(service.changes().cancel(&namespace, Named::Id(id(&text)?)).await?))
 }
 
 async fn change(
@@ -90,7 +90,7 @@ async fn change(
     verb: Verb,
 ) -> Answer<Json<Changed>> {
     right.require(Role::Writer, Some(namespace))?;
-    Ok(Json(service.change(namespace, Named::Id(id(text)?), verb).await?))
+    Ok(Json(service.changes().change(namespace, Named::Id(id(text)?), verb).await?))
 }
 
 /// Delivers a timer now: one that is pending, paused, or dead.

@@ -83,7 +83,7 @@ async fn list_timers(
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<Timer>>> {
     right.require(Role::Reader, Some(&namespace))?;
-    service.namespace(&namespace)?;
+    service.namespaces().require(&namespace)?;
     page(&service, &right, Some(&namespace), query).await
 }
 

@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 )]
 async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
     let may_see = |name: &str| right.permits(Role::Reader, Some(name));
-    Ok(Json(service.show_namespaces(may_see).await?))
+    Ok(Json(service.namespace_admin().views(may_see).await?))
 }
 
 /// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
@@ -45,7 +45,7 @@ async fn put_namespace(
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
     // A tenant does not set its own limits.
     let limits = right.require(Role::Admin, None)?.read(body).await?;
-    let (is_new, view) = service.set_namespace(&namespace, limits).await?;
+    let (is_new, view) = service.namespace_admin().set(&namespace, limits).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
@@ -61,7 +61,7 @@ async fn get_namespace(
     Path(namespace): Path<String>,
 ) -> Answer<Json<NamespaceView>> {
     right.require(Role::Reader, Some(&namespace))?;
-    Ok(Json(service.show_namespace(&namespace).await?))
+    Ok(Json(service.namespace_admin().view(&namespace).await?))
 }
 
 /// Removes a namespace. It must have no timers.
@@ -79,7 +79,7 @@ async fn delete_namespace(
     Path(namespace): Path<String>,
 ) -> Answer<StatusCode> {
     right.require(Role::Admin, None)?;
-    service.remove_namespace(&namespace).await?;
+    service.namespace_admin().remove(&namespace).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -98,5 +98,5 @@ async fn make_secret(
     Path(namespace): Path<String>,
 ) -> Answer<(StatusCode, Json<NewSecret>)> {
     right.require(Role::Admin, Some(&namespace))?;
-    Ok((StatusCode::CREATED, Json(service.make_secret(&namespace).await?)))
+    Ok((StatusCode::CREATED, Json(service.namespace_admin().make_secret(&namespace).await?)))
 }

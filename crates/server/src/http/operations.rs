@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 pub(super) type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
 
 async fn begin(service: &Service, namespace: &str, work: Work) -> Answer<Accepted> {
-    Ok(accepted(namespace, service.begin(namespace, work).await?))
+    Ok(accepted(namespace, service.operations().begin(namespace, work).await?))
 }
 
 /// The answer that an operation has begun.
@@ -97,7 +97,7 @@ async fn list_operations(
     Path(namespace): Path<String>,
 ) -> Answer<Json<Page<Operation>>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let items = service.list_operations(&namespace).await?;
+    let items = service.operations().list(&namespace).await?;
     Ok(Json(Page { items, next: None }))
 }
 

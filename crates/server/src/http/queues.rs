@@ -26,8 +26,8 @@ async fn list_queues(
     Path(namespace): Path<String>,
 ) -> Answer<Json<Vec<QueueView>>> {
     right.require(Role::Reader, Some(&namespace))?;
-    service.namespace(&namespace)?;
-    Ok(Json(service.queues(|name| *name == *namespace).await?))
+    service.namespaces().require(&namespace)?;
+    Ok(Json(service.reports().queues(|name| *name == *namespace).await?))
 }
 
 /// Lists the queues of all namespaces that the token may read, by namespace and name, at most 1,000.
@@ -37,5 +37,5 @@ async fn list_queues(
 )]
 async fn list_all_queues(State(service): State<Service>, right: Right) -> Answer<Json<Vec<QueueView>>> {
     let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
-    Ok(Json(service.queues(may_see).await?))
+    Ok(Json(service.reports().queues(may_see).await?))
 }

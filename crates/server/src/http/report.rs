@@ -52,7 +52,7 @@ fn not_ready(readiness: Readiness) -> NotReady {
     )
 )]
 async fn readyz(State(service): State<Service>, _right: Right) -> Result<Json<Readiness>, NotReady> {
-    let readiness = service.readiness().await;
+    let readiness = service.condition().readiness().await;
     if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
 }
 
@@ -65,7 +65,7 @@ type Text<T> = ([(HeaderName, &'static str); 1], T);
 )]
 async fn metrics(State(service): State<Service>, right: Right) -> Answer<Text<String>> {
     right.require(Role::Reader, None)?;
-    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], service.metrics().await))
+    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], service.metrics().text().await))
 }
 
 /// Shows this document.
@@ -84,5 +84,5 @@ async fn openapi(_right: Right) -> Text<&'static str> {
 )]
 async fn stats(State(service): State<Service>, right: Right) -> Answer<Json<ServiceStats>> {
     right.require(Role::Reader, None)?;
-    service.stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
+    service.condition().stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
 }

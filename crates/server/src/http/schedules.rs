@@ -77,7 +77,7 @@ async fn list_schedules(
         }
     };
     let sees_payloads = right.sees_payloads(&namespace);
-    let (items, next) = service.list_schedules(&namespace, &prefix, cursor, limit, sees_payloads).await?;
+    let (items, next) = service.schedules().list(&namespace, &prefix, cursor, limit, sees_payloads).await?;
     let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([list.as_bytes(), next.as_bytes()].concat()));
     Ok(Json(Page { items, next }))
 }
@@ -120,7 +120,7 @@ async fn put_schedule(
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
     let new = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let sees_payloads = right.sees_payloads(&namespace);
-    let (is_new, view) = service.put_schedule(&namespace, &key, &new, sees_payloads).await?;
+    let (is_new, view) = service.schedules().put(&namespace, &key, &new, sees_payloads).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
@@ -140,7 +140,7 @@ async fn get_schedule(
 ) -> Answer<Json<ScheduleView>> {
     right.require(Role::Reader, Some(&namespace))?;
     let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.get(at)).await?))
+    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.get(at)).await?))
 }
 
 /// Changes the fields of a schedule that are given.
@@ -165,7 +165,7 @@ async fn patch_schedule(
 ) -> Answer<Json<ScheduleView>> {
     let patch = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
     let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.patch_schedule(&namespace, &key, patch, sees_payloads).await?))
+    Ok(Json(service.schedules().patch(&namespace, &key, patch, sees_payloads).await?))
 }
 
 /// Removes a schedule.
@@ -186,7 +186,7 @@ async fn delete_schedule(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Removed>> {
     right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.remove_schedule(&namespace, &key).await?))
+    Ok(Json(service.schedules().remove(&namespace, &key).await?))
 }
 
 /// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
@@ -205,7 +205,7 @@ async fn pause_schedule(
 ) -> Answer<Json<ScheduleView>> {
     right.require(Role::Writer, Some(&namespace))?;
     let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.pause(at)).await?))
+    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.pause(at)).await?))
 }
 
 /// Ends the pause of a schedule, or tries a plan again that could not be followed.
@@ -230,7 +230,7 @@ async fn resume_schedule(
 ) -> Answer<Json<ScheduleView>> {
     right.require(Role::Writer, Some(&namespace))?;
     let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.resume(at)).await?))
+    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.resume(at)).await?))
 }
 
 /// Makes an occurrence of a schedule now, whether or not the schedule is paused or another occurrence is under way.
@@ -248,7 +248,7 @@ async fn trigger_schedule(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Triggered>> {
     right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.trigger_schedule(&namespace, &key).await?))
+    Ok(Json(service.schedules().trigger(&namespace, &key).await?))
 }
 
 /// Makes the occurrences of a range of instants in the past at once.
@@ -275,7 +275,7 @@ async fn backfill_schedule(
     body: Body<Backfill>,
 ) -> Answer<Accepted> {
     let backfill = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    Ok(accepted(&namespace, service.backfill(&namespace, &key, &backfill).await?))
+    Ok(accepted(&namespace, service.schedules().backfill(&namespace, &key, &backfill).await?))
 }
 
 /// Shows the next ten instants of a schedule that is not made. What its instants do may be missing.
@@ -295,5 +295,5 @@ async fn preview_schedule(
     body: Body<NewSchedule>,
 ) -> Answer<Json<Preview>> {
     let new = right.require(Role::Reader, Some(&namespace))?.read(body).await?;
-    Ok(Json(service.preview_schedule(&namespace, &new)?))
+    Ok(Json(service.schedules().preview(&namespace, &new)?))
 }

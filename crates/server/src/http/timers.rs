@@ -32,7 +32,7 @@ async fn place(
     naming: Naming<'_>,
     timer: &NewTimer,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    let placed = service.place(namespace, naming, timer).await?;
+    let placed = service.creations().place(namespace, naming, timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(placed)))
 }
@@ -149,7 +149,7 @@ async fn get_timer(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Timer>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let timer = service.stored(&namespace, Named::Key(&key).address(&namespace)).await?;
+    let timer = service.stored_timers().get(&namespace, Named::Key(&key).address(&namespace)).await?;
     Ok(Json(shown(&timer, right.sees_payloads(&namespace))))
 }
 
@@ -174,7 +174,7 @@ async fn move_timer(
     body: Body<Delay>,
 ) -> Answer<Json<Changed>> {
     let to = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    Ok(Json(service.move_timer(&namespace, Named::Key(&key), &to).await?))
+    Ok(Json(service.changes().move_timer(&namespace, Named::Key(&key), &to).await?))
 }
 
 /// Cancels a timer.
@@ -194,7 +194,7 @@ async fn cancel_timer(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Cancelled>> {
     right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.cancel(&namespace, Named::Key(&key)).await?))
+    Ok(Json(service.changes().cancel(&namespace, Named::Key(&key)).await?))
 }
 
 async fn change(
@@ -204,7 +204,7 @@ async fn change(
     verb: Verb,
 ) -> Answer<Json<Changed>> {
     right.require(Role::Writer, Some(namespace))?;
-    Ok(Json(service.change(namespace, Named::Key(key), verb).await?))
+    Ok(Json(service.changes().change(namespace, Named::Key(key), verb).await?))
 }
 
 /// Delivers a timer now: one that is pending or paused.

@@ -54,7 +54,7 @@ async fn history(
         let detail = format!("an answer has 1 to {MOST_POINTS} intervals");
         return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
     }
-    Ok(Json(service.history(query.since, points as usize)))
+    Ok(Json(service.reports().history(query.since, points as usize)))
 }
 
 /// Shows how late the deliveries of the last hour were, by the second of the minute for which they were due.
@@ -64,7 +64,7 @@ async fn history(
 )]
 async fn lateness(State(service): State<Service>, right: Right) -> Answer<Json<LatenessBySecond>> {
     right.require(Role::Reader, None)?;
-    Ok(Json(service.lateness_by_second()))
+    Ok(Json(service.reports().lateness_by_second()))
 }
 
 /// Shows the past of a timer that is stored, or that has ended not long ago.
@@ -84,7 +84,7 @@ async fn past(
     Path((namespace, text)): Path<(String, String)>,
 ) -> Answer<Json<Past>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let past = service.past(&namespace, id(&text)?).await?;
+    let past = service.reports().past(&namespace, id(&text)?).await?;
     Ok(Json(permitted(past, &right)))
 }
 
@@ -103,7 +103,7 @@ async fn past_of_key(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Past>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let past = service.past_of_key(&namespace, &key).await?;
+    let past = service.reports().past_of_key(&namespace, &key).await?;
     Ok(Json(permitted(past, &right)))
 }
 
@@ -122,7 +122,7 @@ fn permitted(mut past: Past, right: &Right) -> Past {
 )]
 async fn endpoints(State(service): State<Service>, right: Right) -> Answer<Json<Vec<Endpoint>>> {
     right.require(Role::Reader, None)?;
-    Ok(Json(service.endpoints()))
+    Ok(Json(service.reports().endpoints()))
 }
 
 /// Shows the number of pending timers by the time until they are due.
@@ -132,7 +132,7 @@ async fn endpoints(State(service): State<Service>, right: Right) -> Answer<Json<
 )]
 async fn horizon(State(service): State<Service>, right: Right) -> Answer<Json<Horizon>> {
     right.require(Role::Reader, None)?;
-    Ok(Json(service.horizon().await?))
+    Ok(Json(service.reports().horizon().await?))
 }
 
 /// Shows the nodes that share the timers, and the shards that each of them delivers.
@@ -142,5 +142,5 @@ async fn horizon(State(service): State<Service>, right: Right) -> Answer<Json<Ho
 )]
 async fn nodes(State(service): State<Service>, right: Right) -> Answer<Json<Nodes>> {
     right.require(Role::Reader, None)?;
-    Ok(Json(service.nodes().await?))
+    Ok(Json(service.reports().nodes().await?))
 }

@@ -79,8 +79,8 @@ pub(super) async fn serve<S>(
         request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // An answer of HTTP/2 that waits for its client keeps the room of this future otherwise.
-        let answered = Answered { under_way, peer, places: Arc::clone(&places) };
-        Box::pin(answer((request, id), service.clone(), engine.clone(), limits, answered))
+        let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
+        Box::pin(answer(asked, service.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -154,8 +154,10 @@ impl Future for Patience {
     }
 }
 
-/// The request that is answered, and its connection.
-struct Answered {
+/// A request with its sender and its place among the requests of the connection.
+struct Asked {
+    request: Request<Incoming>,
+    id: RequestId,
     under_way: UnderWay,
     peer: IpAddr,
     places: Arc<Places>,
@@ -163,12 +165,12 @@ struct Answered {
 
 /// Answers one request.
 async fn answer(
-    (mut request, id): (Request<Incoming>, RequestId),
+    asked: Asked,
     mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
-    Answered { under_way, peer, places }: Answered,
 ) -> Result<Response<Answering>, Infallible> {
+    let Asked { mut request, id, under_way, peer, places } = asked;
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
     let stage = under_way.stage();

@@ -210,6 +210,7 @@ impl Drop for Place {
 mod tests {
     use super::super::activity::UnderWay;
     use super::*;
+    use crate::client::Notes as _;
     use core::time::Duration;
     use futures_util::FutureExt as _;
     use tourbillon::future::Wakeup;

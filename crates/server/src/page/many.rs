@@ -57,7 +57,7 @@ async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response
         }
         _ => return Err(Fault::no_page()),
     };
-    let operation = service.begin(namespace, work).await?;
+    let operation = service.operations().begin(namespace, work).await?;
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 

@@ -87,9 +87,9 @@ async fn page(
     let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
     let namespace = visible(&asked.namespace, service, visitor)?;
     if !namespace.is_empty() {
-        service.namespace(&namespace)?;
+        service.namespaces().require(&namespace)?;
     }
-    let mut queues = service.queues(|name| namespace.is_empty() || *name == *namespace).await?;
+    let mut queues = service.reports().queues(|name| namespace.is_empty() || *name == *namespace).await?;
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);
     queues.truncate(MOST);

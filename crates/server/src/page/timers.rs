@@ -115,7 +115,7 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
 /// The address of the timer whose id was asked for.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
-    let namespace = service.namespace_of(id).await?;
+    let namespace = service.reports().namespace_of(id).await?;
     let is_meant = |of: &str| visitor.reads(of) && (asked.is_of_all() || *of == *asked.namespace);
     Ok(namespace.filter(|of| is_meant(of)).map(|of| address(&of, &id.to_string())))
 }

@@ -3,6 +3,7 @@
 //! The leases are long, so no renewal wakes a loop that has missed an answer: it would wait for ten minutes.
 
 use crate::{Note, PATIENCE, eventually, secs};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -119,17 +120,21 @@ impl Hook for Slow {
 fn lives(parts: u32) {
     for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
+        let seen = Mutex::new(BTreeSet::new());
         let durable = Durable::builder_on(Arc::<Hooked<Slow>>::clone(&store))
             .lease(LEASE)
             .workers(4)
             .catch_up_rate(None)
-            .handler(|Note(number), delivery| async move {
-                match number % 3 {
-                    0 if delivery.attempt == 1 => {
-                        Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) }
+            .handler(move |Note(number), delivery| {
+                let is_first = seen.lock().unwrap().insert(number);
+                async move {
+                    match number % 3 {
+                        0 if delivery.attempt == 1 => {
+                            Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) }
+                        }
+                        1 if is_first => Verdict::Park("busy".into()),
+                        _ => Verdict::Done,
                     }
-                    1 if delivery.delivery == 1 => Verdict::Park("busy".into()),
-                    _ => Verdict::Done,
                 }
             })
             .start()

@@ -1,13 +1,13 @@
 //! A call of the store that the loop does not wait for.
 
-use crate::store::{StoreError, StoreErrorKind};
+use crate::store::{Answer, StoreError, StoreErrorKind};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A future of the store's, whose panics are errors: those of its polls, and those of its drop.
-pub(super) struct Call<T>(Option<Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>>);
+pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {
     pub(super) fn new(call: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {

@@ -1,12 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod bench;
-mod commands;
-mod config;
-mod exit;
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+
+// Floor 0: forms of input and output.
 mod output;
 mod parse;
+
+// Floor 1: exit codes and failures.
+mod exit;
+
+// Floor 2: the settings, and the load of `tourbillon bench`.
+mod bench;
+mod config;
+
+// Floor 3: the commands.
+mod commands;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use commands::{

@@ -168,7 +168,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::CancelMany(which) => list::cancel_many(which, &timers, output).await,
         Command::Tail(tail) => watch::tail(tail, &client, config.namespace(), output).await,
         Command::Dead(dead) => list::dead(dead, &timers, output).await,
-        Command::Schedule(what) => schedule::schedule(what, &timers, output).await,
+        Command::Schedule(command) => schedule::schedule(command, &timers, output).await,
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
         Command::Endpoints => endpoints::endpoints(&client, output).await,
         Command::Nodes(which) => nodes::nodes(which, &client, output).await,

@@ -87,7 +87,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Names, "crates/fault", 50),
     (Gate::Names, "crates/redis", 262),
     (Gate::Names, "crates/server", 301),
-    (Gate::Names, "the engine", 124),
     (Gate::Numbered, "crates/callback", 4),
     (Gate::Numbered, "crates/durable", 36),
     (Gate::Numbered, "crates/redis", 56),

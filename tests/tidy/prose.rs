@@ -246,14 +246,14 @@ fn share(sentences: &[(String, String, Option<&Habit>)]) -> usize {
 }
 
 fn print(parts: &Parts, wanted: &str) {
-    println!("{:28} sentences  marked  share", "part");
+    eprintln!("{:28} sentences  marked  share", "part");
     for (part, sentences) in parts {
         let marked: Vec<_> =
             sentences.iter().filter_map(|(path, text, habit)| Some((path, text, (*habit)?))).collect();
         let share = 100.0 * marked.len() as f64 / sentences.len() as f64;
-        println!("{part:28} {:9}  {:6}  {share:4.1} %", sentences.len(), marked.len());
+        eprintln!("{part:28} {:9}  {:6}  {share:4.1} %", sentences.len(), marked.len());
         for (path, text, habit) in marked.iter().filter(|_| part == wanted) {
-            println!("  {path}: {} ({}): {text}", habit.name, habit.instead);
+            eprintln!("  {path}: {} ({}): {text}", habit.name, habit.instead);
         }
     }
 }

@@ -88,8 +88,8 @@ const EXCESSES: &[Excess] = &[
     (Gate::Names, "crates/redis", 262),
     (Gate::Names, "crates/server", 301),
     (Gate::Numbered, "crates/callback", 4),
-    (Gate::Numbered, "crates/durable", 36),
-    (Gate::Numbered, "crates/redis", 56),
+    (Gate::Numbered, "crates/durable", 37),
+    (Gate::Numbered, "crates/redis", 57),
     (Gate::Numbered, "crates/server", 30),
     (Gate::Numbered, "crates/tasks", 29),
 ];
@@ -147,7 +147,7 @@ impl Gate {
                 .iter()
                 .filter(|(place, _)| difference.lines().any(|line| line.starts_with(&format!("{place}: "))));
             for (place, items) in mentioned {
-                println!("{place}: {items:#?}");
+                eprintln!("{place}: {items:#?}");
             }
             panic!("{difference}");
         }

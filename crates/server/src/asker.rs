@@ -52,7 +52,7 @@ fn is_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)
 }
 
-/// What a connection knows of a request, among the request's extensions.
+/// The facts that a connection knows of a request, among the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: IpAddr,

@@ -1,4 +1,4 @@
-//! Bodies of requests under way: so many bytes of them are in memory at a time, and each client has a share.
+//! Bodies of requests under way: their bytes in memory are limited, and each client has a share.
 //!
 //! A body counts with the length that its request announces, before anything of it is read, and without one as it
 //! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client
@@ -55,7 +55,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What one request of a client holds: nothing yet.
+    /// The bytes that a request of a client holds: none yet.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -160,7 +160,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Holds so many bytes more. Waits if there is no room.
+    /// Holds more bytes. Waits if there is no room.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;

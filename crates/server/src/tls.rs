@@ -68,7 +68,7 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads both files again. Connections that are open keep what they have, and all have if this fails.
+    /// Reads both files again. Open connections keep their certificate, and if this fails all connections do.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Tls {
         self.in_use().config
     }
 
-    /// The moment from which clients refuse the certificate or one that vouches for it, in seconds since 1970.
+    /// The moment from which clients refuse the certificate or its issuer's, in seconds since 1970.
     pub(crate) fn expiry(&self) -> i64 {
         self.in_use().expiry
     }

@@ -21,7 +21,7 @@ impl Deed {
         Self { namespace: Some(name.to_owned()), ..self }
     }
 
-    /// Names what is changed: the id of a timer or a token, the key of a schedule.
+    /// Names the changed thing: the id of a timer or a token, the key of a schedule.
     pub(crate) fn target(self, target: impl Into<String>) -> Self {
         Self { target: Some(target.into()), ..self }
     }

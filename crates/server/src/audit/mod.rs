@@ -1,4 +1,4 @@
-//! The audit trail of a service: who has changed what.
+//! The audit trail of a service: the changes, with their authors.
 //!
 //! A change that belongs in it begins a [`Note`], and ends the note with its outcome. A note that is dropped before,
 //! since the client has gone for example, says that the outcome is not known. An entry that cannot be written hinders
@@ -17,7 +17,7 @@ use std::path::Path;
 use tokio::runtime::Handle;
 use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKind};
 use tracing::{error, info};
-use trail::Place;
+use trail::TrailPosition;
 
 /// A change that is under way.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Says more of the change: what is known of it only now.
+    /// Adds to the change a fact that is known only now.
     pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
         self.deed = self.deed.take().map(more);
         self
@@ -157,13 +157,13 @@ impl Audit {
         limit: u32,
     ) -> Result<Page<AuditEntry>, Problem> {
         let no_cursor = || Problem::new(ProblemKind::BadRequest, "the cursor is none of this list");
-        let before = cursor.map(|cursor| Place::parse(cursor).ok_or_else(no_cursor)).transpose()?;
+        let before = cursor.map(|cursor| TrailPosition::parse(cursor).ok_or_else(no_cursor)).transpose()?;
         let trail = self.trail.clone();
         let read = tokio::task::spawn_blocking(move || trail.newest(&wanted, before, limit as usize)).await;
         let failed = |error: io::Error| {
             Problem::new(ProblemKind::Internal, format!("the audit trail cannot be read: {error}"))
         };
         let (items, next) = read.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
-        Ok(Page { items, next: next.map(Place::cursor) })
+        Ok(Page { items, next: next.map(TrailPosition::cursor) })
     }
 }

@@ -1,13 +1,13 @@
 //! The files of the audit trail: entries as lines of JSON, in the order in which they were written.
 //!
-//! The folder `audit` in the data folder has files with numbers. An entry is appended to the last one and synced; a
+//! The folder `audit` in the data folder has files with numbers. An entry is appended to the last file and synced; a
 //! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
 //! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
 //!
 //! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
-//! oldest entries. So a token that is bound to a namespace cannot push out what others have done.
+//! oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
 //!
-//! A line that a loss of power has torn is left out by readers, and the next one begins on a line of its own.
+//! A line that a loss of power has torn is left out by readers, and the next entry begins on a line of its own.
 
 use crate::state::files;
 use crate::text::cut;
@@ -48,15 +48,15 @@ impl Wanted {
     }
 }
 
-/// A place in the trail: the beginning of an entry. The entries before it are older.
+/// A position in the trail: the beginning of an entry. The entries before it are older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct TrailPosition {
     file: u32,
     offset: usize,
 }
 
-impl Place {
-    /// The place in the form of a cursor.
+impl TrailPosition {
+    /// The position in the form of a cursor.
     pub(crate) fn cursor(self) -> String {
         format!("{}-{}", self.file, self.offset)
     }
@@ -81,7 +81,7 @@ impl Trail {
         self.0.join(format!("{number:06}.jsonl"))
     }
 
-    /// The numbers of the files, the first one first.
+    /// The numbers of the files, the lowest first.
     fn numbers(&self) -> io::Result<Vec<u32>> {
         let mut numbers = Vec::new();
         match self.0.read_dir() {
@@ -193,9 +193,9 @@ impl Trail {
     pub(crate) fn newest(
         &self,
         wanted: &Wanted,
-        before: Option<Place>,
+        before: Option<TrailPosition>,
         limit: usize,
-    ) -> io::Result<(Vec<AuditEntry>, Option<Place>)> {
+    ) -> io::Result<(Vec<AuditEntry>, Option<TrailPosition>)> {
         let lock = files::open_lock(&self.0.join("lock"));
         // Two files become one. Without the folder there are no entries.
         let _held = lock.as_ref().map(|lock| lock.lock_shared());
@@ -215,7 +215,7 @@ impl Trail {
                 let entry = serde_json::from_slice(line).ok().filter(|entry| wanted.has(entry));
                 entries.extend(entry);
                 if entries.len() == limit {
-                    return Ok((entries, Some(Place { file, offset })));
+                    return Ok((entries, Some(TrailPosition { file, offset })));
                 }
             }
         }
@@ -242,7 +242,7 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// The lines of a text with their places in it, the last one first.
+/// The lines of a text with their places in it, the last line first.
 fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut end = bytes.len();
     core::iter::from_fn(move || {
@@ -279,13 +279,13 @@ mod tests {
         }
     }
 
-    /// All entries that are wanted, in pages of so many.
+    /// All wanted entries, in pages of this size.
     fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
         let (mut moments, mut place) = (Vec::new(), None);
         loop {
             let (entries, next) = trail.newest(wanted, place, limit).unwrap();
             moments.extend(entries.iter().map(|entry| entry.at.as_millis()));
-            place = next.and_then(|next| Place::parse(&next.cursor()));
+            place = next.and_then(|next| TrailPosition::parse(&next.cursor()));
             if place.is_none() {
                 return moments;
             }
@@ -382,7 +382,7 @@ mod tests {
         let (newest, next) = trail.newest(&Wanted::default(), None, 1).unwrap();
         assert_eq!(newest[0].at, Moment::from_millis(9));
         // The file of the cursor is gone by the time of the next page.
-        let gone = Some(Place { file: 5, offset: 7 });
+        let gone = Some(TrailPosition { file: 5, offset: 7 });
         assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
         assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);
         let longest = entry(1, &"n".repeat(9_000), &"d".repeat(9_000));

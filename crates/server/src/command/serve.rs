@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn t15_an_address_that_others_reach_needs_tokens_and_tls() {
+    fn an_address_that_others_reach_needs_tokens_and_tls() {
         let folder = tempfile::tempdir().unwrap();
         let with = |listen: &[&str], tls: bool, behind_proxy: bool| {
             let config = Config {

@@ -41,7 +41,7 @@ impl CallbackHandler {
     /// Makes one attempt.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
-        let Order { callback, method, url, timeout } = match self.callback(work) {
+        let DueCallback { callback, method, url, timeout } = match self.callback(work) {
             Ok(order) => order,
             Err(reason) => return Verdict::Dead(reason),
         };
@@ -103,7 +103,7 @@ impl CallbackHandler {
         }
     }
 
-    /// Notes what became of a callback, for people that look at the service.
+    /// Notes the outcome of a callback, for people that look at the service.
     fn note(
         &self,
         delivery: &Delivery,
@@ -140,7 +140,7 @@ impl CallbackHandler {
         );
     }
 
-    fn callback(&self, work: &[u8]) -> Result<Order, Box<str>> {
+    fn callback(&self, work: &[u8]) -> Result<DueCallback, Box<str>> {
         let StoredCallback { url, method, headers, body, timeout_ms } = read(work)?;
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
         let id = head(work).request.map(|id| (REQUEST_ID, id));
@@ -151,12 +151,12 @@ impl CallbackHandler {
             Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
             other => other.to_string(),
         })?;
-        Ok(Order { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
+        Ok(DueCallback { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
     }
 }
 
 /// A callback that is due.
-struct Order {
+struct DueCallback {
     callback: Callback,
     method: Box<str>,
     url: Box<str>,
@@ -183,7 +183,7 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Whether the host answered as one that works, if it answered. `None` if it was not dialled.
+/// Whether the host works, by its answer if there was one. `None` if the host was not dialled.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,

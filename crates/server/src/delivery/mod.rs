@@ -1,11 +1,11 @@
 //! Deliveries: from the due moment of a timer to the end of its delivery.
 //!
 //! ```text
-//!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked with a reason
+//!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
 //!                  ──► pull ─────┴► admission ┘                          │
 //!        ▲               │                                               ▼
 //!        │               └─► pull_queues ◄── receivers             parked_index ◄── observer: parks that are stored
-//!        │                                                               │      ◄── permits, pull_queues: there is room
+//!        │                                                               │      ◄── permits, pull_queues: room
 //!        └───────────────── unpark ◄─────────────────────────────── unparker    ◄── changes of namespaces
 //!
 //!   observer: ends that the store has not answered ──► reconciler ──► parked_index
@@ -186,8 +186,8 @@ impl Deliveries {
         self.parked.look_everywhere();
     }
 
-    /// Lets a host have deliveries again and puts the timers back that are parked for it: a few first, and more once the
-    /// host answers.
+    /// Lets a host have deliveries again and puts the timers back that are parked for it: a few first, and more once
+    /// the host answers.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
@@ -240,7 +240,7 @@ impl Deliveries {
         }
     }
 
-    /// Sends receivers away, gives back what they had, and puts no more timers back.
+    /// Sends receivers away, gives their timers back, and unparks no more timers.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

@@ -4,8 +4,8 @@
 //! # No timer is forgotten
 //! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
 //! that is stored is added here ([`ParkedIndex::add`]), which makes the unparker look at the reason again, after the
-//! park. Each event that makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later of
-//! the two calls finds both the timer and the room. The count may be too high, after a cancel for example, and never
+//! park. Each event that makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later
+//! of the two calls finds both the timer and the room. The count may be too high, after a cancel for example, and never
 //! stays too low: zero is believed only after an unpark or a pass has found nothing, and parks that were added in the
 //! meantime count on top.
 //!
@@ -104,8 +104,8 @@ impl ParkedIndex {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
 
-    /// Notes that a fetch has taken this number of timers of a queue, and makes the unparker look again if there may be others.
-    /// Returns whether there are none, as far as is known.
+    /// Notes that a fetch has taken this number of timers of a queue, and makes the unparker look again if there may be
+    /// others. Returns whether there are none, as far as is known.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -136,7 +136,7 @@ impl ParkedIndex {
         self.lock().parked.values_mut().for_each(|parked| parked.meanwhile = 0);
     }
 
-    /// Takes what a pass has found since [`begin_pass`](Self::begin_pass).
+    /// Takes the findings of a pass since [`begin_pass`](Self::begin_pass).
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -231,7 +231,7 @@ impl ParkedIndex {
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // The last one is not believed: the count may be too low by a park whose event was lost.
+            // A zero by subtraction is not believed: the count may be too low by a park whose event was lost.
             Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
         };
         if parked.count == 0 {

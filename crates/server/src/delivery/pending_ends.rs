@@ -1,9 +1,9 @@
 //! The ends of claims that receivers have asked for, on their way from the handler to the store.
 //!
-//! The runtime reports by an event that the store has an end, that the lease was lost, or that the store did not answer:
-//! one event for each settled delivery, after its settlement. An end is added here before its handler returns. So a
-//! delivery that is not settled by then has its event later, and a delivery that is settled by then has ended in another
-//! way.
+//! The runtime reports by an event that the store has an end, that the lease was lost, or that the store did not
+//! answer: one event for each settled delivery, after its settlement. An end is added here before its handler returns.
+//! So a delivery that is not settled by then has its event later, and a delivery that is settled by then has ended in
+//! another way.
 
 use super::pull_queues::EndTicket;
 use std::collections::HashMap;

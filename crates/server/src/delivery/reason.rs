@@ -37,7 +37,7 @@ fn number_of(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// The host as reasons name it: one that is too long is cut, and has a number instead of its end.
+/// The host as reasons name it: a name that is too long is cut, and has a number instead of its end.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();

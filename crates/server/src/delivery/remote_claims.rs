@@ -1,8 +1,8 @@
 //! Claims whose receiver speaks to another node than the node that has handed the timer over.
 //!
 //! The name of such a claim has the timer's id and the token of its lease, so each node can end the delivery in the
-//! store. The node with the lease notices the end at the lease's next renewal. A renewal of the claim is kept in a shared
-//! document of the deployment, which the node with the lease reads before it gives the claim up.
+//! store. The node with the lease notices the end at the lease's next renewal. A renewal of the claim is kept in a
+//! shared document of the deployment, which the node with the lease reads before it gives the claim up.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;

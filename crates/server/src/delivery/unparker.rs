@@ -1,8 +1,8 @@
 //! The unparker: puts parked timers back once their reason no longer holds.
 //!
 //! It sleeps until the index of parked timers has a reason to look at, asks the admission or the pull queues how many
-//! timers of the reason can go on, and unparks as many, in batches and with one unpark for a reason at a time. Every ten
-//! seconds it looks at all reasons, so that no timer depends on a wake-up.
+//! timers of the reason can go on, and unparks as many, in batches and with one unpark for a reason at a time. Every
+//! ten seconds it looks at all reasons, so that no timer depends on a wake-up.
 //!
 //! At its start it asks the store for the reasons of parked timers, since a reason may have ended while no process ran.
 //! Beside other nodes it repeats this: a dead node has parked timers of which only the store knows.
@@ -24,7 +24,7 @@ use tourbillon_durable::store::{StoreError, TimerStore};
 
 /// The time after which all reasons are looked at.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes beside other nodes, and from a change of the nodes to the next one.
+/// The time between two passes beside other nodes, and from a change of the nodes to the next pass.
 const PASS: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
@@ -43,7 +43,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held during a pass: there is one at a time.
+    /// Held during a pass: only one runs at a time.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -175,7 +175,8 @@ impl Unparker {
     }
 }
 
-/// The present moment by the clock of the runtime, by which the unparker sleeps: a paused one does not go on by itself.
+/// The present moment by the clock of the runtime, by which the unparker sleeps: a paused clock of tests does not go on
+/// by itself.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,4 +1,4 @@
-//! Deliveries under way, and what becomes of them.
+//! Deliveries under way, and their outcomes.
 
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
@@ -47,7 +47,7 @@ struct Running {
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
-/// An answer to a callback, or the lack of one.
+/// An answer to a callback, or the lack of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered<'a> {
     pub(crate) status: Option<u16>,
@@ -158,7 +158,7 @@ impl InFlight {
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
 
-    /// Notes that a timer was replaced by another one.
+    /// Notes that a timer was replaced by another timer.
     pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
         let now = self.now();
         let mut state = self.lock();

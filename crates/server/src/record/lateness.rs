@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice, in milliseconds, and the number of slices that are kept: the present one, and a whole hour.
+/// The length of a slice, in milliseconds, and the number of slices that are kept: the present slice, and a whole hour.
 const SLICE: u64 = 300_000;
 const SLICES: usize = 13;
 

@@ -1,5 +1,5 @@
-//! Records of the service's work, for people and for machines that look after it. All records are bounded, and no answer
-//! is made by counting timers.
+//! Records of the service's work, for people and for machines that look after it. All records are bounded, and no
+//! answer is made by counting timers.
 //!
 //! ```text
 //!   deliveries ── started, answered ──┐
@@ -7,7 +7,7 @@
 //!   changes ── cancelled, replaced ───┘      ├───────► metrics         numbers and histograms for machines
 //!                                            └───────► lateness        lateness by the second of the minute
 //!   callbacks ── answers ────────────────────► endpoints               the hosts of callbacks
-//!   changes ── errors ───────────────────────► refusals                changes that the store refuses for reasons of its own
+//!   changes ── errors ───────────────────────► refusals                refusals for reasons of the store
 //!   a task, every ten seconds ───────────────► history ─► file         72 hours, over restarts
 //! ```
 

@@ -71,7 +71,7 @@ impl Refusals {
         }
     }
 
-    /// The refusal that lasts. `reason` is the one that the store itself gives now.
+    /// The refusal that lasts. `reason` is the reason that the store itself gives now.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {

@@ -1,7 +1,7 @@
 //! Numbers by namespace since the start, for machines.
 //!
-//! A page for machines must not grow with what callers name. So only some namespaces have numbers of their own: those
-//! that were seen first. The others share one set of numbers.
+//! A page for machines must not grow with the names that callers choose. So only some namespaces have numbers of their
+//! own: those that were seen first. The others share one set of numbers.
 
 use super::by_word::ByWord;
 use crate::state::Counter;

@@ -1,5 +1,5 @@
-//! The history of single timers: of the last ones that were attempted, and of the last ones that were withdrawn without
-//! an attempt. A flood of the latter does not make the service forget the former.
+//! The histories of single timers: of the timers that were attempted last, and of those that were withdrawn last
+//! without an attempt. A flood of the latter does not make the service forget the former.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     touched: u64,
 }
 
-/// TimerHistory, of which the one is forgotten to which nothing has happened for the longest time.
+/// Histories. The history without an event for the longest time is forgotten first.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
@@ -97,7 +97,7 @@ impl Ring {
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets what is too much.
+    /// Forgets histories beyond the limits.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };

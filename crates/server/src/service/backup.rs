@@ -19,7 +19,7 @@ pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
-/// The room for backups, and the last one.
+/// The room for backups, and the last backup.
 pub(super) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
@@ -28,7 +28,7 @@ pub(super) struct Backups {
 impl Backups {
     /// `path` is the file that remembers the last backup over a restart.
     pub(super) fn open(path: PathBuf) -> Self {
-        // Without the file, or with a damaged one, no backup is known, and an alarm asks for one.
+        // Without the file, or with a damaged file, no backup is known, and an alarm asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
         let last = Arc::new(LastBackup { path, known: Mutex::new(known) });
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
@@ -59,7 +59,7 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Notes a backup of this moment, unless a later one is known. Blocks.
+    /// Notes a backup of this moment, unless a later backup is known. Blocks.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < moment) {

@@ -12,7 +12,7 @@
 //! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
 //! | `backup`, `restore` | copies of all timers |
 //!
-//! `open` makes the parts. `recorder` has what several of them do after a change of a timer.
+//! `open` makes the parts. `recorder` records changes of timers for several of them.
 
 mod backup;
 mod changes;
@@ -94,7 +94,7 @@ struct Inner {
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
     /// Its task ends once this value is dropped.
-    _renewal: Arc<Renewal>,
+    renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
@@ -109,9 +109,9 @@ impl Service {
         self.0.stop.begin();
     }
 
-    /// Stops claiming, waits for operations and deliveries under way for at most the time `patience`, and gives the rest
-    /// back. Then sends the last spans to the collector, if there is one: for the rest of the time, but for at least half
-    /// a second and at most five. A second call returns at once. Blocks the calling thread.
+    /// Stops claiming, waits for operations and deliveries under way for at most the time `patience`, and gives the
+    /// rest back. Then sends the last spans to the collector, if there is one: for the rest of the time, but for at
+    /// least half a second and at most five. A second call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();

@@ -116,7 +116,7 @@ impl NamespaceAdmin {
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
         let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
         if self.namespaces.is_shared() {
-            // The other nodes create timers by what they have read.
+            // The other nodes create timers by the namespaces that they have read.
             tokio::time::sleep(VIEW).await;
         }
         // From now on no timer is stored in it, but for those that were admitted before.
@@ -184,7 +184,7 @@ impl NamespaceAdmin {
             .collect())
     }
 
-    /// Makes a new signing secret for a namespace. The former ones sign beside it for a day, the last nine of them.
+    /// Makes a new signing secret for a namespace. The last nine former secrets sign beside it for a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         let note = self.audit.begin(Deed::new(AuditAction::MakeSecret).namespace(name));
         let answer = self.rotate_secret(name).await;
@@ -209,7 +209,8 @@ impl NamespaceAdmin {
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
-                // A namespace whose secret is lost or known to others always gets a new one.
+                // The oldest secret makes room: a namespace whose secret is lost or known to others always gets a new
+                // secret.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();

@@ -29,8 +29,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tourbillon_callback::{Caller, Rules};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
-use tourbillon_durable::{Durable, Limits};
+use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 
 /// The results of the checks before a start, beside the store.
@@ -183,16 +184,92 @@ impl Service {
         namespaces: Namespaces,
         checked: Checked,
     ) -> Result<Self, OpenError> {
-        let settings = Arc::new(settings);
-        let namespaces = Arc::new(namespaces);
+        let path = settings.data.join("operations.json");
+        let records = OperationRecords::open(&path, namespaces.shared()).map_err(file_error(&path))?;
+        let (base, durable) = Base::begin(settings, store, namespaces)?;
+        let operations = Arc::new(base.operations(records));
+        let limits = Arc::new(CreationLimits::new(Arc::clone(&base.settings), base.timers.clone()));
+        let creations = Arc::new(base.creations(Arc::clone(&limits)));
+        let changes = base.changes(Arc::clone(&creations), Arc::clone(&limits));
+        let schedules = base.schedule_admin(limits, Arc::clone(&operations));
+        let condition = Arc::new(base.condition());
+        let sampler = Arc::new(base.sampler(Arc::clone(&condition)));
+        let renewal = Arc::new(base.renewal(Arc::clone(&operations)));
+        let inner = Inner {
+            durable: Mutex::new(Some(durable)),
+            bodies: Bodies::new(most_bodies(&base.settings.rules)),
+            forms: Bodies::new(MOST_FORMS),
+            namespace_admin: base.namespace_admin(),
+            reports: base.reports(),
+            metrics: base.metrics(Arc::clone(&condition), Arc::clone(&operations)),
+            creations,
+            changes,
+            operations,
+            schedules,
+            condition,
+            sampler,
+            renewal,
+            settings: base.settings,
+            timers: base.timers,
+            namespaces: base.namespaces,
+            tokens: base.tokens,
+            audit: base.audit,
+            events: base.events,
+            counters: base.counters,
+            telemetry: base.telemetry,
+            deliveries: base.deliveries,
+            stored: base.stored,
+            backups: base.backups,
+            stop: base.stop,
+            notices: checked.notices,
+            _folder: checked.folder,
+        };
+        inner.operations.resume();
+        inner.sampler.begin();
+        inner.renewal.begin();
+        Ok(Self(Arc::new(inner)))
+    }
+}
+
+/// The handles that several parts share. Each part gets those that it names.
+struct Base {
+    settings: Arc<Settings>,
+    timers: Timers,
+    schedules: Schedules,
+    namespaces: Arc<Namespaces>,
+    tokens: Tokens,
+    audit: Audit,
+    caller: Caller,
+    events: Events,
+    counters: Arc<Counters>,
+    in_flight: Arc<InFlight>,
+    endpoints: Arc<Endpoints>,
+    history: Arc<History>,
+    times: Arc<StoreTimes>,
+    refusals: Arc<Refusals>,
+    idempotency: Idempotency,
+    telemetry: Telemetry,
+    deliveries: Arc<Deliveries>,
+    recorder: ChangeRecorder,
+    stored: StoredTimers,
+    backups: Arc<Backups>,
+    stop: Stop,
+}
+
+impl Base {
+    /// Opens the files beside the store, and begins to deliver its timers.
+    fn begin(
+        settings: Settings,
+        store: Arc<dyn TimerStore>,
+        namespaces: Namespaces,
+    ) -> Result<(Self, Durable), OpenError> {
+        let (settings, namespaces) = (Arc::new(settings), Arc::new(namespaces));
         let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
         let tokens = Tokens::open(&path).map_err(file_error(&path))?;
         let audit = Audit::new(&settings.data, tokens.clone());
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
-        let path = settings.data.join("operations.json");
-        let records = OperationRecords::open(&path, namespaces.shared()).map_err(file_error(&path))?;
         let backups = Arc::new(Backups::open(settings.data.join("backup.json")));
-        let (events, stop) = (Events::new(), Stop::new());
+        let events = Events::new();
         let (counters, endpoints) = (Arc::<Counters>::default(), Arc::<Endpoints>::default());
         let (times, refusals) = (Arc::<StoreTimes>::default(), Arc::<Refusals>::default());
         let store: Arc<dyn TimerStore> =
@@ -200,9 +277,9 @@ impl Service {
         let in_flight = Arc::new(InFlight::new(Arc::clone(&store), Arc::<Metrics>::default()));
         let (history, history_error) = History::open(&settings.data.join("history.ring"));
         if history_error.is_some() {
+            // The history goes on in memory. An alarm on the counter tells of it.
             counters.history_errors.add(1);
         }
-        let history = Arc::new(history);
         let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
         let telemetry = telemetry.map_err(OpenError::Telemetry)?;
         let schedules = schedules_of(Arc::clone(&store), &events);
@@ -216,160 +293,181 @@ impl Service {
             endpoints: &endpoints,
             telemetry: &telemetry,
         }));
-        let mut limits = Limits::default();
-        limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
-        limits.delay = settings.max_delay;
-        let runtime = tokio::runtime::Handle::current();
-        let builder = Durable::builder_on(store)
-            .executor(move |work| drop(runtime.spawn(work)))
-            .concurrency(capacity(&settings))
-            .in_turn()
-            .lease(settings.lease)
-            .limits(limits)
-            .catch_up_rate(settings.catch_up_rate)
-            .on_incident(incidents::log);
-        let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
+        let builder = schedules.add_to(deliveries.add_to(builder(&settings, store)));
+        let durable = builder.start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
         deliveries.begin(&timers, namespaces.shared().as_deref());
-
-        let recorder = ChangeRecorder::new(events.clone(), Arc::clone(&counters), Arc::clone(&in_flight));
-        let stored = StoredTimers::new(timers.clone(), Arc::clone(&namespaces));
-        let creation_limits = Arc::new(CreationLimits::new(Arc::clone(&settings), timers.clone()));
-        let idempotency = Idempotency::default();
-        let creations = Arc::new(Creations {
-            settings: Arc::clone(&settings),
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            limits: Arc::clone(&creation_limits),
-            idempotency: idempotency.clone(),
-            telemetry: telemetry.clone(),
-            recorder: recorder.clone(),
-        });
-        let changes = Changes {
-            settings: Arc::clone(&settings),
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            stored: stored.clone(),
-            creations: Arc::clone(&creations),
-            limits: Arc::clone(&creation_limits),
-            audit: audit.clone(),
-            telemetry: telemetry.clone(),
-            recorder: recorder.clone(),
-        };
-        let operations = Arc::new(Operations {
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            schedules: schedules.clone(),
-            records,
-            audit: audit.clone(),
-            recorder: recorder.clone(),
-            stop: stop.clone(),
-        });
-        let schedules = ScheduleAdmin {
-            settings: Arc::clone(&settings),
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            schedules,
-            limits: creation_limits,
-            operations: Arc::clone(&operations),
-            recorder,
-        };
-        let namespace_admin = NamespaceAdmin {
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            deliveries: Arc::clone(&deliveries),
-            in_flight: Arc::clone(&in_flight),
-            audit: audit.clone(),
-        };
-        let condition = Arc::new(Condition {
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            tokens: tokens.clone(),
-            caller: caller.clone(),
-            counters: Arc::clone(&counters),
-            in_flight: Arc::clone(&in_flight),
-            refusals: Arc::clone(&refusals),
-            stop: stop.clone(),
-            capacity: capacity(&settings),
-            liveness: Mutex::new(Liveness::new()),
-            begun: Instant::now(),
-        });
-        let reports = Reports {
-            settings: Arc::clone(&settings),
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            stored: stored.clone(),
-            caller: caller.clone(),
-            deliveries: Arc::clone(&deliveries),
-            in_flight: Arc::clone(&in_flight),
-            endpoints,
-            history: Arc::clone(&history),
-        };
-        let metrics = MetricsPage {
-            settings: Arc::clone(&settings),
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            condition: Arc::clone(&condition),
-            deliveries: Arc::clone(&deliveries),
-            operations: Arc::clone(&operations),
-            idempotency,
-            caller,
-            events: events.clone(),
-            counters: Arc::clone(&counters),
-            in_flight: Arc::clone(&in_flight),
-            times,
-            refusals,
-            telemetry: telemetry.clone(),
-            backups: Arc::clone(&backups),
-        };
-        let sampler = Arc::new(Sampler {
-            timers: timers.clone(),
-            condition: Arc::clone(&condition),
-            counters: Arc::clone(&counters),
-            history,
-            sampled: Mutex::default(),
-            stop: stop.clone(),
-        });
-        let renewal = Arc::new(Renewal {
-            timers: timers.clone(),
-            namespaces: Arc::clone(&namespaces),
-            operations: Arc::clone(&operations),
-            deliveries: Arc::clone(&deliveries),
-            in_flight,
-            stop: stop.clone(),
-        });
-        operations.resume();
-        sampler.begin();
-        renewal.begin();
-        let (bodies, forms) = (Bodies::new(most_bodies(&settings.rules)), Bodies::new(MOST_FORMS));
-        Ok(Self(Arc::new(Inner {
+        let base = Self {
+            recorder: ChangeRecorder::new(events.clone(), Arc::clone(&counters), Arc::clone(&in_flight)),
+            stored: StoredTimers::new(timers.clone(), Arc::clone(&namespaces)),
+            idempotency: Idempotency::default(),
+            history: Arc::new(history),
+            stop: Stop::new(),
             settings,
             timers,
-            durable: Mutex::new(Some(durable)),
+            schedules,
             namespaces,
             tokens,
             audit,
+            caller,
             events,
             counters,
-            bodies,
-            forms,
+            in_flight,
+            endpoints,
+            times,
+            refusals,
             telemetry,
             deliveries,
-            stored,
-            creations,
-            changes,
-            operations,
-            schedules,
-            namespace_admin,
-            condition,
-            reports,
-            metrics,
-            sampler,
-            _renewal: renewal,
             backups,
-            stop,
-            notices: checked.notices,
-            _folder: checked.folder,
-        })))
+        };
+        Ok((base, durable))
     }
+
+    fn creations(&self, limits: Arc<CreationLimits>) -> Creations {
+        Creations {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            limits,
+            idempotency: self.idempotency.clone(),
+            telemetry: self.telemetry.clone(),
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn changes(&self, creations: Arc<Creations>, limits: Arc<CreationLimits>) -> Changes {
+        Changes {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            stored: self.stored.clone(),
+            creations,
+            limits,
+            audit: self.audit.clone(),
+            telemetry: self.telemetry.clone(),
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn operations(&self, records: OperationRecords) -> Operations {
+        Operations {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            schedules: self.schedules.clone(),
+            records,
+            audit: self.audit.clone(),
+            recorder: self.recorder.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    fn schedule_admin(&self, limits: Arc<CreationLimits>, operations: Arc<Operations>) -> ScheduleAdmin {
+        ScheduleAdmin {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            schedules: self.schedules.clone(),
+            limits,
+            operations,
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn namespace_admin(&self) -> NamespaceAdmin {
+        NamespaceAdmin {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            audit: self.audit.clone(),
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        Condition {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            tokens: self.tokens.clone(),
+            caller: self.caller.clone(),
+            counters: Arc::clone(&self.counters),
+            in_flight: Arc::clone(&self.in_flight),
+            refusals: Arc::clone(&self.refusals),
+            stop: self.stop.clone(),
+            capacity: capacity(&self.settings),
+            liveness: Mutex::new(Liveness::new()),
+            begun: Instant::now(),
+        }
+    }
+
+    fn reports(&self) -> Reports {
+        Reports {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            stored: self.stored.clone(),
+            caller: self.caller.clone(),
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            endpoints: Arc::clone(&self.endpoints),
+            history: Arc::clone(&self.history),
+        }
+    }
+
+    fn metrics(&self, condition: Arc<Condition>, operations: Arc<Operations>) -> MetricsPage {
+        MetricsPage {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            condition,
+            deliveries: Arc::clone(&self.deliveries),
+            operations,
+            idempotency: self.idempotency.clone(),
+            caller: self.caller.clone(),
+            events: self.events.clone(),
+            counters: Arc::clone(&self.counters),
+            in_flight: Arc::clone(&self.in_flight),
+            times: Arc::clone(&self.times),
+            refusals: Arc::clone(&self.refusals),
+            telemetry: self.telemetry.clone(),
+            backups: Arc::clone(&self.backups),
+        }
+    }
+
+    fn sampler(&self, condition: Arc<Condition>) -> Sampler {
+        Sampler {
+            timers: self.timers.clone(),
+            condition,
+            counters: Arc::clone(&self.counters),
+            history: Arc::clone(&self.history),
+            sampled: Mutex::default(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    fn renewal(&self, operations: Arc<Operations>) -> Renewal {
+        Renewal {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            operations,
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            stop: self.stop.clone(),
+        }
+    }
+}
+
+/// The runtime of the timers of a store, without handlers.
+fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
+    let mut limits = Limits::default();
+    limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
+    limits.delay = settings.max_delay;
+    let runtime = tokio::runtime::Handle::current();
+    Durable::builder_on(store)
+        .executor(move |work| drop(runtime.spawn(work)))
+        .concurrency(capacity(settings))
+        .in_turn()
+        .lease(settings.lease)
+        .limits(limits)
+        .catch_up_rate(settings.catch_up_rate)
+        .on_incident(incidents::log)
 }

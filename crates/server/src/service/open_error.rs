@@ -22,7 +22,7 @@ pub enum OpenError {
         /// The error.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, and the store has timers of others than the one that is always there.
+    /// The file of the namespaces is missing, and the store has timers of namespaces beside `default`.
     NoNamespaces {
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! The renewal of what nodes share: a node reads again and again what the others have changed.
+//! The renewal of the shared state: a node reads the changes of the other nodes again and again.
 
 use super::operations::Operations;
 use super::reports::Takeovers;
@@ -9,14 +9,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two reads of what other nodes have changed.
+/// The time between two reads.
 const RENEWED: Duration = Duration::from_secs(1);
 /// The number of these times between two looks for operations of nodes that are gone.
 const TURNS_OF_OPERATIONS: u32 = 3;
 /// The number of these times between two looks for shards that this node has taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads what other nodes have changed.
+/// Reads the changes of other nodes.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,

@@ -231,7 +231,7 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a backup to its end. Returns its moment, and what the service has added to the timers.
+/// Reads a backup to its end. Returns its moment, and its part beside the timers.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -243,7 +243,7 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The time after which the note of a restore is that of one that was killed, and the time between two writes of it.
+/// The age from which a note tells of a killed restore, and the time between two writes of a note.
 const DEAD: Duration = Duration::from_secs(15);
 const WRITTEN: Duration = Duration::from_secs(3);
 
@@ -253,7 +253,7 @@ struct Hold {
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Writes the note in the place of the one with this version. Returns the new version; `None` if another process was
+/// Writes the note in the place of the note with this version. Returns the new version; `None` if another process was
 /// quicker.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
@@ -265,7 +265,7 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Notes a restore. Returns whether the note of one that was killed was there; `None` if one is under way.
+    /// Notes a restore. Returns whether the note of a killed restore was there; `None` if another restore is under way.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.note(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());

@@ -1,4 +1,4 @@
-//! Small files that are replaced as a whole: after a crash the old contents or the new ones are there.
+//! Small files that are replaced as a whole: after a crash the old contents or the new contents are there.
 //!
 //! A file is JSON, and its last line is the CRC-32 of all bytes before it, in 32 blanks: a space is 0 and a tab is 1,
 //! the highest bit first. JSON permits blanks there, so any program reads the file. A file without such a line was
@@ -139,7 +139,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives a new file the owner and the mode of the one whose place it takes, or the owner of the folder.
+/// Gives a new file the owner and the mode of the file whose place it takes, or the owner of the folder.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};

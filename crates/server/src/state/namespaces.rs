@@ -103,7 +103,8 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
 /// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long
 /// for the other nodes.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The time for which a creation waits for the namespaces, and after which another one tries if that was in vain.
+/// The time for which a creation waits for the namespaces, and the time after which another creation tries if that was
+/// in vain.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Attempts of a change while other nodes change namespaces too.
@@ -113,7 +114,7 @@ const TURNS: usize = 64;
 /// read.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Held by the one change that is written.
+    /// Held by the change that is being written.
     writing: Mutex<()>,
     known: RwLock<Known>,
     /// The last attempt of a creation to read them that failed.
@@ -158,7 +159,7 @@ impl Namespaces {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
-    /// A namespace, if there is one with this name.
+    /// The namespace with this name, if there is one.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
     }
@@ -169,8 +170,8 @@ impl Namespaces {
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
     }
 
-    /// As [`require`](Self::require), for a change that stores something in the namespace: another node may have removed
-    /// it since it was read here.
+    /// As [`require`](Self::require), for a change that stores something in the namespace: another node may have
+    /// removed it since it was read here.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)

@@ -1,4 +1,4 @@
-//! The file of tokens: what is known of each, and its changes.
+//! The file of tokens, and its changes.
 //!
 //! A token is `tb_`, its role, and 32 random bytes. The file has the SHA-256 of each token and not the token itself, so
 //! that a reader of the file cannot use them. The random bytes need no slow hash: nobody can guess them.
@@ -82,7 +82,7 @@ impl Stored {
         id_of_token(&self.hash)
     }
 
-    /// The token in words: its name and what it is for, and nothing of the token itself.
+    /// The token in words: its name and its purpose, and nothing of the token itself.
     pub(crate) fn words(&self) -> String {
         let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));

@@ -70,7 +70,7 @@ impl Trace {
         self.id
     }
 
-    /// The span that the context names: the parent of what is done in it.
+    /// The span that the context names, which is the parent of the spans in it.
     pub(crate) const fn span(self) -> u64 {
         self.parent
     }

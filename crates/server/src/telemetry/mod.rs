@@ -170,7 +170,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The context for what is done within the span. A trace that is not recorded has one too.
+    /// The context for the work within the span. A trace that is not recorded has one too.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }

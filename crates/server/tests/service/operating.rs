@@ -134,7 +134,7 @@ async fn numbers_are_those_of_what_has_happened() {
 
 /// T-19: an alarm by age, which a readiness that is green does not give, and the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t19_the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
+async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);
     let receiver = Rough::start(Manner::answer("200 OK", "")).await;

@@ -141,7 +141,7 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
 
 /// An endpoint that refuses for good: dead letters are listed with their reasons, and replayed one by one or together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f30_dead_letters_are_listed_and_replayed() {
+async fn dead_letters_are_listed_and_replayed() {
     let rig = Rig::start().await;
     let mut receiver = Receiver::start().await;
     receiver.statuses.lock().unwrap().extend([StatusCode::GONE; 4]);

@@ -36,7 +36,7 @@ pub(super) struct Limiter {
     pub(super) moved: Instant,
     /// The limiter is in the list of its pool.
     pub(super) is_starved: bool,
-    /// The start of the present span, and the ends in it and in the one before.
+    /// The start of the present span, and the ends in this span and in the span before.
     pub(super) span: Instant,
     pub(super) ends: (usize, usize),
 }

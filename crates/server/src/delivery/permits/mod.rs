@@ -1,21 +1,21 @@
 //! Permits: how many deliveries may run at a time in the service, in a namespace, and at a host.
 //!
-//! A delivery needs a permit of each of its limiters and takes all of them at once, so that a delivery that waits for one
-//! limiter holds nothing of another. A delivery whose limiter is full waits in memory if few others do, and is parked
-//! otherwise:
+//! A delivery needs a permit of each of its limiters and takes all of them at once, so that a delivery that waits for
+//! one limiter holds nothing of another. A delivery whose limiter is full waits in memory if few others do, and is
+//! parked otherwise:
 //!
 //! ```text
 //!              all limiters have a permit
-//!   arrived ─────────────────────────► runs ── ends ──► its permits are free: deliveries that wait come first, then the
+//!   arrived ─────────────────────────► runs ── ends ──► its permits are free: first for those that wait, then the
 //!      │                                ▲               parked index shows the limiters to the unparker, which unparks
 //!      └── a limiter is full ──► waits ─┘               as many timers as have room
 //!                 │                │ 5 s, or the limiter is shut
 //!                 └────────────────┴──► parked under the limiter's reason, which costs no attempt
 //! ```
 //!
-//! The deliveries that wait bridge the time from an unpark to the next arrival. Their number follows the limiter's speed:
-//! as many may wait as the limiter has ended within a twentieth of a second lately. So a fast host never runs out of
-//! work, and a host that hangs keeps no deliveries in memory. The number in all limiters together is bounded.
+//! The deliveries that wait bridge the time from an unpark to the next arrival. Their number follows the limiter's
+//! speed: as many may wait as the limiter has ended within a twentieth of a second lately. So a fast host never runs
+//! out of work, and a host that hangs keeps no deliveries in memory. The number in all limiters together is bounded.
 //!
 //! A host whose breaker is open has a *shut* limiter. Once the limiter opens again it is *careful*: one delivery at a
 //! time, until the host answers. A path whose breaker has opened has a limiter of its own, which is careful until the
@@ -24,17 +24,18 @@
 //! # Shares
 //! A permit is held for as long as a host does not answer, so hosts that hang must not get all permits:
 //!
-//! - The limiter of a host belongs to one namespace: the host's answers to other namespaces do not matter. The namespaces
-//!   share the host's permits: a namespace alone has as many as a host may have, and several have a third more together.
-//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to a
-//!   limit. A later answer takes half of the added permits away, and silence takes all.
+//! - The limiter of a host belongs to one namespace: the host's answers to other namespaces do not matter. The
+//!   namespaces share the host's permits: a namespace alone has as many as a host may have, and several have a third
+//!   more together.
+//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to
+//!   a limit. A later answer takes half of the added permits away, and silence takes all.
 //! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
 //!   longer since. A namespace that has not called the host yet begins with what the last answer to another namespace
 //!   has shown. The hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a
 //!   quarter of a host's permits. So quick hosts always have a quarter of the permits, however many others hang.
-//! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick. Namespaces
-//!   that press for long come to have equally many. The backlog of a namespace is parked under the reason of that
-//!   namespace, where no other namespace waits behind it.
+//! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick.
+//!   Namespaces that press for long come to have equally many. The backlog of a namespace is parked under the reason of
+//!   that namespace, where no other namespace waits behind it.
 
 mod limiter;
 mod pool;
@@ -57,7 +58,8 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that wait in all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a quick host is remembered at which nothing happens, and the number of limiters up to which it is.
+/// The time for which a quick host is remembered at which nothing happens, and the number of limiters up to which it
+/// is.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
 /// The number of namespaces without a permit that are looked at when a permit is free.
 const LOOKS: usize = 4;
@@ -105,7 +107,7 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Gets the news that the permits are taken for the waiter. Dropped if there will be none.
+    /// Tells the waiter that its permits are taken. Dropped if there will be none.
     sender: oneshot::Sender<()>,
 }
 
@@ -206,7 +208,8 @@ impl State {
         }
     }
 
-    /// Gives permits back that were used, and pumps. Returns the shares of other namespaces that have a permit now.
+    /// Gives used permits back, first to the deliveries that wait. Returns the shares of other namespaces that have a
+    /// free permit now.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -229,7 +232,8 @@ impl State {
         others
     }
 
-    /// Notes an end, and what it has shown, while its permits are not free yet.
+    /// Notes an end and the behaviour of the host, before its permits are free: whether all were taken decides on
+    /// growth.
     fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
@@ -268,8 +272,8 @@ impl Permits {
 
     /// Takes the requested permits. Fails with the reason for which the timer must be parked.
     ///
-    /// The request for the limiter of slow hosts is left out if the delivery's host is quick, and the request for a path
-    /// if the path has not failed lately.
+    /// The request for the limiter of slow hosts is left out if the delivery's host is quick, and the request for a
+    /// path if the path has not failed lately.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -317,7 +321,7 @@ impl Permits {
             state.next_waiter += 1;
             let (sender, news) = oneshot::channel();
             state.waiters.insert(number, Waiter { limiters: reasons.clone(), sender });
-            // A limiter that is behind another one's queue may have a permit.
+            // The delivery queues behind others of this limiter, which may wait for another limiter only.
             state.pump(queue, now);
             (number, news, queue.clone(), reasons)
         };
@@ -345,7 +349,7 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Opens the limiters of a host and of its paths that are shut, for one delivery each until that succeeds.
+    /// Opens the shut limiters of a host and of its paths: for one delivery at a time until a delivery succeeds.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
             let state = self.lock();
@@ -444,7 +448,7 @@ impl Wait<'_> {
     }
 }
 
-/// A delivery that waits no more may have got permits at that moment.
+/// A delivery that gives up its wait may have got permits at that moment, and returns them.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -485,7 +489,7 @@ impl Permit {
         Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes how a host that was dialled has answered, if it has: as one that works, or not.
+    /// Notes the answer of a host that was dialled, if there was one: whether the host works.
     pub(crate) fn note(&mut self, works: Option<bool>) {
         let time = self.since.elapsed();
         let took = match works {

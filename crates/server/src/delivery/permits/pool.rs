@@ -30,7 +30,7 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits, at a host that of one namespace.
+    /// The greatest number of permits; at a host, of one namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// The host has answered its last delivery quickly, of any namespace.
@@ -42,7 +42,7 @@ pub(super) struct Pool {
 }
 
 impl PoolName {
-    /// The pool of a limiter, if the limiter is a namespace's share of one.
+    /// The pool of a limiter, if the limiter is a namespace's share of a pool.
     pub(super) fn of(reason: &Reason) -> Option<Self> {
         match reason {
             Reason::Share(_) => Some(Self::All),

@@ -8,7 +8,7 @@ fn host(name: &str) -> Reason {
     Reason::host("n", name)
 }
 
-/// Makes the host one that is known to be quick.
+/// Lets the host answer quickly once, so that it is known to be quick.
 async fn answer(permits: &Arc<Permits>, host: &Reason) {
     enter(permits, &[(host, 1)]).await.unwrap().note(Some(true));
 }
@@ -20,7 +20,7 @@ async fn enter(permits: &Arc<Permits>, limiters: &[(&Reason, usize)]) -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_waits_holds_nothing_in_other_lanes() {
+async fn a_delivery_that_waits_holds_nothing_of_other_limiters() {
     let permits = permits();
     let (a, b, ns) = (host("a"), host("b"), Reason::Concurrency("n".into()));
     answer(&permits, &a).await;
@@ -153,7 +153,7 @@ async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize)
 }
 
 #[tokio::test(start_paused = true)]
-async fn t14_hosts_that_hang_leave_a_quarter_to_those_that_answer() {
+async fn hosts_that_hang_leave_a_quarter_to_those_that_answer() {
     let permits = permits();
     let quick = host("quick");
     answer(&permits, &quick).await;
@@ -176,7 +176,7 @@ async fn t14_hosts_that_hang_leave_a_quarter_to_those_that_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t14_namespaces_leave_places_to_others_and_share_when_they_press() {
+async fn namespaces_leave_places_to_others_and_share_when_they_press() {
     let permits = permits();
     let mut held = Vec::new();
     for number in 0..20 {

@@ -20,7 +20,7 @@ pub(crate) struct Arrival<'d> {
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which it may wait at the buffer, if it was fetched.
+    /// The moment until which it may wait in the buffer, if it was fetched.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
@@ -28,11 +28,11 @@ pub(crate) struct Arrival<'d> {
 /// The count that includes a timer, so that no second timer is fetched for the same receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// Among those that are on their way.
+    /// The count of timers on their way.
     Coming,
-    /// The same, after it was woken at the buffer.
+    /// The same, after it was woken in the buffer.
     Woken,
-    /// Among those that have found a receiver.
+    /// The count of timers that have found a receiver.
     Arriving,
     Nowhere,
 }
@@ -47,8 +47,8 @@ pub(super) enum Found {
 }
 
 impl Arrival<'_> {
-    /// Waits for a receiver, a fetched timer for a second from its arrival on, another one not at all. Returns whether
-    /// one waits and the namespace may open a claim.
+    /// Waits for a receiver: a fetched timer for a second from its arrival on, any other timer not at all. Returns
+    /// whether a receiver waits and the namespace may open a claim.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -57,7 +57,7 @@ impl Arrival<'_> {
                 Found::Buffered(woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
                     let woken = tokio::time::timeout_at(until, woken).await;
-                    // Somebody may have woken it in the moment of its timeout.
+                    // A receiver may have woken it at the moment of its timeout: then it is not in the buffer any more.
                     let was_there = buffered.leave();
                     drop(buffered);
                     if matches!(woken, Ok(Err(_))) || was_there {
@@ -76,7 +76,7 @@ impl Arrival<'_> {
         let is_fetched = self.buffered_until.is_some();
         let queue = state.by_reason.get_mut(self.reason).filter(|queue| !queue.receivers.is_empty());
         match (queue, has_room) {
-            // The others that are about to be handed over are enough.
+            // The timers that are about to be handed over are enough. A fetched timer can wait for the next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
                 queue.arriving += 1;
@@ -96,7 +96,7 @@ impl Arrival<'_> {
         Found::Buffered(woken, until)
     }
 
-    /// Hands the timer to the receiver that has waited longest. Returns `None` if none waits.
+    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -141,7 +141,7 @@ impl Arrival<'_> {
     }
 }
 
-/// A timer that goes although it has found a receiver leaves it to the first one at the buffer.
+/// A timer that goes without its receiver leaves the receiver to the first timer in the buffer.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -155,7 +155,7 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A timer at the buffer. It is gone from there once this is dropped.
+/// A timer in the buffer, which leaves it when this value is dropped.
 struct BufferedArrival<'a, 'd> {
     arrival: &'a Arrival<'d>,
     has_left: bool,
@@ -172,7 +172,7 @@ impl BufferedArrival<'_, '_> {
     }
 }
 
-/// A timer that is given up, though it was woken perhaps, leaves its receiver to the next one.
+/// A timer that is given up may have been woken for a receiver, and leaves it to the next timer.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

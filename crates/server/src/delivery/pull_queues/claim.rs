@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The time for which the end of a claim waits for the store: less than a client waits for an answer, which says more
-/// than that there was none.
+/// The time for which the end of a claim waits for the store: less than clients wait, since an answer says more than no
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A receiver's request about its open claim.
@@ -104,7 +104,7 @@ impl PullQueues {
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // Outside of the lock, which a ticket that nobody takes wants.
+                // Outside of the lock: if the handler has gone, the ticket is dropped here, which takes the lock.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }

@@ -1,8 +1,8 @@
 //! The queues from which receivers fetch timers by long polls.
 //!
-//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. A new receiver
-//! has parked timers unparked, as many as it asks for. After the hand-over, the future of the handler keeps the timer's
-//! lease until the receiver acknowledges or refuses the timer, or its time is over.
+//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. A new
+//! receiver has parked timers unparked, as many as it asks for. After the hand-over, the future of the handler keeps
+//! the timer's lease until the receiver acknowledges or refuses the timer, or its time is over.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done
@@ -78,8 +78,7 @@ use tourbillon_durable::UtcMillis;
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The time within which a fetch ends.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
-/// A fetch takes this many times the largest request beyond what receivers want, and this many timers beyond it at
-/// most.
+/// The timers that a fetch takes beyond the requests of receivers: a multiple of the largest request, and a limit.
 const SPARE: (usize, usize) = (7, 350);
 /// The greatest number of receivers that wait.
 const MOST_WAITING: usize = 10_000;
@@ -106,7 +105,7 @@ impl PullQueues {
 
     // --- Receivers ---
 
-    /// Fetches at most `max` timers of a queue. Waits for the first one for at most `wait`.
+    /// Fetches at most `max` timers of a queue. Waits for the first timer for at most `wait`.
     ///
     /// # Cancellation
     ///
@@ -191,7 +190,7 @@ impl PullQueues {
         Arrival { queues: self, reason, namespace, key, buffered_until: None, counted: Counted::Coming }
     }
 
-    /// How many of the timers that are parked for a queue its receivers want.
+    /// The number of parked timers of a queue for which there is room at its receivers.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(queue) = state.by_reason.get(reason).filter(|_| !state.is_closed) else {
@@ -267,8 +266,8 @@ impl PullQueues {
         awaited.map(|(reason, _)| reason.clone()).collect()
     }
 
-    /// Takes the news that a timer was parked for this reason by any node; without a reason, that such news may have
-    /// been missed.
+    /// Takes the news that any node has parked a timer for this reason. Without a reason, such news may have been
+    /// missed.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {
@@ -286,7 +285,7 @@ impl PullQueues {
         }
     }
 
-    /// Tells the receivers of a queue that nothing is parked for it: those that do not want to wait go.
+    /// Tells the receivers of a queue that nothing is parked for it: receivers that do not want to wait go.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.get(reason).map_or(0, |buffer| buffer.coming.at(now));
@@ -327,7 +326,7 @@ impl PullQueues {
             state.change(&open.namespace, |tenant| tenant.open = tenant.open.saturating_sub(1));
         }
         drop(state);
-        // The handlers see that nobody can end their claims any more.
+        // Dropped outside of the lock: the handlers see that nobody can end their claims any more, and take the lock.
         drop((queues, open, buffers));
     }
 }

@@ -37,7 +37,7 @@ impl Poll<'_> {
                     self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
-                // The timers that were unparked for this receiver would come to the next one after later timers.
+                // The timers that were unparked for this receiver would come to the next receiver after later timers.
                 Err(_)
                     if !self.got.is_empty()
                         && begun.elapsed() < ON_THE_WAY
@@ -58,7 +58,7 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Takes no more, and takes what came at the last moment.
+    /// Takes the claims that came at the last moment, and no more.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
@@ -69,7 +69,7 @@ impl Poll<'_> {
     }
 }
 
-/// A receiver that has gone leaves its key, and what it has got is given back.
+/// A receiver that has gone leaves the queue, and its claims are given back.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

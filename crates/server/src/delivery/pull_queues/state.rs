@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) waiting: usize,
     pub(super) next_receiver: u64,
     pub(super) tenants: HashMap<Box<str>, Tenant>,
-    /// The queues whose receivers could not get all that they want.
+    /// The queues whose receivers could not get all that they asked for, since a namespace had its share of claims.
     pub(super) starved: HashSet<Reason>,
     pub(super) buffers: HashMap<Reason, Buffer>,
     pub(super) next_buffered: u64,
@@ -55,11 +55,11 @@ impl Coming {
 pub(super) struct Buffer {
     /// The fetched timers that have not come yet.
     pub(super) coming: Coming,
-    /// Those that wait, by their due moments: the one that is woken by its sender has a receiver.
+    /// The senders that wake the timers that wait, by the due moments of these.
     pub(super) waiting: BTreeMap<BufferKey, oneshot::Sender<()>>,
 }
 
-/// The due moment of a timer at a buffer, and its number.
+/// The due moment of a timer in a buffer, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
 /// A message to a receiver.
@@ -87,7 +87,7 @@ impl State {
         self.tenants.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Changes what a namespace has, which is forgotten once it is nothing.
+    /// Changes the numbers of a namespace, which are forgotten once both are zero.
     pub(super) fn change(&mut self, namespace: &str, change: impl FnOnce(&mut Tenant)) {
         let mut tenant = self.tenant(namespace);
         change(&mut tenant);
@@ -103,7 +103,7 @@ impl State {
         free_for(self.tenant(namespace).open, most_open.saturating_sub(self.open.len()))
     }
 
-    /// Wakes the first timer at a buffer, if a receiver waits.
+    /// Wakes the first timer in a buffer, if a receiver waits.
     pub(super) fn wake_one(&mut self, reason: &Reason) {
         let Some(queue) = self.by_reason.get_mut(reason).filter(|queue| !queue.receivers.is_empty()) else {
             return;
@@ -139,7 +139,7 @@ pub(super) struct Queue {
 pub(super) struct Receiver {
     pub(super) number: u64,
     pub(super) max: usize,
-    /// Those of `max` that it has not got.
+    /// The rest of `max`.
     pub(super) wants: usize,
     pub(super) sender: mpsc::UnboundedSender<Got>,
 }

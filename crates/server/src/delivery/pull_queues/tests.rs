@@ -37,7 +37,7 @@ fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<Op
 }
 
 #[test]
-fn t14_a_namespace_whose_receivers_hang_leaves_claims_to_others() {
+fn a_namespace_whose_receivers_hang_leaves_claims_to_others() {
     let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
     let mut number = 0;
     let first = fill(&queues, "a", &mut number);
@@ -95,7 +95,7 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
     assert!(!two.is_awaited().await, "nobody comes");
     assert_eq!(began.elapsed(), BUFFERED, "it waits for a second from its arrival on");
-    // One that has found a receiver, and goes without it, wakes the next one.
+    // A timer that has found a receiver, and goes without it, wakes the next timer.
     let most = queues.begin_fetch(&reason, 1);
     queues.end_fetch(&reason, most, 2);
     let last = receiver(1);

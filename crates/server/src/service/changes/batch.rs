@@ -29,7 +29,7 @@ impl Changes {
         if let Some(note) = note {
             let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
             match cancelled {
-                // Nothing was changed, and a trail has room for what was.
+                // Nothing was changed: the trail has room for changes only.
                 0 | 1 if answer.is_ok() => note.forget(),
                 _ => note.end(End::from(&answer).count(cancelled as u64)).await,
             }

@@ -121,7 +121,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// The numbers of stored timers: a count of a moment ago if it is far from all limits, since a count reads all shards.
+    /// The numbers of stored timers: a count of a moment ago if it is far from all limits, since a count reads all
+    /// shards.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let known = self.counts.last();

@@ -1,4 +1,5 @@
-//! How many timers a namespace makes in a second: one that makes them without end would keep the store busy for all.
+//! The number of timers that a namespace makes in a second. Without a limit, a namespace could keep the store busy for
+//! all.
 
 use core::time::Duration;
 use std::collections::HashMap;

@@ -11,10 +11,11 @@ use url::Url;
 /// The greatest length of the error of a group, in bytes.
 const LONGEST_ERROR: usize = 120;
 
-/// The dead timers that went to one place and had one error last.
+/// The dead timers that went to the same place and had the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
-    /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be read.
+    /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be
+    /// read.
     pub(crate) place: Box<str>,
     /// The beginning of the last error.
     pub(crate) error: Box<str>,

@@ -1,8 +1,8 @@
 //! Operations on many timers, which go on after the answer to their request and after a restart.
 //!
 //! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the
-//! timers alone that were made, or have died, after its start: a timer that is made once the request was answered stays,
-//! even if it has the label.
+//! timers alone that were made, or have died, after its start: a timer that is made once the request was answered
+//! stays, even if it has the label.
 
 mod dead_group;
 mod records;
@@ -130,7 +130,7 @@ impl Operations {
         written.map_err(io::Error::other).and_then(|written| written)
     }
 
-    /// An operation of any node, if the namespace has one with this id that is not forgotten.
+    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         self.records.find(namespace, id).await
     }

@@ -1,12 +1,12 @@
 //! The operations of a service: how far each is, and the file of those that have not ended.
 //!
-//! The file has the operations with their places in their lists. It is written at the start of an operation, at its end,
-//! and once a second in between. After a kill the work goes on from an earlier place: the timers that were cancelled
-//! since are gone by then, and are not counted.
+//! The file has the operations with their places in their lists. It is written at the start of an operation, at its
+//! end, and once a second in between. After a kill the work goes on from an earlier place: the timers that were
+//! cancelled since are gone by then, and are not counted.
 //!
 //! Beside other nodes a shared document of the deployment takes the place of the file, and is written at the same
-//! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a node
-//! that has stopped or died is taken over by the first node that replaces the document:
+//! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a
+//! node that has stopped or died is taken over by the first node that replaces the document:
 //!
 //! | event | ends as |
 //! |---|---|
@@ -143,7 +143,7 @@ impl OperationRecords {
         store.replace_note(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes what this node knows of its operations into the shared document.
+    /// Writes this node's operations into the shared document.
     async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -215,7 +215,7 @@ impl OperationRecords {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// An operation of any node, if the namespace has one with this id that is not forgotten.
+    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         let known = self.get(namespace, id);
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
@@ -223,7 +223,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// The operations of a namespace that are not forgotten, of all nodes, the last one first.
+    /// The operations of a namespace that are not forgotten, of all nodes, the latest first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -294,7 +294,7 @@ impl OperationRecords {
         }
     }
 
-    /// An operation, if the namespace has one with this id that is not forgotten.
+    /// An operation by its id, if it belongs to the namespace and is not forgotten.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);

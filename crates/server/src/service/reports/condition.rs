@@ -62,8 +62,8 @@ impl Condition {
         }
     }
 
-    /// The time for which the loop has not polled although timers were due, or for which the store fails. `overdue` is the
-    /// time for which the oldest due timer waits.
+    /// The time for which the loop has not polled although timers were due, or for which the store fails. `overdue` is
+    /// the time for which the oldest due timer waits.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {

@@ -21,7 +21,7 @@ impl Disk {
         self.free < self.keep_free
     }
 
-    /// Whether less is free than a tenth of the file system, or than twice of what must stay free.
+    /// Whether less is free than a tenth of the file system, or than twice the bytes that must stay free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }

@@ -1,4 +1,4 @@
-//! The samples of the history: every ten seconds, what has been done since the sample before.
+//! The samples of the history: every ten seconds, the numbers since the sample before.
 
 use super::Condition;
 use crate::convert::moment;

@@ -3,7 +3,7 @@
 use crate::record::{BOUNDS, Histogram};
 use core::fmt::{self, Write as _};
 
-/// A page, or a part of one. The names of its series begin alike.
+/// A page, or a part of a page. The names of its series begin alike.
 #[derive(Debug)]
 pub(super) struct Page {
     prefix: &'static str,

@@ -255,7 +255,7 @@ impl Service {
     }
 
     #[cfg(test)]
-    pub(in crate::service) fn sampler(&self) -> &Sampler {
+    pub(crate) fn sampler(&self) -> &Sampler {
         &self.0.sampler
     }
 

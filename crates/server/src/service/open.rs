@@ -277,7 +277,7 @@ impl Base {
         let in_flight = Arc::new(InFlight::new(Arc::clone(&store), Arc::<Metrics>::default()));
         let (history, history_error) = History::open(&settings.data.join("history.ring"));
         if history_error.is_some() {
-            // The history goes on in memory. An alarm on the counter tells of it.
+            // The history goes on in memory. An alarm on the counter shows the fault.
             counters.history_errors.add(1);
         }
         let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);

@@ -243,7 +243,7 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The age from which a note tells of a killed restore, and the time between two writes of a note.
+/// The age from which a note is that of a killed restore, and the time between two writes of a note.
 const DEAD: Duration = Duration::from_secs(15);
 const WRITTEN: Duration = Duration::from_secs(3);
 

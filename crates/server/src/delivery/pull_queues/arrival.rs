@@ -1,14 +1,14 @@
 //! A timer that is due, until a receiver has it.
 
-use super::PullQueues;
-use super::claim::{OpenClaim, OpenEntry};
-use super::state::{BufferKey, Got, State};
+use super::claim::OpenClaim;
+use super::state::{BufferKey, Got, OpenEntry, PullQueues, State};
 use crate::delivery::reason::Reason;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::Claim;
+use tourbillon_durable::UtcMillis;
 
 /// The time for which a fetched timer waits for a receiver.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
@@ -44,6 +44,22 @@ pub(super) enum Found {
     /// A place in the buffer, where the timer is woken for a receiver.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
+}
+
+impl PullQueues {
+    /// Takes a timer that is due.
+    pub(crate) fn arrive<'d>(
+        self: &'d Arc<Self>,
+        reason: &'d Reason,
+        namespace: &'d str,
+        due: UtcMillis,
+    ) -> Arrival<'d> {
+        let mut state = self.lock();
+        let number = state.next_buffered;
+        state.next_buffered += 1;
+        let key = (due, number);
+        Arrival { queues: self, reason, namespace, key, buffered_until: None, counted: Counted::Coming }
+    }
 }
 
 impl Arrival<'_> {

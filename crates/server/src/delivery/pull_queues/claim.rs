@@ -1,6 +1,6 @@
 //! Open claims: the timers that receivers have, and how their deliveries end.
 
-use super::{AGAIN_MS, PullQueues};
+use super::state::{ClaimRequest, EndAnswer, EndTicket, Ending, OpenEntry, PullQueues, ended, unknown};
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -10,75 +10,6 @@ use tourbillon_durable::Verdict;
 /// The time for which the end of a claim waits for the store: less than clients wait, since an answer says more than no
 /// answer.
 const PATIENCE: Duration = Duration::from_secs(8);
-
-/// A receiver's request about its open claim.
-#[derive(Debug)]
-pub(crate) enum ClaimRequest {
-    /// The delivery's end. The receiver gets its answer once the store has the end.
-    End(Verdict, EndTicket),
-    /// More time. The sender gets the moment at which the time is over.
-    Renew(oneshot::Sender<Moment>),
-}
-
-#[derive(Debug)]
-pub(super) struct OpenEntry {
-    pub(super) namespace: Box<str>,
-    pub(super) requests: mpsc::UnboundedSender<ClaimRequest>,
-}
-
-/// The outcome of an end that a receiver has asked for; `None` until it is known.
-type EndAnswer = Option<Result<(), Problem>>;
-
-/// A claim whose end is on its way to the store.
-#[derive(Debug)]
-pub(super) struct Ending {
-    namespace: Box<str>,
-    verdict: Verdict,
-    answer: watch::Receiver<EndAnswer>,
-}
-
-/// The right to answer a receiver that has ended a claim. If it is dropped without an answer, the receiver learns that
-/// no such claim is open here.
-#[derive(Debug)]
-pub(crate) struct EndTicket {
-    queues: Arc<PullQueues>,
-    claim: Box<str>,
-    answer: watch::Sender<EndAnswer>,
-}
-
-impl EndTicket {
-    /// The store has the end.
-    pub(crate) fn stored(self) {
-        self.answer.send_replace(Some(Ok(())));
-    }
-
-    /// The delivery had ended before.
-    pub(crate) fn came_late(self) {
-        self.answer.send_replace(Some(Err(ended())));
-    }
-
-    /// The store did not answer, and is not asked again.
-    pub(crate) fn lost(self) {
-        let detail =
-            "the store did not say whether it has the end; if it has not, the timer is delivered again";
-        self.answer.send_replace(Some(Err(unknown(detail))));
-    }
-}
-
-impl Drop for EndTicket {
-    fn drop(&mut self) {
-        self.queues.lock().ending.remove(&self.claim);
-    }
-}
-
-/// The problem of a claim that is not open.
-pub(in crate::delivery) fn ended() -> Problem {
-    Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
-}
-
-fn unknown(detail: &str) -> Problem {
-    Problem::new(ProblemKind::StoreUnavailable, detail).with_unknown_outcome().with_retry_after_ms(AGAIN_MS)
-}
 
 /// The beginning of an end.
 enum EndBegun {

@@ -44,7 +44,7 @@
 //! A caller that has waited for 8 s gets the answer that the outcome is not known. The end goes on.
 //!
 //! # Shares
-//! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
+//! A namespace has a share ([`free_for`](crate::share::free_for)) of the open claims and of the receivers that wait.
 //!
 //! No wake-up is lost between a timer that is about to be parked and a new receiver: see
 //! [`ParkedIndex`](super::parked_index).
@@ -56,138 +56,26 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arrival::Arrival;
-pub(super) use claim::ended;
-pub(crate) use claim::{ClaimRequest, EndTicket, OpenClaim};
+pub(crate) use claim::OpenClaim;
+pub(super) use state::ended;
+pub(crate) use state::{ClaimRequest, EndTicket, PullQueues};
 
 use super::parked_index::ParkedIndex;
 use super::permits::Wanted;
 use super::reason::Reason;
-use crate::share::free_for;
-use arrival::Counted;
 use core::time::Duration;
-use poll::Poll;
-use state::{Buffer, Coming, Got, ON_THE_WAY, Queue, Receiver, State};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use state::{Buffer, Coming, Got, ON_THE_WAY, Queue};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tokio::sync::mpsc;
-use tourbillon_api::{Claim, Problem, ProblemKind};
-use tourbillon_durable::UtcMillis;
 
-/// The time for which a receiver that does not want to wait gets timers that are parked: they are unparked first.
-const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The time within which a fetch ends.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 /// The timers that a fetch takes beyond the requests of receivers: a multiple of the largest request, and a limit.
 const SPARE: (usize, usize) = (7, 350);
-/// The greatest number of receivers that wait.
-const MOST_WAITING: usize = 10_000;
-/// The pause after which a receiver may ask again if a limit was reached.
-const AGAIN_MS: u64 = 1_000;
-
-#[derive(Debug)]
-pub(crate) struct PullQueues {
-    state: Mutex<State>,
-    parked: Arc<ParkedIndex>,
-    most_open: usize,
-    /// Other nodes park timers of the same queues.
-    has_others: bool,
-}
 
 impl PullQueues {
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_open: usize, has_others: bool) -> Self {
         Self { state: Mutex::default(), parked, most_open, has_others }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // --- Receivers ---
-
-    /// Fetches at most `max` timers of a queue. Waits for the first timer for at most `wait`.
-    ///
-    /// # Cancellation
-    ///
-    /// If the future is dropped, its timers are parked again, which does not count as an attempt.
-    pub(crate) async fn fetch(
-        &self,
-        namespace: &str,
-        queue: &str,
-        max: usize,
-        wait: Duration,
-    ) -> Result<Vec<Claim>, Problem> {
-        let reason = Reason::Queue(namespace.into(), queue.into());
-        let has_parked = match self.has_others {
-            true => self.parked.may_have(&reason),
-            false => self.parked.count(&reason) > 0,
-        };
-        let (sender, claims) = mpsc::unbounded_channel();
-        let (number, has_parked) = {
-            let mut state = self.lock();
-            let full = |detail: &str| {
-                let problem = Problem::new(ProblemKind::LimitReached, detail);
-                Err(problem.with_retry_after_ms(AGAIN_MS))
-            };
-            if state.is_closed {
-                return Err(Problem::new(ProblemKind::Stopping, ""));
-            }
-            if state.free(namespace, self.most_open) == 0 {
-                return full(
-                    "as many claims are open as the service permits, or as the namespace's share of them",
-                );
-            }
-            let free = MOST_WAITING.saturating_sub(state.waiting);
-            if free_for(state.tenant(namespace).waiting, free) == 0 {
-                return full(
-                    "as many receivers wait as the service permits, or as the namespace's share of them",
-                );
-            }
-            let number = state.next_receiver;
-            (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
-            state.change(namespace, |tenant| tenant.waiting += 1);
-            let queue = state.by_reason.entry(reason.clone()).or_default();
-            queue.receivers.push_back(Receiver { number, max, wants: max, sender });
-            // The timers in the buffer come at once.
-            let mut woken = 0;
-            while woken < max
-                && let Some(buffer) = state.buffers.get_mut(&reason)
-                && let Some((_, waiting)) = buffer.waiting.pop_first()
-            {
-                woken += usize::from(waiting.send(()).is_ok());
-            }
-            let is_coming =
-                state.buffers.get(&reason).is_some_and(|buffer| buffer.coming.at(Instant::now()) > 0);
-            if let Some(queue) = state.by_reason.get_mut(&reason).filter(|_| woken > 0) {
-                queue.coming.more(woken, ON_THE_WAY);
-            }
-            (number, has_parked || woken > 0 || is_coming)
-        };
-        let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
-        match self.has_others {
-            true if has_parked => self.parked.want(&reason),
-            true => {}
-            false => self.parked.look_at(&reason),
-        }
-        let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
-        poll.gather(max, wait, first).await;
-        Ok(poll.leave())
-    }
-
-    // --- Timers ---
-
-    /// Takes a timer that is due.
-    pub(crate) fn arrive<'d>(
-        self: &'d Arc<Self>,
-        reason: &'d Reason,
-        namespace: &'d str,
-        due: UtcMillis,
-    ) -> Arrival<'d> {
-        let mut state = self.lock();
-        let number = state.next_buffered;
-        state.next_buffered += 1;
-        let key = (due, number);
-        Arrival { queues: self, reason, namespace, key, buffered_until: None, counted: Counted::Coming }
     }
 
     /// The number of parked timers of a queue for which there is room at its receivers.
@@ -247,7 +135,7 @@ impl PullQueues {
     }
 
     /// Whether timers that were unparked for the receivers of a queue have not arrived, or are about to be handed over.
-    fn awaits(&self, reason: &Reason) -> bool {
+    pub(super) fn awaits(&self, reason: &Reason) -> bool {
         let state = self.lock();
         state.by_reason.get(reason).is_some_and(|queue| queue.coming.at(Instant::now()) + queue.arriving > 0)
     }

@@ -1,17 +1,37 @@
 //! The state of all pull queues: who waits, what is on its way, and what is open.
 
-use super::claim::{Ending, OpenEntry};
+use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::reason::Reason;
 use crate::share::free_for;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
-use tourbillon_api::Claim;
-use tourbillon_durable::UtcMillis;
+use tokio::sync::{mpsc, oneshot, watch};
+use tourbillon_api::{Claim, Moment, Problem, ProblemKind};
+use tourbillon_durable::{UtcMillis, Verdict};
 
 /// The time in which an unparked timer should have arrived.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
+
+/// The pause after which a receiver may ask again if a limit was reached.
+pub(super) const AGAIN_MS: u64 = 1_000;
+
+/// The queues of all namespaces: the receivers that wait at them, and the claims that are open.
+#[derive(Debug)]
+pub(crate) struct PullQueues {
+    pub(super) state: Mutex<State>,
+    pub(super) parked: Arc<ParkedIndex>,
+    pub(super) most_open: usize,
+    /// Other nodes park timers of the same queues.
+    pub(super) has_others: bool,
+}
+
+impl PullQueues {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -148,4 +168,73 @@ impl Queue {
     pub(super) fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
     }
+}
+
+/// A receiver's request about its open claim.
+#[derive(Debug)]
+pub(crate) enum ClaimRequest {
+    /// The delivery's end. The receiver gets its answer once the store has the end.
+    End(Verdict, EndTicket),
+    /// More time. The sender gets the moment at which the time is over.
+    Renew(oneshot::Sender<Moment>),
+}
+
+#[derive(Debug)]
+pub(super) struct OpenEntry {
+    pub(super) namespace: Box<str>,
+    pub(super) requests: mpsc::UnboundedSender<ClaimRequest>,
+}
+
+/// The outcome of an end that a receiver has asked for; `None` until it is known.
+pub(super) type EndAnswer = Option<Result<(), Problem>>;
+
+/// A claim whose end is on its way to the store.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) namespace: Box<str>,
+    pub(super) verdict: Verdict,
+    pub(super) answer: watch::Receiver<EndAnswer>,
+}
+
+/// The right to answer a receiver that has ended a claim. If it is dropped without an answer, the receiver learns that
+/// no such claim is open here.
+#[derive(Debug)]
+pub(crate) struct EndTicket {
+    pub(super) queues: Arc<PullQueues>,
+    pub(super) claim: Box<str>,
+    pub(super) answer: watch::Sender<EndAnswer>,
+}
+
+impl EndTicket {
+    /// The store has the end.
+    pub(crate) fn stored(self) {
+        self.answer.send_replace(Some(Ok(())));
+    }
+
+    /// The delivery had ended before.
+    pub(crate) fn came_late(self) {
+        self.answer.send_replace(Some(Err(ended())));
+    }
+
+    /// The store did not answer, and is not asked again.
+    pub(crate) fn lost(self) {
+        let detail =
+            "the store did not say whether it has the end; if it has not, the timer is delivered again";
+        self.answer.send_replace(Some(Err(unknown(detail))));
+    }
+}
+
+impl Drop for EndTicket {
+    fn drop(&mut self) {
+        self.queues.lock().ending.remove(&self.claim);
+    }
+}
+
+/// The problem of a claim that is not open.
+pub(crate) fn ended() -> Problem {
+    Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+}
+
+pub(super) fn unknown(detail: &str) -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_unknown_outcome().with_retry_after_ms(AGAIN_MS)
 }

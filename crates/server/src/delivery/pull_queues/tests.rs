@@ -1,9 +1,12 @@
 //! Receivers, timers and claims at the queues.
 
 use super::arrival::{BUFFERED, Found};
+use super::state::Receiver;
 use super::*;
 use std::collections::VecDeque;
-use tourbillon_durable::Verdict;
+use tokio::sync::mpsc;
+use tourbillon_api::{Claim, Problem, ProblemKind};
+use tourbillon_durable::{UtcMillis, Verdict};
 
 fn claim(number: usize) -> Claim {
     let name = format!("{number:032x}");

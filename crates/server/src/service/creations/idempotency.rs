@@ -22,7 +22,7 @@ const MOST: usize = 100_000;
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
 /// The fingerprint of a request: the same for equal requests, after a restart and in later versions too.
-pub(in crate::service) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
+pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
@@ -41,7 +41,7 @@ struct Inner {
 
 /// A request with an idempotency key that is under way. Until it is dropped, no other request with the key begins.
 #[derive(Debug)]
-pub(in crate::service) struct Entered {
+pub(crate) struct Entered {
     all: Idempotency,
     id: u128,
     fingerprint: u128,
@@ -54,7 +54,7 @@ impl Idempotency {
     }
 
     /// Begins a request. Fails if the key is known from another request, or if a request with the key is under way.
-    pub(in crate::service) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
+    pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);
         if known.is_some_and(|known| *known != fingerprint) {
@@ -69,24 +69,24 @@ impl Idempotency {
     }
 
     /// The number of fingerprints in memory.
-    pub(in crate::service) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
 }
 
 impl Entered {
-    pub(in crate::service) fn fingerprint(&self) -> u128 {
+    pub(crate) fn fingerprint(&self) -> u128 {
         self.fingerprint
     }
 
     /// Whether the request repeats a fulfilled request. The store answers it as the first request and makes
     /// nothing, so no limit concerns it.
-    pub(in crate::service) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
     /// Remembers the request, which was fulfilled.
-    pub(in crate::service) fn remember(&self) {
+    pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();
         if inner.known.insert(self.id, self.fingerprint).is_none() {
@@ -108,7 +108,7 @@ impl Drop for Entered {
 }
 
 /// The problem of an idempotency key that was used for another request.
-pub(in crate::service) fn mismatch() -> Problem {
+pub(crate) fn mismatch() -> Problem {
     Problem::new(ProblemKind::IdempotencyMismatch, "another request had this idempotency key")
 }
 

@@ -1,8 +1,8 @@
 //! The limits of namespaces, at the creation of timers.
 
 use super::count_cache::{CountCache, Numbers};
+use super::naming::{Naming, id_of};
 use super::rate::CreationRate;
-use super::{Naming, id_of};
 use crate::blocked;
 use crate::convert::{due, unavailable};
 use crate::service::names::by_key;

@@ -3,44 +3,28 @@
 mod count_cache;
 mod idempotency;
 mod limits;
+mod naming;
 mod rate;
 
 pub(super) use idempotency::Entered;
 pub(crate) use idempotency::Idempotency;
 pub(super) use limits::{Candidate, CreationLimits};
+pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
 use crate::asker::{self, RequestId};
 use crate::convert::{Order, order, phase, rejected, unavailable};
 use crate::settings::Settings;
-use crate::state::{Namespace, Namespaces, Trace};
+use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;
 use crate::work::{self, Head};
 use idempotency::{fingerprint, mismatch};
+use naming::id_of;
 use std::sync::Arc;
 use tourbillon_api::{self as api, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
-use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Timers};
-use uuid::Uuid;
-
-/// The names of the ids that idempotency keys give.
-const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
 
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
-
-/// The id of the timer that a request with this idempotency key makes: the same for each repetition.
-pub(super) fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
-    let namespace = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
-    TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
-}
-
-/// The names that a request gives to a new timer, and the trace that the timer belongs to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Naming<'a> {
-    pub(crate) key: Option<&'a str>,
-    pub(crate) idempotency_key: Option<&'a str>,
-    pub(crate) trace: Option<Trace>,
-}
 
 /// A creation that the store may be asked for.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ impl DeadGroup {
     }
 
     /// The group of a dead timer.
-    pub(in crate::service) fn of(timer: &Timer) -> Self {
+    pub(crate) fn of(timer: &Timer) -> Self {
         let timer = shown(timer, false);
         let host = |url: &str| {
             let url = Url::parse(url).ok()?;

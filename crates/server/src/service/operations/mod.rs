@@ -17,7 +17,6 @@ use super::recorder::ChangeRecorder;
 use crate::audit::{Audit, End};
 use crate::state::{Namespaces, Stop};
 use core::time::Duration;
-use scan::BulkScan;
 use std::io;
 use std::sync::Arc;
 use tourbillon_api::{AuditAuthor, Operation, Problem, ProblemKind};
@@ -110,14 +109,14 @@ impl Operations {
     }
 
     /// Goes on with the operations that have not ended.
-    pub(in crate::service) fn resume(self: &Arc<Self>) {
+    pub(crate) fn resume(self: &Arc<Self>) {
         for (id, unfinished) in self.records.unfinished() {
             self.run(id, unfinished);
         }
     }
 
     /// Goes on with the operations of nodes that are gone. The next call tries again after a failure.
-    pub(in crate::service) async fn take_over(self: &Arc<Self>) {
+    pub(crate) async fn take_over(self: &Arc<Self>) {
         for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
             self.run(id, unfinished);
         }
@@ -136,21 +135,12 @@ impl Operations {
     }
 
     /// The number of operations that run here.
-    pub(in crate::service) fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.records.running()
     }
 
     /// Waits until no operation runs, for at most this time. Returns whether none runs. Blocks.
-    pub(in crate::service) fn await_end(&self, patience: Duration) -> bool {
+    pub(crate) fn await_end(&self, patience: Duration) -> bool {
         self.records.await_end(patience)
-    }
-
-    fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
-        let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
-        tokio::spawn(async move {
-            scan.run().await;
-            // The scan is gone by now: once no task is counted, no task has the store, which may be opened again.
-            drop(task);
-        });
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct OperationRecords {
 
 impl OperationRecords {
     /// Reads the operations that have not ended.
-    pub(in crate::service) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
             let operation = unfinished.shown(&id);

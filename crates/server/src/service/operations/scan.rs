@@ -21,20 +21,32 @@ const OCCURRENCES_AT_ONCE: usize = 100;
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
+impl Operations {
+    /// Runs an operation in a task of its own.
+    pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
+        let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
+        tokio::spawn(async move {
+            scan.run().await;
+            // The scan is gone by now: once no task is counted, no task has the store, which may be opened again.
+            drop(task);
+        });
+    }
+}
+
 /// The walk of an operation over its timers.
-pub(super) struct BulkScan {
+struct BulkScan {
     operations: Arc<Operations>,
     id: Box<str>,
     unfinished: Unfinished,
 }
 
 impl BulkScan {
-    pub(super) fn new(operations: Arc<Operations>, id: Box<str>, unfinished: Unfinished) -> Self {
+    fn new(operations: Arc<Operations>, id: Box<str>, unfinished: Unfinished) -> Self {
         Self { operations, id, unfinished }
     }
 
     /// Works until the operation ends or the service stops.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let lists = self.unfinished.work.lists(&self.unfinished.namespace);
         let operations = Arc::clone(&self.operations);
         let mut pause = SHORT_PAUSE;

@@ -25,18 +25,18 @@ const MOST_HOSTS: usize = 100;
 
 /// The condition of a service.
 pub(crate) struct Condition {
-    pub(in crate::service) timers: Timers,
-    pub(in crate::service) namespaces: Arc<Namespaces>,
-    pub(in crate::service) tokens: Tokens,
-    pub(in crate::service) caller: Caller,
-    pub(in crate::service) counters: Arc<Counters>,
-    pub(in crate::service) in_flight: Arc<InFlight>,
-    pub(in crate::service) refusals: Arc<Refusals>,
-    pub(in crate::service) stop: Stop,
+    pub(crate) timers: Timers,
+    pub(crate) namespaces: Arc<Namespaces>,
+    pub(crate) tokens: Tokens,
+    pub(crate) caller: Caller,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) stop: Stop,
     /// The number of handlers beyond which the loop claims nothing.
-    pub(in crate::service) capacity: usize,
-    pub(in crate::service) liveness: Mutex<Liveness>,
-    pub(in crate::service) begun: Instant,
+    pub(crate) capacity: usize,
+    pub(crate) liveness: Mutex<Liveness>,
+    pub(crate) begun: Instant,
 }
 
 impl Condition {

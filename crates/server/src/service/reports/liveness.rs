@@ -9,13 +9,13 @@ const DEAD: Duration = Duration::from_secs(30);
 
 /// The number of claims of the loop, and the moment at which it was last seen to grow.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::service) struct Liveness {
+pub(crate) struct Liveness {
     claims: u64,
     grew: Instant,
 }
 
 impl Liveness {
-    pub(in crate::service) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { claims: 0, grew: Instant::now() }
     }
 

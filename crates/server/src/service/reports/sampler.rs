@@ -14,19 +14,19 @@ fn short(number: u64) -> u32 {
 }
 
 /// Takes samples of the service's numbers.
-pub(in crate::service) struct Sampler {
-    pub(in crate::service) timers: Timers,
-    pub(in crate::service) condition: Arc<Condition>,
-    pub(in crate::service) counters: Arc<Counters>,
-    pub(in crate::service) history: Arc<History>,
+pub(crate) struct Sampler {
+    pub(crate) timers: Timers,
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) history: Arc<History>,
     /// The numbers at the last sample.
-    pub(in crate::service) sampled: Mutex<Totals>,
-    pub(in crate::service) stop: Stop,
+    pub(crate) sampled: Mutex<Totals>,
+    pub(crate) stop: Stop,
 }
 
 impl Sampler {
     /// Takes samples until the service stops or is dropped.
-    pub(in crate::service) fn begin(self: &Arc<Self>) {
+    pub(crate) fn begin(self: &Arc<Self>) {
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
         let interval = INTERVAL.as_millis();
@@ -49,7 +49,7 @@ impl Sampler {
     }
 
     /// Takes the sample of the ten seconds that have ended.
-    pub(in crate::service) async fn sample(&self) {
+    pub(crate) async fn sample(&self) {
         let now = self.timers.timer_store().now();
         let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
         let overdue = self.condition.overdue(now).await.unwrap_or_default();
@@ -88,7 +88,7 @@ impl Sampler {
     }
 
     /// Writes the last samples at the end of the service.
-    pub(in crate::service) fn end(&self) {
+    pub(crate) fn end(&self) {
         if self.history.write().is_err() {
             self.counters.history_errors.add(1);
         }

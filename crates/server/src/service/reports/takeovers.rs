@@ -6,11 +6,11 @@ use tracing::warn;
 
 /// The takeovers of each shard, as they were last looked at.
 #[derive(Debug, Default)]
-pub(in crate::service) struct Takeovers(Option<BTreeMap<u32, u64>>);
+pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 
 impl Takeovers {
     /// Logs how many shards this node has taken over since the last look. The first look logs nothing.
-    pub(in crate::service) fn look(&mut self, nodes: &Nodes) {
+    pub(crate) fn look(&mut self, nodes: &Nodes) {
         let shards = self.taken(nodes);
         if shards > 0 {
             warn!(target: "takeover", shards, "this node has taken shards over from nodes that are gone");

@@ -20,7 +20,7 @@ pub(super) struct Attached {
 }
 
 /// The room for backups, and the last backup.
-pub(super) struct Backups {
+pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
 }

@@ -4,7 +4,7 @@ use super::state::{ClaimRequest, EndAnswer, EndTicket, Ending, OpenEntry, PullQu
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
-use tourbillon_api::{Moment, Problem, ProblemKind};
+use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
 /// The time for which the end of a claim waits for the store: less than clients wait, since an answer says more than no

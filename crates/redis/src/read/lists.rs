@@ -107,14 +107,14 @@ impl Listing<'_> {
         // An index of the timers of all namespaces may have hardly any of one namespace.
         let is_mixed = matches!(self.index, Index::Pending | Index::Moments(_) | Index::Records);
         let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
-            return self.from_index(after, looks).await;
+            return self.page_of_index(after, looks).await;
         };
         let stored = self.stored_for(namespace).await?;
         if stored == 0 {
             return Ok(Page::default());
         }
         if stored <= looks.max(FEW) {
-            return self.from_namespace(namespace, after).await;
+            return self.page_of_namespace(namespace, after).await;
         }
         let by_phase = Filter {
             namespace: self.filter.namespace.clone(),
@@ -126,7 +126,7 @@ impl Listing<'_> {
         let (mut page, mut looked) = (Page::default(), 0);
         loop {
             let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
-            page = self.from_index(from, looks).await?;
+            page = self.page_of_index(from, looks).await?;
             looked += looks;
             // Other conditions may admit no timer at all, and a longer look would not help.
             if has_other_conditions || !page.timers.is_empty() || page.next.is_none() {
@@ -134,7 +134,7 @@ impl Listing<'_> {
             }
             if looked >= stored.min(MORE_LOOKS) {
                 return match stored <= MOST_GATHERED {
-                    true => self.from_namespace(namespace, after).await,
+                    true => self.page_of_namespace(namespace, after).await,
                     false => Ok(page),
                 };
             }
@@ -142,7 +142,7 @@ impl Listing<'_> {
     }
 
     /// A page in the order of the index, from a look at a number of entries at most.
-    async fn from_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
+    async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
         let mut last = after.map(<[u8]>::to_vec).or_else(|| bounds.first(order));
@@ -225,7 +225,7 @@ impl Listing<'_> {
 
     /// A page in the order of the index, from a look at all timers of a namespace, but for the dead ones if only others
     /// are asked for. Full, unless it is the last page.
-    async fn from_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
+    async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];
         if self.filter.phase.is_none() {

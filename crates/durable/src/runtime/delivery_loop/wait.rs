@@ -150,11 +150,13 @@ impl DeliveryLoop<'_> {
             (ends, state.is_stopping())
         };
         self.ends.take(ends);
-        if is_stopping {
-            self.ends.stop();
-        }
         let mut context = Context::from_waker(&self.waker);
         self.ends.poll(&mut context);
+        if is_stopping {
+            // After the answers that are there: a part that rests because of one of them is called again at once.
+            self.ends.stop();
+            self.ends.poll(&mut context);
+        }
         self.renewals.poll(&mut context);
         for error in self.ends.take_errors() {
             self.runtime.reporter.store_failed(&error);

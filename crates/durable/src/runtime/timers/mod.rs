@@ -239,7 +239,9 @@ impl Timers {
     }
 
     /// Waits until no stored timer is due, no handler runs, and the store knows of all ends; for at most `patience`, by
-    /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock.
+    /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock. On a
+    /// clock that runs, a timer without a delay is due within the next millisecond, and not yet: stored with
+    /// [`Spec::at`](crate::Spec::at) and a moment of the past, it is due at once.
     ///
     /// ```
     /// # use pollster::block_on;

@@ -15,12 +15,14 @@
 //! A [`Faulty`] store fails by a seed, and [`histories`] are random lives of a store that a checker
 //! follows; [`differential`] gives two stores the same life and compares all that is visible.
 
-mod backup;
+// Floor 0: a store under test, and stores that fail.
 mod bench;
+mod faults;
+// Floor 1: the cases, and random lives.
+mod backup;
 mod bulk;
 mod claims;
 mod endings;
-mod faults;
 mod history;
 mod leases;
 mod lists;

@@ -2,27 +2,36 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod backup;
+// Floor 0: moments, clocks, and threads for handlers.
 mod clock;
-mod delivery;
 mod executor;
-pub mod external;
-mod handler;
+mod utc;
+// Floor 1: ids, plans and policies.
 mod id;
-mod phase;
 pub mod plan;
 pub mod policy;
+// Floor 2: a timer and its states.
+mod phase;
+pub mod state;
+pub mod timer;
+// Floor 3: the stored form of a timer.
 mod record;
+// Floor 4: stores.
+pub mod store;
+// Floor 5: new timers, deliveries, and copies of a store.
+pub mod backup;
+mod delivery;
+pub mod external;
+mod spec;
+// Floor 6: handlers.
+mod handler;
+mod supervise;
+// Floor 7: the runtime.
 mod runtime;
+// Floor 8: schedules.
 #[cfg(test)]
 mod samples;
 pub mod schedule;
-mod spec;
-pub mod state;
-pub mod store;
-mod supervise;
-pub mod timer;
-mod utc;
 
 pub use clock::WallClock;
 pub use delivery::Delivery;

@@ -64,6 +64,28 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
+impl Durable {
+    /// The settings of a runtime on this store.
+    pub fn builder(store: impl TimerStore) -> Builder {
+        Self::builder_on(Arc::new(store))
+    }
+
+    /// The settings of a runtime on a store that is shared.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::{MemoryStore, TimerStore};
+    ///
+    /// let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    /// let durable = Durable::builder_on(Arc::clone(&store)).start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder_on(store: Arc<dyn TimerStore>) -> Builder {
+        Builder::new(store)
+    }
+}
+
 impl Builder {
     /// The settings of a runtime on this store.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {

@@ -1,11 +1,8 @@
 //! A runtime from its start to its end.
 
-use super::builder::Builder;
 use super::report::Stats;
 use super::timers::Timers;
-use crate::store::TimerStore;
 use core::time::Duration;
-use std::sync::Arc;
 use std::thread;
 
 /// A runtime of durable timers, which ends when this value is dropped. Its [`Timers`] are made by
@@ -19,26 +16,6 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// The settings of a runtime on this store.
-    pub fn builder(store: impl TimerStore) -> Builder {
-        Self::builder_on(Arc::new(store))
-    }
-
-    /// The settings of a runtime on a store that is shared.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tourbillon_durable::Durable;
-    /// use tourbillon_durable::store::{MemoryStore, TimerStore};
-    ///
-    /// let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
-    /// let durable = Durable::builder_on(Arc::clone(&store)).start()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn builder_on(store: Arc<dyn TimerStore>) -> Builder {
-        Builder::new(store)
-    }
-
     /// The handle by which timers are stored, cancelled and looked at, from any thread.
     ///
     /// ```
@@ -58,7 +35,7 @@ impl Durable {
     /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The
     /// timers of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the
     /// next start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
-    /// [`end_durability`](Builder::end_durability) is.
+    /// [`end_durability`](crate::Builder::end_durability) is.
     ///
     /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
     /// none, a store in a file can be opened again.

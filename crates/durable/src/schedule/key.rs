@@ -1,6 +1,5 @@
 //! The names of schedules.
 
-use super::words::ScheduleFault;
 use crate::id::TimerId;
 use crate::policy::Policy;
 use crate::timer::{Address, KeyOf};
@@ -59,12 +58,10 @@ impl ScheduleKey {
         format!("schedule:{}", self.key).into()
     }
 
-    pub(super) fn admit(&self) -> Result<(), ScheduleFault> {
+    /// Whether a schedule can have this key.
+    pub(super) fn is_valid(&self) -> bool {
         let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
-        if is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN) {
-            return Ok(());
-        }
-        Err(ScheduleFault::Key)
+        is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN)
     }
 
     pub(super) fn address(&self) -> Address {

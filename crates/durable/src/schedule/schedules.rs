@@ -194,7 +194,7 @@ impl Schedules {
         template: Template,
         most: u64,
     ) -> Result<(bool, ScheduleView), ScheduleFault> {
-        at.admit()?;
+        at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         if let (Some(start), Some(end)) = (schedule.start, schedule.end)
             && end < start
         {
@@ -354,7 +354,7 @@ impl Schedules {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
-        at.admit()?;
+        at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         let outcomes = {
             let _lock = self.0.lock(at);
             self.0.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?

@@ -61,7 +61,7 @@ impl ScheduleStore {
 
     /// The timer of a schedule, and the schedule.
     pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
-        at.admit()?;
+        at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         let timer = block_on(self.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
         let stored = Stored::read(&timer)?;
         Ok((timer, stored))

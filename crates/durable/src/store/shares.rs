@@ -5,7 +5,6 @@
 //! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
 //! or a limit for each.
 
-use super::Limit;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,12 +79,12 @@ impl Shares {
         free_for(has, self.free.saturating_sub(all))
     }
 
-    /// The number of further timers of a namespace that a claim with this limit takes, if it has taken `taken` of it
-    /// and `all` altogether: those for which there is room, but no more than a share of the claim. Deliveries that end
-    /// at once leave their namespace as much room as before, and its timers would fill each claim.
+    /// The number of further timers of a namespace that a claim of at most `limit` timers takes, if it has taken
+    /// `taken` of it and `all` altogether: those for which there is room, but no more than a share of the claim.
+    /// Deliveries that end at once leave their namespace as much room as before, and its timers would fill each claim.
     #[must_use]
-    pub fn left(&self, limit: Limit, namespace: &str, taken: usize, all: usize) -> usize {
-        let most = usize::try_from(limit.timers).unwrap_or(usize::MAX);
+    pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
         free_for(taken, most.saturating_sub(all)).min(self.room(namespace, taken, all))
     }
 }

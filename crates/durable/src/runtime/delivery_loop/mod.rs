@@ -79,6 +79,7 @@ mod answers;
 mod backoff;
 mod call;
 mod claims;
+mod due;
 mod ends;
 mod launcher;
 mod renewals;

@@ -5,14 +5,9 @@
 //!
 //! After a step back, and at the start, a worker computes the plans anew that were decided on by a clock that was
 //! ahead. One worker at a time does so. After a step back during its work it begins again, and after an error of the
-//! store, too, when a pause is over.
-//!
-//! | plans | begins with | ends with |
-//! |---|---|---|
-//! | `Followed` | the start | a step back: `Stale`, and a worker is asked for |
-//! | `Stale` | a step back, an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
-//! | `Computing` | the worker begins | the worker ends, or is dropped: `Followed`; a step back: `Stale` |
+//! store, too, when a pause is over. [`Plans`] are its states.
 
+use super::plans::Plans;
 use super::{Runtime, RuntimeState};
 use crate::executor::{Executor, Threads};
 use core::time::Duration;
@@ -21,22 +16,6 @@ use std::sync::{Arc, PoisonError};
 
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Whether plans are computed by the store's present clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Plans {
-    #[default]
-    Followed,
-    Stale,
-    Computing,
-}
-
-impl Plans {
-    /// Whether a worker computes plans, or will.
-    pub(crate) fn is_following(self) -> bool {
-        self != Self::Followed
-    }
-}
 
 impl Runtime {
     /// Makes the loop turn if the clock has stepped.

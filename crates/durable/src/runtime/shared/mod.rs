@@ -6,6 +6,7 @@ mod deliveries;
 mod delivery;
 mod handlers;
 mod occupants;
+mod plans;
 mod settle;
 mod state;
 

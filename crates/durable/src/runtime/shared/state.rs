@@ -1,8 +1,8 @@
 //! The state of a runtime that its threads share, under one lock.
 
-use super::clocks::Plans;
 use super::deliveries::Deliveries;
 use super::delivery::DeliveryEnd;
+use super::plans::Plans;
 use crate::runtime::event::Event;
 use crate::store::StoreError;
 use crate::utc::UtcMillis;

@@ -174,7 +174,7 @@ impl Choice<'_> {
     /// Whether a namespace may take one more timer, with this entry.
     fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
-        self.shares.left(self.limit, namespace, taken, self.chosen.len()) > 0
+        self.shares.left(self.limit.timers, namespace, taken, self.chosen.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 

@@ -15,14 +15,26 @@ fn pages() -> Vec<PathBuf> {
         "",
         "docs",
         "docs/guide",
+        "src",
         "benches/results",
         "benches/compare",
         "benches/compare/foreign",
         "benches/durable",
     ];
-    let files = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let folders = folders.iter().map(|folder| root().join(folder)).chain(crates());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
     let paths = files.map(|file| file.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+fn crates() -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path())
+}
+
+/// The pages on the design of the engine and of each crate, by their paths in the repository.
+fn design_pages() -> Vec<String> {
+    let pages = pages().into_iter().filter(|page| page.ends_with("DESIGN.md"));
+    pages.map(|page| page.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -64,7 +76,7 @@ fn broken(page: &Path, target: &str) -> Option<String> {
 #[test]
 fn links_lead_to_files_and_headings() {
     let pages = pages();
-    for name in ["README.md", "BENCHMARKS.md", "docs/design.md", "benches/results/arming.md"] {
+    for name in ["README.md", "BENCHMARKS.md", "src/DESIGN.md", "crates/redis/DESIGN.md"] {
         assert!(pages.contains(&root().join(name)), "{name}");
     }
     let mut count = 0;
@@ -132,7 +144,8 @@ fn exists(test: &str, sources: &[(String, String)]) -> bool {
 fn tests_that_tables_name_exist() {
     let sources: Vec<_> = ["src", "tests", "loom_tests", "crates"].into_iter().flat_map(sources).collect();
     let models = sources.iter().filter(|(path, _)| path.starts_with("loom_tests/"));
-    let tables = ["docs/design.md", "docs/guide/limits.md"].map(|page| (page.to_owned(), read(page)));
+    let tables = design_pages().into_iter().chain(["docs/guide/limits.md".to_owned()]);
+    let tables = tables.map(|page| (page.clone(), read(page)));
     let texts = models.cloned().chain(tables);
     let (mut missing, mut count) = (Vec::new(), 0);
     for (file, text) in texts {
@@ -160,6 +173,30 @@ fn a_test_that_is_gone_is_found() {
     for test in ["it_was_a_test", "it_is_a", "c::it_is_a_test", "b::a::it_is_a_test"] {
         assert!(!exists(test, &sources), "{test}");
     }
+}
+
+/// The numbers in a text, as the book writes them.
+fn numbers(text: &str) -> Vec<&str> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
+    parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty()).collect()
+}
+
+#[test]
+fn the_numbers_of_the_first_screen_stand_in_the_book() {
+    let page = read("README.md");
+    let rows = page.lines().skip_while(|line| !line.starts_with("| the timers live")).skip(2);
+    let mut count = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let [target] = targets(cell)[..] else { panic!("{cell}: a link to the figures") };
+        let figures = read(target.split('#').next().unwrap());
+        for number in numbers(&cell.replace(target, "")) {
+            assert!(figures.contains(number), "{number} is not in {target}");
+            count += 1;
+        }
+    }
+    assert!(count > 6, "{count} numbers");
+    assert_eq!(numbers("1.5 ms, of 20,000; p99."), ["1.5", "20,000", "99"]);
 }
 
 #[test]

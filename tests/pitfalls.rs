@@ -1,5 +1,5 @@
 //! Faults of other timer engines, which this one must not have. The comment of a test has its rows, each with the fault
-//! of the other engine: `P5` is of engines in Java, Go, C and C++, `R5` of engines in Rust. `docs/design.md` has all
+//! of the other engine: `P5` is of engines in Java, Go, C and C++, `R5` of engines in Rust. `src/DESIGN.md` has all
 //! rows, also those that other files test and those that cannot apply.
 
 mod support;

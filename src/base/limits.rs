@@ -16,7 +16,7 @@ mod lock_free {
     /// thread cannot hold all slots.
     pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 64;
     /// The maximum number of slots in a magazine: a page of words. Where the slots of two threads meet, the threads
-    /// share a line, and smaller magazines meet more often (`docs/design.md`, "Slots").
+    /// share a line, and smaller magazines meet more often (`src/DESIGN.md`, "Slots").
     pub(crate) const MAGAZINE_SLOTS: u32 = 256;
     /// If fewer slots than half the capacity are left, a thread takes no more than this part of them at a time.
     pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 256;

@@ -78,7 +78,7 @@ mod cron;
 mod error;
 mod fields;
 mod months;
-mod occasion;
+mod occurrence;
 mod policies;
 mod similar;
 mod zone;
@@ -86,7 +86,7 @@ mod zone;
 pub use error::CalendarError;
 /// The crate jiff, whose instants, times and zones are in this crate's signatures.
 pub use jiff;
-pub use occasion::{ClockChange, Occasion, Run};
+pub use occurrence::{ClockChange, Occurrence, Run};
 pub use policies::{DstPolicy, ShortMonth};
 
 use self::cron::Cron;
@@ -308,22 +308,22 @@ impl Calendar {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn preview(&self, instant: Timestamp, count: usize) -> Vec<Occasion> {
+    pub fn preview(&self, instant: Timestamp, count: usize) -> Vec<Occurrence> {
         match &self.rule {
             Rule::Once(run) => {
                 let run = (*run > instant && count > 0).then(|| Run::new(*run, &self.zone));
-                run.map(|run| Occasion { planned: run.local, run: Some(run), change: None })
+                run.map(|run| Occurrence { planned: run.local, run: Some(run), change: None })
                     .into_iter()
                     .collect()
             }
             Rule::Months(months) => {
-                occasion::fixed(|from| months.at_or_after(from), &self.zone, self.dst, instant, count)
+                occurrence::fixed(|from| months.at_or_after(from), &self.zone, self.dst, instant, count)
             }
             Rule::Cron(cron) if cron.is_fixed() => {
-                occasion::fixed(|from| cron.at_or_after(from), &self.zone, self.dst, instant, count)
+                occurrence::fixed(|from| cron.at_or_after(from), &self.zone, self.dst, instant, count)
             }
             Rule::Cron(cron) => {
-                occasion::repeating(|from| cron.at_or_after(from), &self.zone, instant, count)
+                occurrence::repeating(|from| cron.at_or_after(from), &self.zone, instant, count)
             }
         }
     }

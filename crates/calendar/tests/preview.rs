@@ -2,19 +2,19 @@
 
 use tourbillon_calendar::jiff::Timestamp;
 use tourbillon_calendar::jiff::civil::time;
-use tourbillon_calendar::{Calendar, ClockChange, DstPolicy, Occasion, ShortMonth};
+use tourbillon_calendar::{Calendar, ClockChange, DstPolicy, Occurrence, ShortMonth};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
 /// Planned local time, instant, change.
-fn texts(occasions: &[Occasion]) -> Vec<(String, Option<String>, Option<ClockChange>)> {
-    occasions
+fn texts(occurrences: &[Occurrence]) -> Vec<(String, Option<String>, Option<ClockChange>)> {
+    occurrences
         .iter()
-        .map(|occasion| {
-            let run = occasion.run.as_ref().map(|run| run.instant.to_string());
-            (occasion.planned.to_string(), run, occasion.change)
+        .map(|occurrence| {
+            let run = occurrence.run.as_ref().map(|run| run.instant.to_string());
+            (occurrence.planned.to_string(), run, occurrence.change)
         })
         .collect()
 }

@@ -128,7 +128,7 @@ fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// Writes all timers of a store as they were at one moment. Returns their number. The store goes on working meanwhile.
+/// Writes all timers of a store as they were at one moment. Returns their number. The store goes on working.
 /// The calling thread waits.
 ///
 /// # Errors
@@ -217,7 +217,7 @@ fn write_all(
     Ok(timers)
 }
 
-/// What a backup says of itself.
+/// The head of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -233,7 +233,7 @@ pub struct Contents {
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, or is no complete backup.
+/// Fails if the file cannot be read, or is not a complete backup.
 ///
 /// # Examples
 ///
@@ -298,7 +298,7 @@ impl Restore {
     ///
     /// # Errors
     ///
-    /// Fails if the store has timers, if the file cannot be read or is no complete backup, or if the store fails. If
+    /// Fails if the store has timers, if the file cannot be read or is not a complete backup, or if the store fails. If
     /// the store fails, some timers have been stored.
     ///
     /// # Examples

@@ -1,4 +1,4 @@
-//! The time of day as a clock: what a store that outlives its process counts by.
+//! The time of day as a clock, for stores that outlive their processes.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -61,7 +61,7 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribers, which may use the clock meanwhile.
+/// Calls the subscribers, without a lock: they may use the clock.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
@@ -104,7 +104,7 @@ mod kernel {
     /// Calls `on_step` after each step of the time of day. Returns only if the kernel does not announce steps.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
-        // A moment that does not come: what is waited for is the cancellation by a step.
+        // A moment that does not come: a step cancels the wait for it.
         let never = Timespec { tv_sec: i64::MAX >> 30, tv_nsec: 0 };
         let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -132,7 +132,7 @@ mod tests {
     fn it_counts_from_the_start_of_1970() {
         let since = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let (before, now, after) = (since(), WallClock::new().now() - Timestamp::ZERO, since());
-        // The time of day may be set meanwhile, though hardly by a year.
+        // The time of day may be set during the test, though hardly by a year.
         assert!(before <= now && now <= after || now.abs_diff(before) < Duration::from_secs(31_536_000));
         assert!(now > Duration::from_secs(1_600_000_000), "{now:?}");
     }

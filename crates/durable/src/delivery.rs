@@ -64,16 +64,16 @@ pub struct Delivery {
 /// Whether a delivery is settled: by its handler's answer, by its timeout, or by the loss of its lease, whichever comes
 /// first.
 #[derive(Debug, Default)]
-pub(crate) struct Settlement(Mutex<Inner>);
+pub(crate) struct Settlement(Mutex<Settled>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Settled {
     is_settled: bool,
     wakers: Vec<Waker>,
 }
 
 impl Settlement {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Settled> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

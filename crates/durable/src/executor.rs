@@ -75,18 +75,18 @@ pub(crate) struct Threads {
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<Works>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Works {
     works: VecDeque<Work>,
     is_closed: bool,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Works> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

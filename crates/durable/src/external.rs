@@ -3,7 +3,7 @@
 //! A runtime keeps its timers in its store, and an alarm of its engine looks after the first one. A program that does
 //! not run all the time leaves the alarm to an [`ExternalScheduler`]: a systemd timer, the scheduler of a cloud,
 //! another service of this kind. The states are the same; the scheduler has no part in them. It may call too early, too
-//! late, or twice: the store decides what is due.
+//! late, or twice: the store decides which timers are due.
 //!
 //! ```
 //! use std::sync::mpsc;

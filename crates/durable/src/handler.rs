@@ -60,8 +60,8 @@ pub enum Verdict {
     /// [`Timers::fire`](crate::Timers::fire) puts it back alone. The next occurrence of a series comes after the end of
     /// the parked one. After an unpark the time aside counts as lateness: [`Misfire::Within`](crate::policy::Misfire)
     /// skips a timer that has had no failure and comes back after its grace, and
-    /// [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. What comes back late by
-    /// more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. A timer that comes back
+    /// late by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
@@ -78,6 +78,11 @@ impl Verdict {
     pub const LONGEST_REASON: usize = 255;
     /// The beginning of the reasons for which timers are parked whose kinds have no handler. The kind follows.
     pub const NO_HANDLER: &str = "no handler: ";
+
+    /// The reason for which timers of a kind without a handler are parked.
+    pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
+        format!("{}{kind}", Self::NO_HANDLER).into()
+    }
 
     /// Whether timers are parked for this reason because their kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {

@@ -19,7 +19,7 @@ pub struct Series {
     pub id: TimerId,
     /// The instants.
     pub plan: Plan,
-    /// What becomes of instants that passed while the last occurrence had not ended.
+    /// The treatment of instants that passed while the last occurrence had not ended.
     pub missed: MissedInstants,
     /// No occurrence is scheduled after this moment.
     pub end: Option<UtcMillis>,
@@ -31,7 +31,7 @@ pub struct Series {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Plan {
-    /// Every so many milliseconds, counted from the first occurrence on. 0 counts as 1.
+    /// At this period in milliseconds, counted from the first occurrence on. 0 counts as 1.
     Every(u64),
     /// A cron expression in a time zone of the IANA database.
     Cron {
@@ -57,7 +57,7 @@ pub enum Plan {
     },
 }
 
-/// What becomes of the instants of a series that passed while its last occurrence had not ended: after a downtime, or
+/// The treatment of instants of a series that passed while its last occurrence had not ended: after a downtime, or
 /// because a delivery took longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {

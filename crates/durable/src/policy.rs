@@ -1,4 +1,4 @@
-//! What is done if a delivery fails or is late.
+//! Policies for deliveries that fail or are late.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -29,7 +29,7 @@ pub struct Policy {
     pub backoff: Backoff,
     /// The time that a handler has. 30 s by default.
     pub timeout: Duration,
-    /// What becomes of a delivery that is late, after a downtime for example.
+    /// The treatment of a delivery that is late, after a downtime for example.
     pub misfire: Misfire,
     /// The width of the window, from the due moment on, in which the timer becomes due: its place in the window follows
     /// from its id. Zero by default.
@@ -113,7 +113,7 @@ pub enum Backoff {
         /// The longest pause.
         max: Duration,
     },
-    /// These pauses, and the last one again and again. An empty ladder is no pause.
+    /// These pauses, and the last one again and again. An empty ladder means no pause.
     Ladder(Vec<Duration>),
 }
 
@@ -170,7 +170,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
     fraction
 }
 
-/// What becomes of a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
+/// The treatment of a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
 ///
 /// ```
 /// use std::time::Duration;

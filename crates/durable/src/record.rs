@@ -93,7 +93,7 @@ pub(crate) enum Unreadable {
     Version(u8),
     /// Its checksum is not that of its id and bytes.
     Checksum,
-    /// Its bytes are those that were written, and are no timer.
+    /// Its bytes are those that were written, and do not make a timer.
     Form,
 }
 

@@ -99,7 +99,7 @@ impl<P> Spec<P> {
         }
     }
 
-    /// Makes the timer due so long after its acceptance, by the store's clock.
+    /// Makes the timer due this time after its acceptance, by the store's clock.
     pub fn after(self, delay: Duration) -> Self {
         Self { due: Some(Due::After(delay)), ..self }
     }
@@ -317,13 +317,13 @@ impl<P> Spec<P> {
         Self { trace: Some(trace.into()), ..self }
     }
 
-    /// Sets what the acceptance of the timer survives.
+    /// Sets the failures that the accepted timer survives.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 }
 
-/// The limits of what a timer may have.
+/// The limits of a timer's parts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -365,7 +365,7 @@ const MOST_LABELS: usize = 8;
 pub enum Rejection {
     /// Another timer has the key.
     KeyExists(TimerId),
-    /// The payload has so many bytes, which is more than the limit.
+    /// The payload has this number of bytes, which is more than the limit.
     PayloadTooLong(usize),
     /// The payload could not be written as JSON.
     Payload(Box<str>),

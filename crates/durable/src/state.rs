@@ -9,7 +9,7 @@
 //!    ▲ │ ▲                 │ │ │ │
 //!    │ │ └─ fail, snooze, ─┘ │ │ └─ fail, expire: given up ──► dead ── replay ─► pending
 //!    │ │    release, expire  │ │
-//!    │ └── park ──► parked ◄─┘ └─ any of these, if the timer was withdrawn meanwhile ──► withdrawn
+//!    │ └── park ──► parked ◄─┘ └─ any of these, if the timer was withdrawn ──► withdrawn
 //!    └──── unpark ────┘  park
 //!
 //!   pending, parked ── cancel, replace ──► withdrawn        leased ── cancel, replace ──► leased, marked as withdrawn
@@ -57,7 +57,7 @@ pub enum Event {
     Skip(Token),
     /// The delivery failed.
     Fail(Token, Failure),
-    /// The handler wants the timer to be delivered again, at another moment, and this is no failure.
+    /// The handler wants the timer delivered again, at another moment, without a failure.
     Snooze(Token, UtcMillis),
     /// The holder gives its lease back: the handler has not begun, or will not go on.
     Release(Token),
@@ -71,7 +71,7 @@ pub enum Event {
     Unpark,
     /// The user moves the due moment. An occurrence of a series keeps the instant for which it is scheduled.
     Move(UtcMillis),
-    /// A dead timer is to be delivered again, as if it were new.
+    /// A dead timer is delivered again, as if it were new.
     Replay,
 }
 
@@ -90,7 +90,7 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {
-    /// The timer as it is to be stored.
+    /// The timer that is stored now.
     Stays(Timer),
     /// The timer is not to be stored any more.
     Ends(End),

@@ -1,4 +1,4 @@
-//! The function against the list, for every combination of what it looks at; and what each transition may change.
+//! The function against the list, for every combination of its inputs; and the fields that each transition may change.
 
 use super::*;
 use crate::policy::Policy;
@@ -113,7 +113,7 @@ fn the_list_is_the_function() {
     assert_eq!(seen, listed);
 }
 
-/// D1, D2, D3, and what no transition changes.
+/// D1, D2, D3, and the fields that no transition changes.
 #[test]
 fn the_invariants_hold_for_every_event() {
     for before in timers() {

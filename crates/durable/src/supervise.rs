@@ -26,7 +26,7 @@ pub(crate) trait Supervisor: Send + Sync {
 
 /// The future of one delivery.
 struct Supervised {
-    keeper: Arc<dyn Supervisor>,
+    supervisor: Arc<dyn Supervisor>,
     number: u64,
     settlement: Arc<Settlement>,
     step: Step,
@@ -38,15 +38,20 @@ enum Step {
     Ended,
 }
 
-/// The work of delivery `number`.
-pub(crate) fn supervise(
-    keeper: Arc<dyn Supervisor>,
-    handler: Arc<dyn Handler>,
-    number: u64,
-    payload: Box<[u8]>,
-    (delivery, settlement): (Delivery, Arc<Settlement>),
-) -> Work {
-    Box::pin(Supervised { keeper, number, settlement, step: Step::Ready(handler, payload, delivery) })
+/// A delivery and its handler.
+pub(crate) struct Assignment {
+    pub(crate) supervisor: Arc<dyn Supervisor>,
+    pub(crate) number: u64,
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) payload: Box<[u8]>,
+    pub(crate) delivery: Delivery,
+    pub(crate) settlement: Arc<Settlement>,
+}
+
+/// The work of a delivery, for an executor.
+pub(crate) fn supervise(assignment: Assignment) -> Work {
+    let Assignment { supervisor, number, handler, payload, delivery, settlement } = assignment;
+    Box::pin(Supervised { supervisor, number, settlement, step: Step::Ready(handler, payload, delivery) })
 }
 
 impl Future for Supervised {
@@ -58,7 +63,7 @@ impl Future for Supervised {
             this.finish();
             return Poll::Ready(());
         }
-        if matches!(this.step, Step::Ready(..)) && !this.keeper.may_begin(this.number) {
+        if matches!(this.step, Step::Ready(..)) && !this.supervisor.may_begin(this.number) {
             return Poll::Ready(());
         }
         let poll = || {
@@ -78,7 +83,7 @@ impl Future for Supervised {
             Ok(Poll::Ready(verdict)) => verdict,
             Err(panic) => Verdict::Retry { error: message_of(&*panic).into(), after: None },
         };
-        this.keeper.answered(this.number, verdict);
+        this.supervisor.answered(this.number, verdict);
         this.finish();
         Poll::Ready(())
     }
@@ -97,7 +102,7 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let has_begun = !matches!(self.step, Step::Ready(..));
         self.finish();
-        self.keeper.returned(self.number, has_begun);
+        self.supervisor.returned(self.number, has_begun);
     }
 }
 

@@ -110,7 +110,7 @@ pub struct Timer {
     pub payload: Payload,
     /// Words by which timers are listed and cancelled together.
     pub labels: Vec<Box<str>>,
-    /// What is done if a delivery fails or is late.
+    /// The policy for deliveries that fail or are late.
     pub policy: Policy,
     /// The series of which this timer is an occurrence.
     pub series: Option<Series>,
@@ -212,7 +212,7 @@ impl Timer {
     /// Whether the timer is parked for this reason.
     #[must_use]
     pub fn is_parked_for(&self, reason: &str) -> bool {
-        matches!(&self.state, State::Parked(of) if **of == *reason)
+        matches!(&self.state, State::Parked(other) if **other == *reason)
     }
 
     /// The key in its namespace.

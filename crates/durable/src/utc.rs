@@ -29,7 +29,7 @@ impl UtcMillis {
     /// The last moment that is in the year 9999 in every time zone, 9999-12-30T22:00:00Z. No timer is due later.
     pub const MAX: Self = Self(253_402_207_200_000);
 
-    /// The moment so many milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
+    /// The moment this number of milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tourbillon::ManualClock;
+use tourbillon_conformance::{self as conformance, Faults, Life, SeededFaults};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Policy;
 use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::conformance::{self, Faults, Faulty, Life};
 use tourbillon_durable::store::{
     Durability, IfPresent, MemoryStore, Op, RedbStore, StoreErrorKind, TimerStore,
 };
@@ -32,7 +32,7 @@ impl InFiles {
 }
 
 fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
-    let cases = conformance::CASES.iter().copied().flatten();
+    let cases = conformance::CASES.iter().copied().flatten().chain(conformance::TURNS);
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
     };
@@ -132,7 +132,7 @@ fn faults_strike_before_or_after_the_effect() {
     let none = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
     let apply = |faults| {
         let store = make(ManualClock::new());
-        let faulty = Faulty::new(Arc::clone(&store), 1, faults);
+        let faulty = SeededFaults::new(1, faults).on(Arc::clone(&store));
         let wakes = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&wakes);
         faulty.subscribe(Box::new(move || {
@@ -147,11 +147,11 @@ fn faults_strike_before_or_after_the_effect() {
     assert_eq!(apply(Faults { after: 100, ..none }), (Err(StoreErrorKind::Unknown), 1, 1));
     assert_eq!(apply(Faults { delayed: 100, ..none }), (Ok(()), 1, 1));
     assert_eq!(apply(Faults { dropped_wakes: 100, ..none }), (Ok(()), 1, 0));
-    let faulty = Faulty::new(make(ManualClock::new()), 1, Faults { before: 100, ..none });
+    let faulty = SeededFaults::new(1, Faults { before: 100, ..none }).on(make(ManualClock::new()));
     assert!(pollster::block_on(faulty.counts()).is_err());
-    faulty.heal();
+    faulty.hook().heal();
     assert!(pollster::block_on(faulty.counts()).is_ok());
-    assert_eq!(faulty.injected(), 1);
+    assert_eq!(faulty.hook().injected(), 1);
 }
 
 fn creation() -> Op {

@@ -9,12 +9,10 @@ use tourbillon_durable::policy::{Backoff, Policy};
 use tourbillon_durable::schedule::{
     Missed, Overlap, Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
 };
-use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, RedbStore, TimerStore,
+    Answer, Call, Filter, Hook, Hooked, IfPresent, MemoryStore, Op, RedbStore, TimerStore,
 };
-use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
+use tourbillon_durable::timer::{Payload, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -545,93 +543,41 @@ fn lists_are_of_one_namespace_and_paged() {
     }
 }
 
-/// A store in which another process is quicker: `first` runs before the next batch of operations.
+/// Another process is quicker: `first` runs before the next batch of operations.
+#[derive(Default)]
 struct Raced {
-    store: MemoryStore,
     first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-impl TimerStore for Raced {
-    fn now(&self) -> UtcMillis {
-        self.store.now()
-    }
+impl Hook for Raced {
+    type Seen = ();
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+    fn see(&self, call: Call<'_>) {
         // Not under the lock: the other process has operations too.
-        let first = self.first.lock().unwrap().take();
-        if let Some(first) = first {
+        let first = matches!(call, Call::Apply(_)).then(|| self.first.lock().unwrap().take());
+        if let Some(first) = first.flatten() {
             first();
         }
-        self.store.apply(ops, durability)
     }
 
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
-        self.store.claim(by, claim, limit)
-    }
-
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
-        self.store.recover(by, claim)
-    }
-
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
-        self.store.renew(by, leases)
-    }
-
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        self.store.reap(limit)
-    }
-
-    fn upcoming(
-        &self,
-        from: UtcMillis,
-        until: UtcMillis,
-        limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
-        self.store.upcoming(from, until, limit)
-    }
-
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
-        self.store.get(at)
-    }
-
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
-        self.store.list(filter, cursor, limit)
-    }
-
-    fn counts(&self) -> Answer<'_, Counts> {
-        self.store.counts()
-    }
-
-    fn horizon(&self) -> Answer<'_, Horizon> {
-        self.store.horizon()
-    }
-
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
-        self.store.check()
-    }
-
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
-        self.store.export(each)
-    }
-
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        self.store.import(timers)
-    }
-
-    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.store.subscribe(wake);
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        pass_on()
     }
 }
 
 #[test]
 fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
     let clock = clock();
-    let store = Arc::new(Raced { store: MemoryStore::new(clock.clone()), first: Mutex::default() });
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), Raced::default()));
     let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     // Another process: it has locks of its own.
     let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     let name = at();
-    let interpose = |change: Box<dyn FnOnce() + Send>| *store.first.lock().unwrap() = Some(change);
+    let interpose = |change: Box<dyn FnOnce() + Send>| *store.hook().first.lock().unwrap() = Some(change);
     let in_other = |change: fn(&Schedules, &ScheduleKey)| {
         let (other, at) = (other.clone(), name.clone());
         interpose(Box::new(move || change(&other, &at)));
@@ -673,13 +619,13 @@ fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
 #[test]
 fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
     let clock = clock();
-    let store = Arc::new(Raced { store: MemoryStore::new(clock.clone()), first: Mutex::default() });
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), Raced::default()));
     let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
     let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     world.schedules.put(&at(), each_minute(), template()).unwrap();
     world.settle();
     let name = at();
-    *store.first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
+    *store.hook().first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
     // The decision has begun when the other process removes the schedule.
     world.advance(1);
     assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");

@@ -2,44 +2,28 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod again;
-mod bulk;
-mod check;
-mod claims;
-mod commit;
-mod connect;
-mod creations;
-mod ends;
-mod examine;
-mod fetch;
+// Floor 0: scripts with their answers, and the stored layout.
 mod layout;
-mod lists;
-mod losses;
-mod mend;
-mod nodes;
-mod notes;
-mod outside;
-mod promise;
-mod queue;
-mod reservation;
-mod returned;
 mod script;
-mod scripts;
-mod send;
-mod shared;
+// Floor 1: connections to the servers.
+mod link;
+// Floor 2: a deployment, on which scripts run; the check of its servers.
+mod deployment;
+mod examine;
+// Floor 3: this process among the nodes; reads.
+mod node;
+mod read;
+// Floor 4: operations.
+mod operation;
+// Floor 5: claims and leases.
+mod claim;
+// Floor 6: the thread of a node.
+mod upkeep;
+// Floor 7: the store.
 mod store;
-mod stored;
-mod sweep;
 #[cfg(test)]
 mod tests;
-mod time;
-mod transact;
-mod turns;
-mod values;
-mod words;
 
-pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};
-pub use mend::Mended;
-pub use notes::Note;
-pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};
+pub use link::{Connect, ConnectError, SyncPolicy, Tls};
+pub use store::{Mended, POLL, RedisBuilder, RedisStore, SHARDS, SharedDocument};

@@ -52,7 +52,7 @@ fn is_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)
 }
 
-/// What a connection knows of a request, among the request's extensions.
+/// The facts that a connection knows of a request, among the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: IpAddr,
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn a_proxy_names_the_address_of_its_client_last() {
-        let of = |value| forwarded(&headers(&[("x-forwarded-for", value)]));
-        assert_eq!(of("10.0.0.1"), Some([10, 0, 0, 1].into()));
-        assert_eq!(of("the client's own, 10.0.0.1 , 192.0.2.7"), Some([192, 0, 2, 7].into()));
-        assert_eq!(of("10.0.0.1, unknown"), None);
+        let peer_of = |value| forwarded(&headers(&[("x-forwarded-for", value)]));
+        assert_eq!(peer_of("10.0.0.1"), Some([10, 0, 0, 1].into()));
+        assert_eq!(peer_of("the client's own, 10.0.0.1 , 192.0.2.7"), Some([192, 0, 2, 7].into()));
+        assert_eq!(peer_of("10.0.0.1, unknown"), None);
     }
 }

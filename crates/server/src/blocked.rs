@@ -1,4 +1,4 @@
-//! Why a callback must not go where it is sent, and what permits it.
+//! The reasons why a callback must not go to its host, and the settings that permit it.
 
 use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};

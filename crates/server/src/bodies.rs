@@ -56,7 +56,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What one request of a client holds: nothing yet.
+    /// The bytes that a request of a client holds: none yet.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }

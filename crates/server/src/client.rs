@@ -7,9 +7,9 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// What a connection learns of its requests.
+/// The facts that a connection learns from its requests.
 pub(crate) trait Notes: Send + Sync + 'static {
-    /// The request waits for what may never come.
+    /// The request waits for an event that may never come.
     fn waits(&self);
 
     /// The request has a right.

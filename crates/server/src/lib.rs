@@ -2,31 +2,56 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// The floors, from below upwards. A module uses its own floor and those below.
+
+// Floor 0: words, limits and texts, which use nothing else of this crate.
 mod asker;
 mod blocked;
-mod bodies;
 mod client;
-mod command;
-mod config;
-mod convert;
-mod delivery;
-mod http;
-mod listen;
-mod listing;
-mod log;
-mod page;
-mod record;
-mod service;
-mod settings;
 mod share;
 mod similar;
 mod stream;
-mod telemetry;
+mod text;
+mod tls;
 mod walk;
+
+// Floor 1: settings and messages.
+mod bodies;
+mod log;
+mod settings;
 mod work;
+
+// Floor 2: the words of the HTTP interface as those of the store, and the state that all parts share.
+mod convert;
+mod state;
+
+// Floor 3: records of changes and of deliveries.
+mod audit;
+mod record;
+mod telemetry;
+
+// Floor 4: deliveries.
+mod delivery;
+
+// Floor 5: the service.
+mod service;
+
+// Floor 6: the ways in.
+mod http;
+mod listing;
+mod page;
+
+// Floor 7: connections.
+mod listen;
+
+// Floor 8: the program.
+mod command;
+mod config;
 
 pub use command::main;
 pub use http::{openapi, router};
-pub use listen::{Limits, Listeners, Server, Tls, TlsError};
-pub use service::{OpenError, Principal, Service};
+pub use listen::{Limits, Listeners, Server};
+pub use service::{OpenError, Service};
 pub use settings::{RedisSettings, Settings, TelemetrySettings};
+pub use state::Principal;
+pub use tls::{Tls, TlsError};

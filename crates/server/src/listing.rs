@@ -31,7 +31,7 @@ pub(crate) struct Listing {
     mark: [u8; 8],
 }
 
-/// A page of a list, and the text of the cursor of the next one.
+/// A page of a list, and the text of the cursor of the next page.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,

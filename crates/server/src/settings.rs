@@ -1,6 +1,6 @@
-//! What a service is started with, after file, environment and flags were read.
+//! The settings of a service, after file, environment and flags were read.
 
-use crate::listen::Tls;
+use crate::tls::Tls;
 use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub struct Settings {
     pub host_concurrency: usize,
     /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
     pub open_claims: usize,
-    /// The least pause after a failed delivery, whatever the policy says. 1 s by default.
+    /// The least pause after a failed delivery, which no policy can shorten. 1 s by default.
     pub least_pause: Duration,
     /// The greatest number of timers that a namespace makes in a second, unless it has a limit of its own. 50,000 by
     /// default.
@@ -73,7 +73,7 @@ pub struct Settings {
 pub struct RedisSettings {
     /// The servers.
     pub connect: Connect,
-    /// The name of the deployment. The services that name the same one share its timers.
+    /// The name of the deployment. Services that name the same deployment share its timers.
     pub deployment: String,
     /// The number of shards of a deployment that is made. `None` by default: a deployment is taken as it is, and made
     /// with 64.

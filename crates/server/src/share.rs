@@ -1,3 +1,3 @@
-//! Shares of what all namespaces use: the rule of the store's claims.
+//! Shares of the resources that all namespaces use, by the rule of the store's claims.
 
 pub(crate) use tourbillon_durable::store::free_for;

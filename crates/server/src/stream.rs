@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
 
-/// Asks a proxy to pass on what it gets. nginx keeps an answer back otherwise until it has some kilobytes of it.
+/// Asks a proxy to pass each piece on. nginx keeps an answer back otherwise until it has some kilobytes of it.
 const UNBUFFERED: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 

@@ -1,4 +1,4 @@
-//! The place in a walk over namespaces, which are asked one after the other for the pages of their lists.
+//! The place in a walk over namespaces, each of which is asked for the pages of its list.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;

@@ -13,8 +13,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Firing,
     about: "Checked: each timer fires once. Timers that fire early are counted.",
     reading: "Our shards hand the timers of a tick to their workers in chunks. Each timer is claimed by a \
-        compare-and-swap before its handler runs, because any thread may cancel it at that moment. Netty \
-        runs the handlers one after the other on its one thread. Go starts a goroutine for each callback.",
+        compare-and-swap before its handler runs, because any thread may cancel it at that moment, as in \
+        Netty. Netty runs the handlers one after the other on its one thread. Go starts a goroutine for each callback.",
     cases,
     columns: |_| {
         vec![

@@ -87,7 +87,11 @@ const HABITS: &[(&str, &[Step], End)] = &[
         &[Read, Send(OK), Send("HTTP/1.1 503 Away\r\ncontent-length: 0\r\n\r\n"), Hold],
         Delivered,
     ),
-    ("200, and bytes that are no answer", &[Read, Send(OK), Send("\u{0}\u{1}nonsense"), Hold], Delivered),
+    (
+        "200, and bytes that do not form an answer",
+        &[Read, Send(OK), Send("\u{0}\u{1}nonsense"), Hold],
+        Delivered,
+    ),
     ("200, and closes", &[Read, Send(OK)], Delivered),
     ("200, and resets", &[Read, Send(OK), Hold, Reset], Delivered),
     (
@@ -202,7 +206,7 @@ const HABITS: &[(&str, &[Step], End)] = &[
     ("sends TLS", &[Read, Send("\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}"), Hold], Again),
     ("sends HTTP/2", &[Read, Send("\u{0}\u{0}\u{0}\u{4}\u{0}\u{0}\u{0}\u{0}\u{0}"), Hold], Again),
     (
-        "a status that is no number",
+        "a status that is not a number",
         &[Read, Send("HTTP/1.1 2xx OK\r\ncontent-length: 0\r\n\r\n"), Hold],
         Again,
     ),
@@ -212,7 +216,7 @@ const HABITS: &[(&str, &[Step], End)] = &[
         Again,
     ),
     (
-        "a length that is no number",
+        "a length that is not a number",
         &[Read, Send("HTTP/1.1 200 OK\r\ncontent-length: two\r\n\r\nok"), Hold],
         Again,
     ),

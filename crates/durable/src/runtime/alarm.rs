@@ -3,13 +3,13 @@
 //!
 //! The engine counts by a clock that does not step, and the store by the time of day. So the alarm is armed with the
 //! time that is left, and the store announces each step of its clock, after which the loop looks and arms the alarm
-//! anew. The alarm is a hint: the store decides what is due.
+//! anew. The alarm is a hint: the store decides which timers are due.
 
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Timestamp};
 
-/// What an engine's timer asks for.
+/// The request of an engine's timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     /// To look for timers that are due.
@@ -29,9 +29,9 @@ pub(crate) struct Alarms {
 }
 
 /// A clock that is shared.
-struct Shared(Arc<dyn Clock>);
+struct SharedClock(Arc<dyn Clock>);
 
-impl Clock for Shared {
+impl Clock for SharedClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -59,7 +59,7 @@ impl Alarms {
         clock: Arc<dyn Clock>,
         on_signal: impl Fn(Signal) + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
-        let builder = Builder::new().clock(Shared(clock)).shards(1).unpinned().inline();
+        let builder = Builder::new().clock(SharedClock(clock)).shards(1).unpinned().inline();
         let engine = builder.start(move |fired: Fired<'_, Signal>| on_signal(fired.payload))?;
         let timer = |signal| engine.handle().timer(signal).map_err(|_| BuildError::Forked);
         Ok(Self { look: timer(Signal::Look)?, renew: timer(Signal::Renew)?, engine })

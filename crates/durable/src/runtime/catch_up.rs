@@ -111,7 +111,7 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Notes that so many timers were claimed.
+    /// Notes the number of timers that were claimed.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -124,7 +124,7 @@ impl InTurn {
         Self { rate: rate.map(|rate| rate.max(1)), buckets: BTreeMap::new() }
     }
 
-    /// What each namespace may take of late timers.
+    /// The permits of each namespace for late timers.
     pub(crate) fn permits(&mut self, now: UtcMillis) -> Option<Late> {
         let rate = self.rate?;
         self.buckets.retain(|_, bucket| !bucket.fill(rate, now));

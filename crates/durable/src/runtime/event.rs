@@ -1,4 +1,4 @@
-//! What happens in a runtime: incidents, and the deliveries as an observer sees them.
+//! The events of a runtime: incidents, and the deliveries as an observer sees them.
 
 use crate::handler::Verdict;
 use crate::phase::Phase;
@@ -23,7 +23,7 @@ pub enum Incident {
         /// The time by which it was late.
         lateness: Duration,
     },
-    /// So many instants of a series had passed when its occurrence ended, and were left out.
+    /// Instants of a series had passed when its occurrence ended, and were left out.
     InstantsSkipped {
         /// The occurrence that ended.
         id: TimerId,
@@ -91,7 +91,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// The delivery that a claim has begun.
-    pub(crate) fn of(timer: &Timer) -> Self {
+    pub(crate) fn new(timer: &Timer) -> Self {
         Self {
             id: timer.id,
             namespace: timer.namespace.clone(),
@@ -124,7 +124,7 @@ pub enum Ending {
     GivenBack,
 }
 
-/// What happens to a delivery, for a history or a live view. See [`Builder::observe`](crate::Builder::observe).
+/// An event of a delivery, for a history or a live view. See [`Builder::observe`](crate::Builder::observe).
 ///
 /// All moments are of the store's clock.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ pub enum Event {
     /// A handler is called.
     Began {
         /// The delivery.
-        of: Arc<Attempt>,
+        attempt: Arc<Attempt>,
         /// The moment.
         at: UtcMillis,
         /// The time from the due moment to this one.
@@ -144,7 +144,7 @@ pub enum Event {
     /// without having begun.
     Ended {
         /// The delivery.
-        of: Arc<Attempt>,
+        attempt: Arc<Attempt>,
         /// The moment at which the store had the end, or shortly after it.
         at: UtcMillis,
         /// The way in which the delivery ended.
@@ -164,14 +164,14 @@ pub enum Event {
     /// another holder's delivery has ended it.
     LeaseLost {
         /// The delivery.
-        of: Arc<Attempt>,
+        attempt: Arc<Attempt>,
         /// The moment.
         at: UtcMillis,
     },
     /// The end of a delivery could not be stored. The timer is delivered again, once the lease has ended.
     EndLost {
         /// The delivery.
-        of: Arc<Attempt>,
+        attempt: Arc<Attempt>,
         /// The moment.
         at: UtcMillis,
     },

@@ -1,9 +1,9 @@
-//! What a runtime reports: numbers, incidents, health.
+//! The reports of a runtime: numbers, incidents, health.
 
 use super::event::{Event, Incident};
+use super::shared::UnderWay;
 use super::steps::Step;
 use super::times::Times;
-use super::under_way::UnderWay;
 use crate::handler::Verdict;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
@@ -138,18 +138,18 @@ impl Stats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
-    /// The store has failed for so long.
+    /// The store has failed for this time.
     StoreFails {
         /// The time since the first of the errors.
         since: Duration,
         /// The last error.
         error: StoreError,
     },
-    /// The runtime waits for the store for so long.
+    /// The runtime has waited for the store for this time.
     StoreHangs(Duration),
-    /// A timer is due for so long and is not delivered.
+    /// A timer has been due for this time and is not delivered.
     Overdue(Duration),
-    /// So many handlers run although their time is over.
+    /// This number of handlers run although their time is over.
     Overrun(usize),
     /// No fault is known.
     Healthy,
@@ -157,24 +157,24 @@ pub enum Health {
 
 /// Counts, and passes incidents on.
 pub(crate) struct Reporter {
-    inner: Mutex<Inner>,
+    figures: Mutex<Figures>,
     on_incident: Option<OnIncident>,
     observe: Option<Observe>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Figures {
     stats: Stats,
     failing: Option<(Instant, StoreError)>,
 }
 
 impl Reporter {
     pub(crate) fn new(on_incident: Option<OnIncident>, observe: Option<Observe>) -> Self {
-        Self { inner: Mutex::default(), on_incident, observe }
+        Self { figures: Mutex::default(), on_incident, observe }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -209,10 +209,10 @@ impl Reporter {
 
     pub(crate) fn store_failed(&self, error: &StoreError) {
         {
-            let mut inner = self.lock();
-            inner.stats.store_errors += 1;
-            let since = inner.failing.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-            inner.failing = Some((since, error.clone()));
+            let mut figures = self.lock();
+            figures.stats.store_errors += 1;
+            let since = figures.failing.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            figures.failing = Some((since, error.clone()));
         }
         self.report(&Incident::StoreFailed(error.clone()));
     }
@@ -237,10 +237,10 @@ impl Reporter {
     pub(crate) fn claimed(&self, claimed: &Claimed) {
         let quarantined = claimed.quarantined;
         {
-            let mut inner = self.lock();
-            inner.failing = None;
-            inner.stats.claims += 1;
-            inner.stats.quarantined += u64::from(quarantined);
+            let mut figures = self.lock();
+            figures.failing = None;
+            figures.stats.claims += 1;
+            figures.stats.quarantined += u64::from(quarantined);
         }
         self.left_out(&claimed.left_out);
         if quarantined > 0 {

@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
     pub(crate) catch_up_rate: Option<u32>,
-    /// What the report of a delivery's end survives before the next delivery begins.
+    /// The failures that a delivery's end survives before the next delivery begins.
     pub(crate) end_durability: Durability,
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,

@@ -4,7 +4,7 @@ use crate::utc::UtcMillis;
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// A clock that parts from the other one by no more than this has not stepped.
+/// A clock that drifts from the steady clock by no more than this has not stepped.
 const LEAST: Duration = Duration::from_millis(500);
 /// The part of the time that passed by which two clocks differ without a step: 200 millionths. Clocks of two machines
 /// that nobody disciplines part by less.

@@ -1,13 +1,13 @@
-//! What becomes of the instants that have come.
+//! Decisions about the instants that have come.
 
-use super::occasion::{Moments, just_before};
+use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
 use crate::id::TimerId;
 use crate::plan::PlanError;
 use crate::utc::UtcMillis;
 use core::time::Duration;
 
-/// The greatest number of instants that one decision is about, apart from those that are missed.
+/// The greatest number of instants of one decision, apart from those that are missed.
 pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences, by [`Missed::All`]: the last ones.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
@@ -17,7 +17,7 @@ pub(super) const SLACK: Duration = Duration::from_secs(1);
 /// The time after which the end of an occurrence is looked for that holds a queued one up.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is to be done now.
+/// The effect of the instants that have come.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -40,7 +40,7 @@ impl Progress {
     ///
     /// Fails if the plan cannot be followed.
     pub fn new(id: TimerId, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
-        let next = Moments::new(schedule, now)?.next_after(just_before_start(schedule, now));
+        let next = ScheduleInstants::new(schedule, now)?.next_after(just_before_start(schedule, now));
         Ok(Self {
             id,
             created: now,
@@ -69,7 +69,7 @@ impl Progress {
         let followed = if is_same { self.followed(after, now)? } else { None };
         let is_clean = is_same && followed.is_none() && self.fault.is_none();
         let progress = followed.unwrap_or_else(|| self.clone()).without_future(now);
-        let moments = Moments::new(after, progress.created)?;
+        let moments = ScheduleInstants::new(after, progress.created)?;
         let next = if is_clean { self.next } else { moments.next_after(progress.passed(after, now)) };
         Ok(Self { next, fault: None, ..progress })
     }
@@ -84,7 +84,7 @@ impl Progress {
         let followed = self.followed(schedule, now)?;
         let is_past = self.paused || followed.is_some();
         let progress = followed.unwrap_or_else(|| self.clone()).without_future(now);
-        let moments = Moments::new(schedule, progress.created)?;
+        let moments = ScheduleInstants::new(schedule, progress.created)?;
         let next = if is_past { moments.next_after(progress.passed(schedule, now)) } else { self.next };
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
@@ -98,7 +98,8 @@ impl Progress {
     /// Fails if the plan cannot be followed.
     pub fn followed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Option<Self>, PlanError> {
         let progress = self.clone().without_future(now);
-        let first = Moments::new(schedule, progress.created)?.next_after(progress.passed(schedule, now));
+        let first =
+            ScheduleInstants::new(schedule, progress.created)?.next_after(progress.passed(schedule, now));
         let is_behind = match (self.next, first) {
             (Some(next), Some(first)) => first < next,
             (None, Some(_)) => true,
@@ -143,7 +144,7 @@ impl Progress {
         now: UtcMillis,
         is_under_way: bool,
     ) -> Result<Decision, PlanError> {
-        let moments = Moments::new(schedule, self.created)?;
+        let moments = ScheduleInstants::new(schedule, self.created)?;
         let mut work = Work {
             overlap: schedule.overlap,
             is_under_way,

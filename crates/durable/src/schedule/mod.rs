@@ -15,18 +15,24 @@
 //!
 //! [`decide`](Progress::decide) is the whole policy: it has neither a store nor a clock. [`Schedules`] is the rest.
 
+mod backfill;
 mod decide;
-mod keeper;
-mod occasion;
+mod instants;
+mod key;
+mod runner;
+mod schedules;
+mod store;
+mod stored;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use decide::{Decision, MOST_AT_ONCE, MOST_CAUGHT_UP};
-pub use keeper::{
-    BackfillStep, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
-};
-pub use occasion::Occasion;
+pub use instants::Occurrence;
+pub use key::ScheduleKey;
+pub use schedules::Schedules;
 pub use tourbillon_calendar::ClockChange;
+pub use words::{BackfillStep, ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Template};
 
 use crate::id::TimerId;
 use crate::plan::Plan;
@@ -39,13 +45,13 @@ use serde::{Deserialize, Serialize};
 pub struct Schedule {
     /// The instants.
     pub plan: Plan,
-    /// What becomes of instants that passed unnoticed.
+    /// The treatment of instants that passed unnoticed.
     #[serde(default)]
     pub missed: Missed,
     /// An instant that is noticed later than this is missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
-    /// What becomes of an instant that comes while the occurrence before it is under way.
+    /// The treatment of an instant that comes while the occurrence before it is under way.
     #[serde(default)]
     pub overlap: Overlap,
     /// The width of the window in which occurrences become due after their instants: all by the same time, which
@@ -90,7 +96,7 @@ impl Schedule {
     }
 }
 
-/// What becomes of instants that were noticed later than the grace, after a downtime for example. They are counted and
+/// The treatment of instants that were noticed later than the grace, after a downtime for example. They are counted and
 /// reported, unless they get occurrences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missed {
@@ -104,7 +110,7 @@ pub enum Missed {
     All,
 }
 
-/// What becomes of an instant that comes while the occurrence before it is under way: waits, is delivered, or is
+/// The treatment of an instant that comes while the occurrence before it is under way: waits, is delivered, or is
 /// between two attempts. An occurrence that is dead is not under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overlap {

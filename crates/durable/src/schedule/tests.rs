@@ -203,7 +203,7 @@ fn a_clock_that_was_ahead_is_forgotten() {
     assert_eq!((followed.next, followed.last_scheduled), (Some(at(6 * MINUTE)), None));
     assert_eq!((followed.fired, followed.missed), (ahead.fired, ahead.missed), "the numbers stay");
     assert_eq!(followed.followed(&schedule, now).unwrap(), None);
-    // What was decided on by the present clock stays, and so does an instant that waits.
+    // Decisions by the present clock stay, and so does an instant that waits.
     let on_time = progress.decide(&schedule, Duration::ZERO, at(MINUTE + 5), false).unwrap().progress;
     for moment in [MINUTE + 5, MINUTE - 900, 5 * MINUTE] {
         assert_eq!(on_time.followed(&schedule, at(moment)).unwrap(), None, "{moment}");

@@ -16,7 +16,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault in a table, or in what a store has in its place.
+    /// A fault in a table, or in a store's equivalent of it.
     ///
     /// ```
     /// use tourbillon_durable::store::Fault;

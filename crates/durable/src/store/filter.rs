@@ -75,7 +75,7 @@ impl Filter {
     /// ```
     #[must_use]
     pub fn admits(&self, timer: &Timer) -> bool {
-        let has_label = |label: &str| timer.labels.iter().any(|of| **of == *label);
+        let has_label = |label: &str| timer.labels.iter().any(|other| **other == *label);
         let has_prefix = |prefix: &str| {
             let is_listed = timer.owns_key() || self.phase == Some(Phase::Dead);
             is_listed && timer.key.as_ref().is_some_and(|key| key.starts_with(prefix))

@@ -29,8 +29,8 @@ pub(crate) const AN_HOUR: usize = 3;
 pub struct Horizon {
     /// The store's time, from which on the spans count.
     pub now: UtcMillis,
-    /// The spans, each from the end of the one before it: what is due; what is due within 1 minute, 10 minutes, 1 hour,
-    /// 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and what is due later.
+    /// The spans, each from the end of the last: timers that are due; due within 1 minute, 10 minutes, 1 hour,
+    /// 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and due later.
     pub spans: Vec<Span>,
     /// The number of pending timers that are in none of the spans: they are due in those that are not exact.
     pub unplaced: u64,
@@ -39,13 +39,13 @@ pub struct Horizon {
 /// A part of a [`Horizon`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The greatest time until timers of this span are due: zero for what is due, `None` for the last span.
+    /// The greatest time until timers of this span are due: zero for those that are due, `None` for the last span.
     pub within: Option<Duration>,
     /// The last moment of the span. From 6 hours on, it is the last millisecond of an hour of UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,
-    /// Whether the number is that of all such timers. Otherwise there are at least so many.
+    /// Whether the number is that of all such timers. Otherwise it is a lower bound.
     pub is_exact: bool,
 }
 
@@ -70,7 +70,7 @@ impl Horizon {
         Self { now, spans: spans.chain([last]).collect(), unplaced: 0 }
     }
 
-    /// Counts so many timers that are due at this moment.
+    /// Counts timers that are due at this moment.
     ///
     /// ```
     /// use std::time::Duration;

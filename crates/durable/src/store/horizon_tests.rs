@@ -78,10 +78,10 @@ fn a_number_that_is_not_that_of_its_hour_is_a_fault() {
     let hour: Vec<u8> = right.keys().next().unwrap().clone();
     for wrong in [None, Some(2_u64), Some(0)] {
         let mut tables = store.lock();
-        let of = &mut tables.tables[Table::Hours as usize];
+        let hours = &mut tables.tables[Table::Hours as usize];
         match wrong {
-            Some(wrong) => drop(of.insert(hour.clone(), wrong.to_be_bytes().into())),
-            None => drop(of.remove(&hour)),
+            Some(wrong) => drop(hours.insert(hour.clone(), wrong.to_be_bytes().into())),
+            None => drop(hours.remove(&hour)),
         }
         drop(tables);
         let faults = check();

@@ -1,14 +1,11 @@
-//! The face of a store: what it does to timers, in words that neither name a table nor a script.
+//! The face of a store: its operations on timers, in words that name neither a table nor a script.
 //!
 //! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
 //! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
-//! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation,
-//! which the conformance suite checks.
+//! transitions of [`step`](crate::state::step) to its timers, so all stores mean the same by an operation,
+//! which the suite of the crate `tourbillon-conformance` checks.
 
-#[cfg(feature = "conformance")]
-#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
-pub mod conformance;
-pub mod draft;
+pub mod dry_run;
 mod error;
 #[cfg(feature = "failpoints")]
 #[cfg_attr(docsrs, doc(cfg(feature = "failpoints")))]
@@ -18,6 +15,7 @@ pub mod failpoints;
 mod failpoints;
 mod fault;
 mod filter;
+mod hooked;
 mod horizon;
 mod ledger;
 mod memory;
@@ -30,11 +28,12 @@ pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
 pub use error::{StoreError, StoreErrorKind};
 pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};
+pub use hooked::{Call, Hook, Hooked};
 pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 pub use nodes::{Node, Nodes, Shard};
-pub use shares::{Late, Shares, free_for};
+pub use shares::{Late, SHARE, Shares, free_for};
 
 use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};
@@ -48,7 +47,7 @@ use std::collections::BTreeMap;
 /// The future of a store's answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// What an acknowledged change survives.
+/// The failures that an acknowledged change survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Nothing: the change is in memory when the call returns, and in the file some 20 ms later. A process that dies in
@@ -63,7 +62,7 @@ pub enum Durability {
     PowerLoss,
 }
 
-/// What becomes of a new timer whose key another timer has.
+/// The treatment of a new timer whose key another timer has.
 ///
 /// ```
 /// use tourbillon_durable::Spec;
@@ -99,7 +98,7 @@ pub enum Op {
     Place(Box<Timer>, IfPresent),
     /// Withdraws a timer; only the timer with that id, if one is given. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
-    /// Withdraws at most so many timers of a namespace that have this label, dead ones included.
+    /// Withdraws timers of a namespace that have this label, dead ones included, up to the limit.
     CancelLabelled {
         /// The namespace.
         namespace: Box<str>,
@@ -133,8 +132,8 @@ pub enum Op {
     Return(Box<Timer>, Token),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
-    /// Puts at most so many timers back that were put aside for this reason. An occurrence of a paused series is paused
-    /// then, and does not count. To unpark what is [`PAUSED`] is to resume it.
+    /// Puts timers back that were parked for this reason, up to a number. An occurrence of a paused series is paused
+    /// then, and does not count. To unpark timers that are [`PAUSED`] resumes them.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
@@ -179,7 +178,7 @@ pub enum Outcome {
     Cancelled(Box<Timer>),
     /// A delivery has begun. It is the last one.
     InFlight(TimerId),
-    /// So many timers were withdrawn. Of them, so many had a delivery begun.
+    /// Timers were withdrawn, some of them after a delivery had begun.
     CancelledMany {
         /// The number of timers, including those in flight.
         cancelled: u32,
@@ -201,7 +200,7 @@ pub enum Outcome {
         /// The number of instants of the series that were left out.
         skipped: u64,
     },
-    /// So many timers were put back. If they are fewer than asked for, none is left that was put aside for the reason.
+    /// This number of timers were put back. If they are fewer than asked for, none is left that was parked for it.
     Unparked(u32),
     /// No timer is stored under that id or key. A timer that is delivered at most once is not stored any more from its
     /// claim on, so its delivery may begin after this outcome, until the lease of the claim is over.
@@ -332,7 +331,7 @@ impl Counts {
     /// ```
     #[must_use]
     pub fn of(&self, phase: Phase) -> u64 {
-        self.by_namespace.iter().filter(|((_, of), _)| *of == phase).map(|(_, count)| count).sum()
+        self.by_namespace.iter().filter(|((_, other), _)| *other == phase).map(|(_, count)| count).sum()
     }
 }
 
@@ -345,7 +344,7 @@ pub struct Reasons {
     pub next: Option<Cursor>,
 }
 
-/// The work of a store that looks for damage in what it has, since it was opened.
+/// The work of a store that looks for damage in its records and indexes, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrub {
@@ -364,7 +363,7 @@ pub struct Scrub {
 ///
 /// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is
 /// not as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without
-/// operations makes durable what was read before.
+/// operations makes all earlier reads durable.
 pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
@@ -401,7 +400,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store
     /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up
     /// to the limit, only if as many are left behind: other processes may want them. A claim has a number, as with
-    /// [`claim`](Self::claim), and what it has leased is [recovered](Self::recover) in the same way. `None` from a
+    /// [`claim`](Self::claim), and its leases are [recovered](Self::recover) in the same way. `None` from a
     /// store that has no such claim: [`put_back`](Self::put_back) does for it.
     fn claim_parked(
         &self,
@@ -422,7 +421,7 @@ pub trait TimerStore: Send + Sync + 'static {
     /// has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
-    /// Ends at most so many leases whose end has come.
+    /// Ends leases whose end has come, up to the limit.
     fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
 
     /// Pending timers that are due from `from` on and before `until`, in the order of their due moments.
@@ -443,7 +442,7 @@ pub trait TimerStore: Send + Sync + 'static {
     fn counts(&self) -> Answer<'_, Counts>;
 
     /// The numbers of pending timers by the time until they are due. A store bounds its work to a few milliseconds,
-    /// however many timers there are; where that does not suffice, a span says that there are at least so many.
+    /// however many timers there are; where that does not suffice, a span says that its number is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 
     /// The faults of the store's structure. Reads the whole store.
@@ -484,7 +483,7 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts
-    /// sends the ends of each part in one batch at a time, and goes on claiming meanwhile: a part that does not answer
+    /// sends the ends of each part in one batch at a time, and goes on claiming: a part that does not answer
     /// delays no other. On a store without parts, as most are, it claims once all ends have an answer.
     fn parts(&self) -> u32 {
         0
@@ -514,7 +513,7 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Puts at most so many timers back that were put aside for this reason, of those that this process would claim.
+    /// Puts timers back that were parked for this reason, up to the limit, of those that this process would claim.
     /// Returns their number. [`Op::Unpark`] is for the timers of all processes.
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         Box::pin(async move {

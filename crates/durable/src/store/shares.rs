@@ -1,25 +1,26 @@
-//! Shares of what several namespaces use.
+//! Shares of a resource that several namespaces use.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
 //! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
 //! or a limit for each.
 
+use super::Limit;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A namespace takes one more if it has fewer than so many times those that are free.
-const SHARE: usize = 3;
+/// A namespace takes one more place if it has fewer than the free places times this.
+pub const SHARE: usize = 3;
 
-/// The number that a namespace may take which has so many, if so many are free.
+/// The number of further places that a namespace may take.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // One after the other, each of which leaves fewer free ones.
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// What the namespaces have of a runtime's room for deliveries.
+/// The use of a runtime's room for deliveries by namespaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -27,7 +28,7 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way, of each namespace that has any.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// What each namespace may take of timers that are late. `None` without a limit.
+    /// The permits of each namespace for late timers. `None` without a limit.
     pub late: Option<Late>,
 }
 
@@ -58,7 +59,7 @@ impl Late {
 }
 
 impl Shares {
-    /// Shares of a room with so many free places.
+    /// Shares of a room with this number of free places.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }
@@ -71,12 +72,21 @@ impl Shares {
         self
     }
 
-    /// The number of timers of a namespace that may be claimed, if `taken` of it and `all` altogether were claimed
-    /// since.
+    /// The number of further timers of a namespace for which there is room, if a claim has taken `taken` of it and
+    /// `all` altogether.
     #[must_use]
-    pub fn left(&self, namespace: &str, taken: usize, all: usize) -> usize {
+    pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
         free_for(has, self.free.saturating_sub(all))
+    }
+
+    /// The number of further timers of a namespace that a claim with this limit takes, if it has taken `taken` of it
+    /// and `all` altogether: those for which there is room, but no more than a share of the claim. Deliveries that end
+    /// at once leave their namespace as much room as before, and its timers would fill each claim.
+    #[must_use]
+    pub fn left(&self, limit: Limit, namespace: &str, taken: usize, all: usize) -> usize {
+        let most = usize::try_from(limit.timers).unwrap_or(usize::MAX);
+        free_for(taken, most.saturating_sub(all)).min(self.room(namespace, taken, all))
     }
 }
 

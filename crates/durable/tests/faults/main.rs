@@ -10,6 +10,7 @@ mod parts;
 mod races;
 mod simulation;
 mod stores;
+mod wakes;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

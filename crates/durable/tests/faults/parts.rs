@@ -1,6 +1,6 @@
 //! A store in parts, of which one does not answer to ends.
 
-use crate::stores::Failing;
+use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, eventually, phases, secs};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ impl Parts {
     }
 
     fn answering(answer: impl Fn(&Delivery) -> Verdict + Send + Sync + 'static) -> Self {
-        let failing = Arc::new(Failing::with_parts(PARTS));
+        let failing = Arc::new(Failures::with_parts(PARTS));
         let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
         let (seen, events) = (Arc::<Mutex<BTreeMap<_, _>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let (noted, observed) = (Arc::clone(&seen), Arc::clone(&events));
@@ -50,8 +50,8 @@ impl Parts {
             .catch_up_rate(None)
             .observe(move |event| {
                 let line = match event {
-                    Event::Began { of, .. } => format!("began {}", of.delivery),
-                    Event::Ended { of, .. } => format!("ended {}", of.delivery),
+                    Event::Began { attempt, .. } => format!("began {}", attempt.delivery),
+                    Event::Ended { attempt, .. } => format!("ended {}", attempt.delivery),
                     Event::LeaseLost { .. } => "lost".to_owned(),
                     Event::EndLost { .. } => "end lost".to_owned(),
                     _ => return,
@@ -85,7 +85,7 @@ impl Parts {
     }
 
     fn left(&self) -> BTreeMap<Phase, u64> {
-        phases(&*self.failing.inner)
+        phases(&**self.failing.inner())
     }
 
     /// All timers are done, each by one delivery.
@@ -95,7 +95,7 @@ impl Parts {
         let seen = self.seen.lock().unwrap();
         assert_eq!(seen.len() as u64, timers);
         assert!(seen.values().all(|count| *count == 1), "delivered again: {seen:?}");
-        assert_eq!(pollster::block_on(self.failing.inner.check()).unwrap(), []);
+        assert_eq!(pollster::block_on(self.failing.inner().check()).unwrap(), []);
     }
 }
 
@@ -103,7 +103,7 @@ impl Parts {
 #[test]
 fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     let parts = Parts::start();
-    parts.failing.leave(AWAY, false);
+    parts.failing.hook().leave(AWAY, false);
     let stuck = number(AWAY, 0);
     parts.schedule(stuck);
     eventually(|| parts.deliveries(stuck) == 1);
@@ -120,7 +120,7 @@ fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     println!("{others} timers beside an end without an answer, the slowest in {longest:?}");
     assert!(longest < secs(1), "{longest:?}");
     assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]), "its end has no answer yet");
-    parts.failing.come_back(false);
+    parts.failing.hook().come_back(false);
     parts.assert_once(others + 1);
 }
 
@@ -129,14 +129,14 @@ fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
 fn f23_ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     const TIMERS: u64 = 6_000;
     let parts = Parts::start();
-    parts.failing.leave(AWAY, false);
+    parts.failing.hook().leave(AWAY, false);
     (0..TIMERS).for_each(|timer| parts.schedule(number(AWAY, timer)));
     let delivered = || parts.durable().handle().stats().delivered;
     eventually(|| delivered() >= 4_096);
     std::thread::sleep(Duration::from_millis(200));
     // A last claim may have been made with one end less.
     assert!(delivered() < 4_096 + 512, "nothing bounds the ends: {}", delivered());
-    parts.failing.come_back(false);
+    parts.failing.hook().come_back(false);
     parts.assert_once(TIMERS);
 }
 
@@ -144,13 +144,13 @@ fn f23_ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
 #[test]
 fn f23_an_end_whose_answer_is_lost_is_repeated_and_refused() {
     let parts = Parts::start();
-    parts.failing.leave(AWAY, true);
+    parts.failing.hook().leave(AWAY, true);
     let stuck = number(AWAY, 0);
     parts.schedule(stuck);
     eventually(|| parts.left().is_empty());
-    parts.failing.come_back(true);
+    parts.failing.hook().come_back(true);
     eventually(|| parts.durable().handle().stats().leases_lost == 1);
-    assert_eq!(parts.failing.failed.load(Ordering::SeqCst), 1);
+    assert_eq!(parts.failing.hook().failed.load(Ordering::SeqCst), 1);
     assert_eq!((parts.deliveries(stuck), parts.done()), (1, 0));
     assert_eq!(*parts.events.lock().unwrap(), ["began 1", "lost"]);
     parts.assert_once(1);
@@ -164,7 +164,7 @@ fn f23_deliveries_of_a_timer_stay_in_their_order() {
         _ => Verdict::Done,
     };
     let parts = Parts::answering(again);
-    parts.failing.leave(AWAY, true);
+    parts.failing.hook().leave(AWAY, true);
     let stuck = number(AWAY, 0);
     parts.schedule(stuck);
     // The timer is claimed again, although the end of its first delivery has no answer.
@@ -173,7 +173,7 @@ fn f23_deliveries_of_a_timer_stay_in_their_order() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]), "it is claimed");
     assert_eq!(parts.deliveries(stuck), 1);
-    parts.failing.come_back(false);
+    parts.failing.hook().come_back(false);
     eventually(|| parts.left().is_empty());
     eventually(|| parts.events.lock().unwrap().len() == 4);
     assert_eq!(*parts.events.lock().unwrap(), ["began 1", "ended 1", "began 2", "ended 2"]);
@@ -184,13 +184,13 @@ fn f23_deliveries_of_a_timer_stay_in_their_order() {
 #[test]
 fn f23_a_stop_waits_for_ends_without_an_answer() {
     let mut parts = Parts::start();
-    parts.failing.leave(AWAY, false);
+    parts.failing.hook().leave(AWAY, false);
     parts.schedule(number(AWAY, 0));
     eventually(|| parts.deliveries(number(AWAY, 0)) == 1);
     let failing = Arc::clone(&parts.failing);
     let back = std::thread::spawn(move || {
         std::thread::sleep(LEASE / 2);
-        failing.come_back(false);
+        failing.hook().come_back(false);
     });
     let stats = parts.durable.take().unwrap().shutdown(Duration::ZERO);
     back.join().unwrap();
@@ -202,7 +202,7 @@ fn f23_a_stop_waits_for_ends_without_an_answer() {
 #[test]
 fn f23_a_stop_does_not_wait_for_ever() {
     let mut parts = Parts::start();
-    parts.failing.leave(AWAY, false);
+    parts.failing.hook().leave(AWAY, false);
     let stuck = number(AWAY, 0);
     parts.schedule(stuck);
     eventually(|| parts.deliveries(stuck) == 1);
@@ -212,7 +212,7 @@ fn f23_a_stop_does_not_wait_for_ever() {
     assert_eq!((stats.done, stats.ends_lost), (0, 1));
     assert_eq!(parts.events.lock().unwrap().last().map(String::as_str), Some("end lost"));
     assert_eq!(parts.left(), BTreeMap::from([(Phase::Leased, 1)]));
-    let next = Durable::builder_on(Arc::clone(&parts.failing.inner)).handler(async |_: Note, _| {}).start();
+    let next = Durable::builder_on(Arc::clone(parts.failing.inner())).handler(async |_: Note, _| {}).start();
     let next = next.unwrap();
     eventually(|| next.handle().stats().done == 1);
 }

@@ -1,6 +1,6 @@
 //! Months of schedules on a manual clock, with processes that die at random changes of the store, against a model.
 
-use crate::stores::Failing;
+use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, START, number_of, secs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::plan::{MissedInstants, Plan};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{MemoryStore, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Hooked, MemoryStore, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Spec, UtcMillis};
 
@@ -43,7 +43,7 @@ fn simulate(seed: u64, days: u64) {
     let mut next_id = 1;
     let end = begin + secs(days * 86_400);
     let runtime = |process: u32| {
-        let failing = Arc::new(Failing::new(Arc::clone(&inner), StoreErrorKind::Closed));
+        let failing = Arc::new(Hooked::new(Arc::clone(&inner), Failures::new(StoreErrorKind::Closed)));
         let (made, clock, own) = (Arc::clone(&made), clock.clone(), clock.clone());
         let handler = move |_: Note, delivery: Delivery| {
             let now = UtcMillis::from_timestamp(tourbillon::Clock::now(&clock));
@@ -97,7 +97,7 @@ fn simulate(seed: u64, days: u64) {
         if random.bool() {
             // The process dies at one of the next changes, with deliveries under way.
             crashes += 1;
-            failing.good.store(random.u64(0..12), Ordering::SeqCst);
+            failing.hook().good.store(random.u64(0..12), Ordering::SeqCst);
             let id = TimerId::from_u128(next_id);
             next_id += 1;
             let spec = note(id).at(inner.now() + secs(5));

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, RedbStore, StoreError, StoreErrorKind, TimerStore,
+    Answer, Call, Hook, Hooked, MemoryStore, Op, RedbStore, StoreError, StoreErrorKind, TimerStore,
 };
-use tourbillon_durable::timer::{Address, Timer, TimerId};
-use tourbillon_durable::{Durable, Spec, UtcMillis};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Durable, Spec};
 
 /// A store that fails on command.
-pub(crate) struct Failing {
-    pub(crate) inner: Arc<dyn TimerStore>,
+pub(crate) type Failing = Hooked<Failures>;
+
+/// The failures of a [`Failing`] store.
+pub(crate) struct Failures {
     /// The changes that succeed before the store fails.
     pub(crate) good: AtomicU64,
     kind: StoreErrorKind,
@@ -47,16 +47,16 @@ fn id_of(op: &Op) -> Option<TimerId> {
     }
 }
 
-impl Failing {
-    pub(crate) fn new(inner: Arc<dyn TimerStore>, kind: StoreErrorKind) -> Self {
+impl Failures {
+    pub(crate) fn new(kind: StoreErrorKind) -> Self {
         let (good, has_effect) = (AtomicU64::new(u64::MAX), kind == StoreErrorKind::Unknown);
-        Self { inner, good, kind, has_effect, failed: AtomicU32::new(0), parts: 0, away: Mutex::default() }
+        Self { good, kind, has_effect, failed: AtomicU32::new(0), parts: 0, away: Mutex::default() }
     }
 
-    /// A store in memory that has so many parts.
-    pub(crate) fn with_parts(parts: u32) -> Self {
-        let inner = Arc::new(MemoryStore::default());
-        Self { parts, ..Self::new(inner, StoreErrorKind::Unknown) }
+    /// A store in memory with this number of parts.
+    pub(crate) fn with_parts(parts: u32) -> Failing {
+        let failures = Self { parts, ..Self::new(StoreErrorKind::Unknown) };
+        Hooked::new(Arc::new(MemoryStore::default()), failures)
     }
 
     /// From now on the ends of this part have no answer, with or without an effect before.
@@ -101,105 +101,74 @@ impl Failing {
             // A store in memory has made the change when it returns the future.
             drop(act());
         }
-        Box::pin(std::future::ready(Err(StoreError::new(self.kind, "on command"))))
+        Box::pin(std::future::ready(Err(self.lost())))
+    }
+
+    fn lost(&self) -> StoreError {
+        StoreError::new(self.kind, "on command")
     }
 }
 
-impl TimerStore for Failing {
-    fn now(&self) -> UtcMillis {
-        self.inner.now()
-    }
+/// A call as the failures tell it apart.
+pub(crate) enum Kind {
+    /// Ends of this part.
+    Ends(u32),
+    Change,
+    Read,
+}
 
-    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
-        let ids: Vec<TimerId> = ops.iter().filter_map(id_of).collect();
-        if let Some(part) = ids.first().map(|id| self.part_of(*id)).filter(|_| self.parts > 0) {
-            assert!(ids.iter().all(|id| self.part_of(*id) == part), "the ends of one call are of one part");
-            return Box::pin(async move {
-                let (is_away, has_effect) = {
-                    let away = self.away.lock().unwrap();
-                    (away.parts.contains(&part), away.has_effect)
-                };
-                let first = match is_away && has_effect {
-                    true => Some(self.inner.apply(ops.clone(), durability).await?),
-                    false => None,
-                };
-                self.answers(part).await;
-                match first {
-                    Some(_) if core::mem::take(&mut self.away.lock().unwrap().loses) => {
-                        self.failed.fetch_add(1, Ordering::SeqCst);
-                        Err(StoreError::new(StoreErrorKind::Unknown, "on command"))
-                    }
-                    Some(outcomes) => Ok(outcomes),
-                    None => self.inner.apply(ops, durability).await,
-                }
-            });
+impl Hook for Failures {
+    type Seen = Kind;
+
+    fn see(&self, call: Call<'_>) -> Kind {
+        let part = |id: &TimerId| u32::try_from(id.as_u128() % u128::from(self.parts)).unwrap();
+        match call {
+            Call::Apply(ops) if self.parts > 0 => {
+                let parts: Vec<u32> = ops.iter().filter_map(id_of).map(|id| part(&id)).collect();
+                let Some(part) = parts.first().copied() else { return Kind::Change };
+                assert!(parts.iter().all(|other| *other == part), "the ends of one call are of one part");
+                Kind::Ends(part)
+            }
+            Call::Apply(_) | Call::Claim | Call::Renew | Call::Reap | Call::PutBack => Kind::Change,
+            _ => Kind::Read,
         }
-        self.change(|| self.inner.apply(ops, durability))
     }
 
-    fn parts(&self) -> u32 {
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        kind: Kind,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        let part = match kind {
+            Kind::Read => return pass_on(),
+            Kind::Change => return self.change(pass_on),
+            Kind::Ends(part) => part,
+        };
+        Box::pin(async move {
+            let has_effect_first = {
+                let away = self.away.lock().unwrap();
+                away.parts.contains(&part) && away.has_effect
+            };
+            if !has_effect_first {
+                self.answers(part).await;
+                return pass_on().await;
+            }
+            let answer = pass_on().await?;
+            self.answers(part).await;
+            if core::mem::take(&mut self.away.lock().unwrap().loses) {
+                self.failed.fetch_add(1, Ordering::SeqCst);
+                return Err(self.lost());
+            }
+            Ok(answer)
+        })
+    }
+
+    fn parts(&self, _: &dyn TimerStore) -> u32 {
         self.parts
     }
 
-    fn part_of(&self, id: TimerId) -> u32 {
+    fn part_of(&self, _: &dyn TimerStore, id: TimerId) -> u32 {
         u32::try_from(id.as_u128() % u128::from(self.parts.max(1))).unwrap()
-    }
-
-    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
-        self.change(|| self.inner.claim(by, claim, limit))
-    }
-
-    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
-        self.inner.recover(by, claim)
-    }
-
-    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
-        self.change(|| self.inner.renew(by, leases))
-    }
-
-    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        self.change(|| self.inner.reap(limit))
-    }
-
-    fn upcoming(
-        &self,
-        from: UtcMillis,
-        until: UtcMillis,
-        limit: u32,
-    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
-        self.inner.upcoming(from, until, limit)
-    }
-
-    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
-        self.inner.get(at)
-    }
-
-    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
-        self.inner.list(filter, cursor, limit)
-    }
-
-    fn counts(&self) -> Answer<'_, Counts> {
-        self.inner.counts()
-    }
-
-    fn horizon(&self) -> Answer<'_, Horizon> {
-        self.inner.horizon()
-    }
-
-    fn check(&self) -> Answer<'_, Vec<Fault>> {
-        self.inner.check()
-    }
-
-    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
-        self.inner.export(each)
-    }
-
-    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
-        self.inner.import(timers)
-    }
-
-    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        self.inner.subscribe(wake);
     }
 }
 
@@ -207,7 +176,7 @@ impl TimerStore for Failing {
 /// lost, and under the same id.
 fn outages(kind: StoreErrorKind) {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
-    let failing = Arc::new(Failing::new(Arc::clone(&inner), kind));
+    let failing = Arc::new(Hooked::new(Arc::clone(&inner), Failures::new(kind)));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
@@ -225,9 +194,9 @@ fn outages(kind: StoreErrorKind) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < end {
-                failing.good.store(20, Ordering::SeqCst);
+                failing.hook().good.store(20, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(60));
-                failing.good.store(u64::MAX, Ordering::SeqCst);
+                failing.hook().good.store(u64::MAX, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(120));
             }
         });
@@ -241,7 +210,7 @@ fn outages(kind: StoreErrorKind) {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    assert!(failing.failed.load(Ordering::SeqCst) > 5, "the store has failed");
+    assert!(failing.hook().failed.load(Ordering::SeqCst) > 5, "the store has failed");
     eventually(|| crate::phases(&*inner).is_empty());
     let stats = durable.shutdown(PATIENCE);
     let mut seen = std::mem::take(&mut *seen.lock().unwrap());
@@ -267,16 +236,17 @@ fn t09_answers_that_are_lost_lose_nothing() {
 /// A store that has closed is not asked in a circle, and health says so.
 #[test]
 fn t09_a_store_that_has_closed_is_asked_now_and_then() {
-    let failing = Arc::new(Failing::new(Arc::new(MemoryStore::default()), StoreErrorKind::Closed));
+    let failing =
+        Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Failures::new(StoreErrorKind::Closed)));
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
     let durable = Durable::builder_on(store).handler(async |_: Note, _| {}).start().unwrap();
     durable.handle().schedule_blocking(Spec::new(Note(1)).after(secs(3_600))).unwrap();
-    failing.good.store(0, Ordering::SeqCst);
+    failing.hook().good.store(0, Ordering::SeqCst);
     for _ in 0..50 {
         durable.handle().look();
         std::thread::sleep(Duration::from_millis(10));
     }
-    let failed = failing.failed.load(Ordering::SeqCst);
+    let failed = failing.hook().failed.load(Ordering::SeqCst);
     assert!((1..20).contains(&failed), "{failed} calls in half a second");
     assert!(matches!(durable.handle().health(), tourbillon_durable::Health::StoreFails { .. }));
 }
@@ -285,15 +255,15 @@ fn t09_a_store_that_has_closed_is_asked_now_and_then() {
 #[test]
 fn t09_a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
-    let failing = Arc::new(Failing::new(inner, StoreErrorKind::Io));
+    let failing = Arc::new(Hooked::new(inner, Failures::new(StoreErrorKind::Io)));
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
     let builder = Durable::builder_on(store).lease(secs(4));
     let durable = builder.blocking_handler(|_: Note, _| std::thread::sleep(secs(8))).start().unwrap();
     durable.handle().schedule_blocking(Spec::new(Note(1))).unwrap();
     eventually(|| durable.handle().stats().running == 1);
-    failing.good.store(0, Ordering::SeqCst);
+    failing.hook().good.store(0, Ordering::SeqCst);
     std::thread::sleep(secs(2));
-    failing.good.store(u64::MAX, Ordering::SeqCst);
+    failing.hook().good.store(u64::MAX, Ordering::SeqCst);
     eventually(|| durable.handle().stats().done == 1);
     let stats = durable.shutdown(secs(1));
     assert_eq!((stats.delivered, stats.leases_lost), (1, 0));

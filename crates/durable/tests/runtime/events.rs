@@ -57,16 +57,19 @@ fn a_delivery_begins_and_ends() {
     let id = world.schedule(Spec::new(Note(1)).namespace("shop").key("a").trace("00-1").after(secs(10)));
     world.advance(secs(12));
     let events = take(&events);
-    let [Event::Began { of, at: began, lateness }, Event::Ended { of: same, at: end, took, .. }] =
+    let [Event::Began { attempt, at: began, lateness }, Event::Ended { attempt: same, at: end, took, .. }] =
         &events[..]
     else {
         panic!("{events:?}")
     };
-    assert_eq!((of.id, &*of.namespace, of.key.as_deref(), &*of.kind), (id, "shop", Some("a"), "note"));
-    assert_eq!((of.attempt, of.delivery, of.trace.as_deref()), (1, 1, Some("00-1")));
-    assert_eq!((of.scheduled, of.due), (at(10_001), at(10_001)));
+    assert_eq!(
+        (attempt.id, &*attempt.namespace, attempt.key.as_deref(), &*attempt.kind),
+        (id, "shop", Some("a"), "note")
+    );
+    assert_eq!((attempt.attempt, attempt.delivery, attempt.trace.as_deref()), (1, 1, Some("00-1")));
+    assert_eq!((attempt.scheduled, attempt.due), (at(10_001), at(10_001)));
     assert_eq!((*began, *lateness), (at(12_000), Duration::from_millis(1_999)));
-    assert_eq!((same, *end, *took), (of, at(15_000), Some(secs(3))));
+    assert_eq!((same, *end, *took), (attempt, at(15_000), Some(secs(3))));
     assert_eq!(ended(&events[1]), (&Ending::Answered(Verdict::Done), Phase::Done, None));
 }
 
@@ -85,7 +88,7 @@ fn each_ending_has_its_event() {
         let id = world.schedule(spec);
         world.advance(secs(2));
         let events = take(&events);
-        let is_ours = |event: &&Event| matches!(event, Event::Ended { of, .. } if of.id == id);
+        let is_ours = |event: &&Event| matches!(event, Event::Ended { attempt, .. } if attempt.id == id);
         let ends: Vec<&Event> = events.iter().filter(is_ours).collect();
         assert_eq!(ends.len(), 1, "{events:?}");
         let (ending, phase, due) = ended(ends[0]);
@@ -233,11 +236,13 @@ fn a_lost_lease_is_reported_to_its_holder_and_to_the_one_that_ended_it() {
     let (second, of_second) = start(clock.clone());
     eventually(|| has(&of_second, |event| matches!(event, Event::Began { .. })));
     alarms.advance(secs(20));
-    eventually(|| has(&of_first, |event| matches!(event, Event::LeaseLost { of, .. } if of.key.is_none())));
+    eventually(|| {
+        has(&of_first, |event| matches!(event, Event::LeaseLost { attempt, .. } if attempt.key.is_none()))
+    });
     let of_second = take(&of_second);
     assert!(
-        matches!(&of_second[..], [Event::Expired { id: expired, phase: Phase::Pending, .. }, Event::Began { of, .. }]
-            if *expired == id && of.id == id && of.delivery == 2),
+        matches!(&of_second[..], [Event::Expired { id: expired, phase: Phase::Pending, .. }, Event::Began { attempt, .. }]
+            if *expired == id && attempt.id == id && attempt.delivery == 2),
         "{of_second:?}"
     );
     drop((first, second));

@@ -6,7 +6,7 @@ mod store;
 use std::sync::Arc;
 use store::SqliteStore;
 use tourbillon::ManualClock;
-use tourbillon_durable::store::conformance::{self, Faults, Life};
+use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{MemoryStore, TimerStore};
 
 fn in_sqlite(clock: ManualClock) -> Arc<dyn TimerStore> {

@@ -21,6 +21,7 @@ mod blocks;
 mod compiled;
 mod session;
 mod shell;
+mod states;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

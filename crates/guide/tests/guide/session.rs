@@ -49,6 +49,11 @@ fn without_cargo(block: &str) -> String {
                     let manifest = manifest(package);
                     let is_there = |feature| manifest.contains(&format!("\n{feature} = ["));
                     assert!(feature.is_none_or(is_there), "{line}: no such feature");
+                    // In a copy of the repository beside the program.
+                    let (_, path) =
+                        after("--path").expect("a path").split_once("../tourbillon").expect("a copy");
+                    let there = fs::read_to_string(of_repository(&format!("./{path}/Cargo.toml")));
+                    assert_eq!(there.ok(), Some(manifest), "{line}: no such path");
                 } else {
                     // Another's crate: the programs of the guide are compiled with it.
                     let own = fs::read_to_string(of_repository("crates/guide/Cargo.toml")).unwrap();

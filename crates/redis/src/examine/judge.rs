@@ -1,7 +1,7 @@
-//! What the facts about a server mean.
+//! Judges the facts about a server.
 
 use super::report::{Grade, Report};
-use crate::connect::SyncPolicy;
+use crate::link::SyncPolicy;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// What makes timers on this server unsafe, whatever its settings are for: an old version, eviction, and its clock
+    /// The reasons for which timers on this server are unsafe: an old version, eviction, and its clock
     /// if the deployment goes by it.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
@@ -157,13 +157,13 @@ impl Facts {
                 add(Grade::Warning, text);
             }
         }
-        for (field, what) in
+        for (field, name) in
             [("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")]
         {
             if self.info(field) == "err" {
                 add(
                     Grade::Warning,
-                    format!("the last write of the {what} failed: the server may refuse changes"),
+                    format!("the last write of the {name} failed: the server may refuse changes"),
                 );
             }
         }
@@ -198,8 +198,8 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     }
 }
 
-/// Adds a line about the version of what is stored: the version found, if there is any, and the one that this crate
-/// writes.
+/// Adds a line about the version of the layout: the stored version, if the deployment exists, and the version that this
+/// crate writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
         None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),

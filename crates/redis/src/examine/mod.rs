@@ -3,8 +3,8 @@
 mod judge;
 mod report;
 
-use crate::connect::{Connect, ConnectError, LinkError, Session};
 use crate::layout::slot_of;
+use crate::link::{Connect, ConnectError, LinkError, Session};
 use core::time::Duration;
 use judge::{Facts, judge_layout, judge_spread};
 use redis::{Value, from_redis_value};
@@ -16,21 +16,21 @@ pub use report::{Grade, Line, Report};
 /// How often the clock is read: the fastest answer counts.
 const READINGS: usize = 5;
 
-/// What a store adds to the checks.
+/// The facts that a store adds to the checks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The version of the layout that is stored, if there is any, and the version that the store writes.
+    /// The version of the layout that is stored, if the deployment exists, and the version that the store writes.
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// What servers have lost of the deployment.
+    /// The parts of the deployment that servers have lost.
     pub(crate) losses: Vec<String>,
-    /// What keeps the deployment from being opened.
+    /// The reasons for which the deployment cannot be opened.
     pub(crate) refusals: Vec<String>,
 }
 
-/// Checks the servers, without a look at what is stored ([`RedisBuilder::check`](crate::RedisBuilder::check) looks):
-/// version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
+/// Checks the servers (in a cluster: each primary): version, kind, behaviour when memory is full, persistence, and
+/// clock. Does not read stored data, which [`RedisBuilder::check`](crate::RedisBuilder::check) does.
 ///
 /// A connection that fails is a refusal in the report. The future needs no runtime around it.
 ///
@@ -91,7 +91,7 @@ async fn look(
     Ok(())
 }
 
-/// What makes timers on these servers unsafe, a line for each.
+/// The reasons for which timers on these servers are unsafe, a line for each.
 pub(crate) async fn dangers(
     session: &Session,
     connect: &Connect,
@@ -99,13 +99,13 @@ pub(crate) async fn dangers(
 ) -> Result<Vec<String>, LinkError> {
     let servers = facts(session).await?;
     let dangers = servers.iter().flat_map(|(server, facts)| {
-        let its = facts.dangers(connect.sync, is_on_their_clock);
-        its.into_iter().map(move |danger| format!("{server}: {danger}"))
+        let dangers = facts.dangers(connect.sync, is_on_their_clock);
+        dangers.into_iter().map(move |danger| format!("{server}: {danger}"))
     });
     Ok(dangers.collect())
 }
 
-/// What each server says of itself, and its clock.
+/// The facts about each server: its `INFO`, and its clock.
 async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
     let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
     for (server, info) in session.ask_each(redis::cmd("INFO")).await? {

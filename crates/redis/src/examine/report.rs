@@ -1,8 +1,8 @@
-//! What the checks found.
+//! The findings of the checks.
 
 use core::fmt;
 
-/// What the checks of the servers found, one line each.
+/// The findings of the checks of the servers, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     lines: Vec<Line>,
@@ -70,7 +70,7 @@ impl Line {
         &self.server
     }
 
-    /// What was found, and what to do where it is not as it should be.
+    /// The finding, and what to do if it is a problem.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

@@ -30,7 +30,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
 
 /// Ids in one shard.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
-    let layout = &store.core().layout;
+    let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)
 }
 
@@ -76,7 +76,7 @@ fn leases_without_timers_hold_up_no_reap() {
     let id = ids_in(&store, 3).next().unwrap();
     place(&store, vec![Timer::new(id, "kind", store.now())]);
     assert_eq!(block_on(store.claim(BY, 1, ALL)).unwrap().leased.len(), 1);
-    let key = store.core().layout.key(3, crate::layout::Part::Leases);
+    let key = store.deployment.layout.key(3, crate::layout::Part::Leases);
     let key = String::from_utf8(key).unwrap();
     for nth in 0..200 {
         server.command(&["ZADD", &key, "1", &format!("{nth:016}")]);

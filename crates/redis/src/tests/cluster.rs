@@ -2,9 +2,9 @@
 
 use super::PAST;
 use super::conformance::Restricted;
-use crate::connect::{Connect, SyncPolicy};
 use crate::layout::{Layout, Part, Shard, slot_of};
-use crate::store::{RedisStore, SHARDS};
+use crate::link::{Connect, SyncPolicy};
+use crate::{RedisStore, SHARDS};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -106,7 +106,7 @@ impl Load {
                     .map(|mut outcomes| outcomes.remove(0))
             });
             assert!(
-                matches!(&outcome, Outcome::Created(its) | Outcome::Repeated(its) if *its == id),
+                matches!(&outcome, Outcome::Created(created) | Outcome::Repeated(created) if *created == id),
                 "{outcome:?}"
             );
             self.created.fetch_add(1, Ordering::Relaxed);

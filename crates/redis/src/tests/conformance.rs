@@ -2,12 +2,12 @@
 
 use super::plain;
 use crate::RedisStore;
-use crate::connect::{Connect, Link, Session};
+use crate::link::{Connect, Link, Session};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tourbillon::ManualClock;
-use tourbillon_durable::store::conformance::{self, Faults, Life};
+use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
@@ -60,10 +60,9 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     let (by, some) =
         (Claimant { incarnation: 1, lease: Duration::from_secs(60) }, Limit { timers: 1, bytes: 1 });
     drop(pollster::block_on(store.claim(by, 1, some)).unwrap());
-    let sweep = Mutex::default();
     for _ in 0..shards {
-        pollster::block_on(store.core.mend_leases(&sweep)).unwrap();
-        pollster::block_on(store.core.sweep(&sweep)).unwrap();
+        pollster::block_on(store.upkeep.sweep.repair_leases()).unwrap();
+        pollster::block_on(store.upkeep.sweep.sweep_redirects()).unwrap();
     }
     drop(pollster::block_on(store.nodes()).unwrap());
     pollster::block_on(store.leave()).unwrap();

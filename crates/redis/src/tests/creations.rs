@@ -2,7 +2,7 @@
 
 use super::plain;
 use crate::layout::{Layout, Part};
-use crate::stored::{key_entry, without_id};
+use crate::layout::{key_entry, without_id};
 use crate::{Connect, RedisStore};
 use futures_util::future::join_all;
 use redis::Value;
@@ -185,7 +185,7 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     let took = begin.elapsed();
     let kinds: Vec<_> =
         results.iter().map(|result| result.as_ref().map_err(StoreError::kind).err()).collect();
-    let count = |kind| kinds.iter().filter(|its| **its == Some(kind)).count();
+    let count = |kind| kinds.iter().filter(|met| **met == Some(kind)).count();
     let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
     assert_eq!(failed + unknown, COUNT);
     assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");

@@ -1,8 +1,8 @@
 //! Ends of deliveries on a cluster of which a primary is dead.
 
 use crate::RedisStore;
-use crate::connect::Connect;
 use crate::layout::{Layout, Part};
+use crate::link::Connect;
 use pollster::block_on;
 use std::collections::BTreeMap;
 use std::io::{self, Write};

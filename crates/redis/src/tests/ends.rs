@@ -38,11 +38,11 @@ fn calls(link: &plain::Plain) -> u64 {
         Value::BulkString(text) => String::from_utf8(text).unwrap(),
         other => panic!("{other:?}"),
     };
-    let of = |name: &str| -> Option<u64> {
+    let calls_of = |name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.strip_prefix(":calls=")?.split(',').next()?.parse().ok()
     };
-    of("cmdstat_evalsha").unwrap_or_default() + of("cmdstat_eval").unwrap_or_default()
+    calls_of("cmdstat_evalsha").unwrap_or_default() + calls_of("cmdstat_eval").unwrap_or_default()
 }
 
 fn many_ends(is_split: bool) {
@@ -143,11 +143,12 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let released = apply(&other, former.iter().map(release).collect());
     assert!(released.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{released:?}");
     let current = claim(&other, 2);
-    let timers =
-        |leased: &[Leased]| leased.iter().map(|its| (its.timer.id, its.timer.deliveries)).collect::<Vec<_>>();
+    let timers = |leased: &[Leased]| {
+        leased.iter().map(|leased| (leased.timer.id, leased.timer.deliveries)).collect::<Vec<_>>()
+    };
     assert_eq!(timers(&current), timers(&former), "the records are the same");
     // The first store still has the timers as it claimed them.
-    let kept = store.core().held(former[0].timer.id).unwrap();
+    let kept = store.held.get(former[0].timer.id).unwrap();
     let stale = Outcome::Refused(Refusal::Stale);
     let (id, token) = (former[0].timer.id, former[0].token);
     for late in [
@@ -157,7 +158,7 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
         Op::Park(id, token, "a reason".into()),
     ] {
         // As it was claimed: each end that is refused lets go of it.
-        store.core().hold(&kept);
+        store.held.keep(&kept);
         assert_eq!(apply(&store, vec![late]), slice::from_ref(&stale));
     }
     let ack = |leased: &Leased| Op::Ack(leased.timer.id, leased.token);

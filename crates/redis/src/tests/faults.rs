@@ -1,12 +1,12 @@
 //! Faults between the scripts of one operation, and damage: nothing is lost, doubled, or held up by them.
 
 use super::plain;
+use crate::RedisBuilder;
 use crate::RedisStore;
-use crate::connect::{Answer, Link, LinkError};
 use crate::layout::PERIOD;
+use crate::link::{Answer, Link, LinkError};
 use crate::script::Script;
-use crate::store::RedisBuilder;
-use crate::words::Words;
+use crate::script::Words;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,13 +49,12 @@ impl Acting {
     fn act_of(&self, script: &str, arguments: &Words) -> Option<Act> {
         let mut next = self.next.lock().unwrap();
         let leases = || script.starts_with("claim") && arguments.iter().nth(3) != Some(b"0");
-        let is_meant = |of: &str| script.starts_with(of) || of == "lease" && leases();
-        let (of, nth, _) = next.as_mut().filter(|(of, ..)| is_meant(of))?;
+        let is_meant = |name: &str| script.starts_with(name) || name == "lease" && leases();
+        let (_, nth, _) = next.as_mut().filter(|(name, ..)| is_meant(name))?;
         *nth -= 1;
         if *nth > 0 {
             return None;
         }
-        let _it_is_now = of;
         next.take().map(|(_, _, act)| act)
     }
 }
@@ -138,8 +137,8 @@ fn timer(number: u128, due: u64) -> Timer {
 }
 
 fn place(store: &RedisStore, timer: Timer) {
-    let its = timer.id;
-    assert_eq!(apply(store, Op::Place(Box::new(timer), IfPresent::Reject)), Outcome::Created(its));
+    let id = timer.id;
+    assert_eq!(apply(store, Op::Place(Box::new(timer), IfPresent::Reject)), Outcome::Created(id));
 }
 
 fn ids(claimed: &Claimed) -> Vec<TimerId> {
@@ -176,10 +175,10 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
 #[test]
 fn an_operation_by_key_finds_the_keys_next_owner() {
     let Some(Two { store, other, link, server: _server, .. }) = start(4) else { return };
-    let of = |number| Timer { key: Some("k".into()), ..timer(number, 1 << 40) };
-    place(&store, of(1));
+    let timer_with = |number| Timer { key: Some("k".into()), ..timer(number, 1 << 40) };
+    place(&store, timer_with(1));
     let replace = move || {
-        let outcome = apply(&other, Op::Place(Box::new(of(2)), IfPresent::Replace));
+        let outcome = apply(&other, Op::Place(Box::new(timer_with(2)), IfPresent::Replace));
         assert!(matches!(outcome, Outcome::Replaced { .. }), "{outcome:?}");
     };
     link.at("commit", 1, Act::First(Box::new(replace)));
@@ -209,13 +208,13 @@ fn a_leased_record_that_cannot_be_read_stops_no_other_lease() {
 #[test]
 fn the_key_and_the_id_of_a_record_that_was_set_aside_are_free() {
     let Some(Two { store, plain, server: _server, .. }) = start(1) else { return };
-    let of = |number: u128| Timer { key: Some(format!("k{number}").into()), ..timer(number, 5) };
-    (1..=3).for_each(|number| place(&store, of(number)));
+    let timer_of = |number: u128| Timer { key: Some(format!("k{number}").into()), ..timer(number, 5) };
+    (1..=3).for_each(|number| place(&store, timer_of(number)));
     damage(&plain, UNREADABLE);
     assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
     let key = Address::Key(KeyOf { namespace: "".into(), key: "k2".into() });
     assert_eq!(now(store.get(key.clone())), None);
-    place(&store, of(2));
+    place(&store, timer_of(2));
     assert_eq!(now(store.get(key)).map(|timer| timer.id), Some(id(2)));
     assert_eq!(now(store.check()), []);
 }
@@ -224,9 +223,9 @@ fn the_key_and_the_id_of_a_record_that_was_set_aside_are_free() {
 fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside() {
     let Some(Two { store, plain, server: _server, .. }) = start(4) else { return };
     // The timers of one key are in the shard of the key, whatever their ids say.
-    let of = |number: u128| Timer { key: Some("k".into()), ..timer(number, 5) };
+    let timer_of = |number: u128| Timer { key: Some("k".into()), ..timer(number, 5) };
     for number in 1..=8 {
-        place(&store, of(number));
+        place(&store, timer_of(number));
         for shard in 0..4 {
             let script = "local m = redis.call('ZRANGE', KEYS[1], 0, 0)[1] if not m then return end \
                           redis.call('ZREM', KEYS[1], m) \
@@ -234,7 +233,7 @@ fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside()
             let _changed = plain.ask(&["EVAL", script, "1", &plain::records(shard, 4)]);
         }
         assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
-        place(&store, of(number));
+        place(&store, timer_of(number));
         let outcome = apply(&store, Op::Cancel(id(number).into(), None));
         assert!(matches!(outcome, Outcome::Cancelled(_)), "{outcome:?}");
     }
@@ -316,8 +315,8 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
 /// The calls of a subscriber.
 fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     let wakes = Arc::<AtomicU32>::default();
-    let its = Arc::clone(&wakes);
-    store.subscribe(Box::new(move || _ = its.fetch_add(1, Ordering::Relaxed)));
+    let counted = Arc::clone(&wakes);
+    store.subscribe(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
     wakes
 }
 
@@ -331,7 +330,7 @@ fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_l
     // The other one dies. Its shard is free long before its lease is over.
     clock.advance(LEASE / 2);
     link.at("claim", 1, Act::Lose);
-    pollster::block_on(store.core.look_at(vec![0]));
+    pollster::block_on(store.claims.look_at(vec![0]));
     let claimed = now(store.claim(BY, 2, ALL));
     assert_eq!(claimed.next_reap, Some(claimed.now + LEASE / 2));
     assert_eq!(now(store.claim(BY, 3, ALL)).next_reap, None, "nothing has changed");
@@ -348,7 +347,7 @@ fn a_shard_that_was_not_released_and_one_that_was_sick_are_asked_when_their_leas
     now(store.leave());
     assert!(now(store.claim(BY, 2, ALL)).next_reap.is_some(), "the node has left, and its shard is its own");
     link.at("claim", 1, Act::Fail);
-    pollster::block_on(store.core.look_at(vec![0]));
+    pollster::block_on(store.claims.look_at(vec![0]));
     assert!(now(store.claim(BY, 3, ALL)).next_reap.is_some(), "a reap may have left the shard out");
     assert_eq!(now(store.claim(BY, 4, ALL)).next_reap, None);
 }
@@ -361,7 +360,7 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
         place(&store, timer(1, 5));
         assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1)]);
         clock.advance(LEASE);
-        link.at("over", nth, Act::Fail);
+        link.at("expired", nth, Act::Fail);
         let mut reaped = now(store.reap(10));
         let next = reaped.next.expect("a shard that did not answer may have leases");
         assert!(next <= store.now() + Duration::from_secs(1), "{next:?}");
@@ -378,7 +377,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
     let Some(Two { store, link, server: _server, .. }) = start_with(4, settings) else { return };
     assert_eq!(ids(&now(store.claim(BY, 1, ALL))), []);
-    let layout = &store.core().layout;
+    let layout = &store.deployment.layout;
     let shard_of = |number: &u128| layout.shard_of_id(id(*number));
     let far = (2..).find(|number| shard_of(number) != shard_of(&1)).unwrap();
     [1, far].into_iter().for_each(|number| place(&store, timer(number, 5)));
@@ -387,9 +386,9 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(leased.len(), 1, "the other one's answer is lost");
     let lost = if leased == [id(1)] { far } else { 1 };
     let look = || {
-        pollster::block_on(store.core.look_at(vec![shard_of(&lost)]));
+        pollster::block_on(store.claims.look_at(vec![shard_of(&lost)]));
         // The end of the lease in a shard that was sick is a reason of its own to wake the runtime.
-        store.core.nodes.state().shards.take_first_end();
+        store.node.state().shards.take_first_end();
     };
     look();
     let wakes = wakes(&store);

@@ -48,10 +48,10 @@ fn runtime(port: u16, seen: &Seen) -> Durable {
 }
 
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < PATIENCE, "{event}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -81,10 +81,13 @@ fn timers_are_delivered_retried_and_cancelled() {
     });
     let seen = seen.lock().unwrap();
     for number in 0..20 {
-        let its: Vec<_> = seen.iter().filter(|(of, ..)| *of == number).collect();
-        assert_eq!(its.len(), if number % 2 == 1 { 2 } else { 1 }, "{its:?}");
+        let deliveries: Vec<_> = seen.iter().filter(|(seen_number, ..)| *seen_number == number).collect();
+        assert_eq!(deliveries.len(), if number % 2 == 1 { 2 } else { 1 }, "{deliveries:?}");
         let scheduled = due[usize::try_from(number).unwrap()];
-        assert!(its.iter().all(|(.., at)| scheduled.is_none_or(|due| due <= *at)), "{number} was early");
+        assert!(
+            deliveries.iter().all(|(.., at)| scheduled.is_none_or(|due| due <= *at)),
+            "{number} was early"
+        );
     }
     assert!(!seen.iter().any(|(number, ..)| *number == 100), "a cancelled timer was delivered");
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
@@ -157,7 +160,7 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     });
     let seen = seen.lock().unwrap();
     for number in acknowledged {
-        assert!(seen.iter().any(|(of, ..)| *of == number), "{number} is lost");
+        assert!(seen.iter().any(|(seen_number, ..)| *seen_number == number), "{number} is lost");
     }
     assert!(seen.iter().all(|(number, ..)| *number < 1_000_000), "a cancelled timer was delivered");
     drop(seen);

@@ -139,13 +139,13 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
         faults.len() == 1 && faults[0].contains("the key of the deployment itself is lost"),
         "{faults:?}"
     );
-    let error = block_on(node.store.note("n")).unwrap_err();
+    let error = block_on(node.store.document("n")).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
     // Nobody says how many shards there were.
     let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (8, vec![], true));
     let _other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
-    assert_eq!((block_on(node.store.note("n")).unwrap(), node.faults()), (None, vec![]));
+    assert_eq!((block_on(node.store.document("n")).unwrap(), node.faults()), (None, vec![]));
     let _late = node.late(&ids(&layout, 2_000, 20, |_| true));
     drop(node.durable.shutdown(Duration::from_secs(5)));
     // Of a deployment that there is not, nothing is made.

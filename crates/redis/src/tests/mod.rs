@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod creations;
 mod dead_primary;
+mod documents;
 mod ends;
 mod failover;
 mod faults;
@@ -15,7 +16,7 @@ mod lists;
 mod losses;
 mod memory;
 mod nodes;
-mod notes;
+
 mod opening;
 mod pairs;
 mod plain;

@@ -1,12 +1,12 @@
 //! Nodes on one server: who serves which shard, and what becomes of timers when a node, a clock or the server fails.
 
 use super::plain;
-use crate::connect::{Answer, Connect, Ear, Link, Pause, Session};
+use crate::RedisBuilder;
 use crate::layout::{Layout, Part};
-use crate::nodes::LONGEST_POLL;
+use crate::link::{Answer, Connect, Ear, Link, Pause, Session};
+use crate::node::LONGEST_POLL;
 use crate::script::Script;
-use crate::store::RedisBuilder;
-use crate::words::Words;
+use crate::script::Words;
 use crate::{POLL, RedisStore};
 use core::any::Any;
 use pollster::block_on;
@@ -53,7 +53,7 @@ fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
 
 /// Whether these stores own all shards, and each of them some.
 fn is_divided(stores: &[&RedisStore]) -> bool {
-    let owners: Vec<u64> = stores.iter().map(|store| store.core.nodes.incarnation).collect();
+    let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);
     shares.len() == owners.len() && owners.iter().all(|owner| shares.contains_key(&Some(*owner)))
 }
@@ -101,7 +101,7 @@ impl Runner {
         store.subscribe(Box::new(move || _ = wake.send(())));
         let thread = {
             let (store, seen, ends) = (Arc::clone(&store), Arc::clone(&seen), Arc::clone(&ends));
-            let by = by(store.core.nodes.incarnation ^ 1, lease);
+            let by = by(store.node.incarnation ^ 1, lease);
             thread::spawn(move || {
                 let mut has_failed = false;
                 for claim in 1.. {
@@ -143,7 +143,7 @@ impl Runner {
     /// Ends the claims, as a process that is killed does.
     fn kill(mut self) -> (Arc<RedisStore>, Seen) {
         self.ends.store(true, Ordering::Relaxed);
-        self.store.core.wake();
+        self.store.deployment.alarm.wake();
         self.thread.take().unwrap().join().unwrap();
         (Arc::clone(&self.store), Arc::clone(&self.seen))
     }
@@ -156,7 +156,7 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        self.store.core.wake();
+        self.store.deployment.alarm.wake();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -243,7 +243,7 @@ fn a_node_of_a_later_version_has_its_share_of_the_shards() {
         server.command(&["PUBLISH", "tb:{d}:hints", "nodes"]);
         server.command(&["PUBLISH", "tb:{d}:hints", "a hint of another kind 5"]);
     };
-    let share = || shares(&runner.store).get(&Some(runner.store.core.nodes.incarnation)).copied();
+    let share = || shares(&runner.store).get(&Some(runner.store.node.incarnation)).copied();
     eventually("the node leaves the other its share", || {
         sign();
         share().is_some_and(|own| own < 32)
@@ -269,7 +269,7 @@ fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(1) + SLACK, "{took:?}");
     let (left, _) = one.kill();
-    let gone = left.core.nodes.incarnation;
+    let gone = left.node.incarnation;
     assert!(!nodes(&other.store).nodes.iter().any(|node| node.incarnation == gone), "the node is not listed");
     eventually("the other takes all", || is_divided(&[&other.store]));
     assert_eq!(takeovers(&other.store), 0);
@@ -303,15 +303,14 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
 
 /// The channel that tells that the node has its connection.
 fn own_channel(store: &RedisStore) -> String {
-    let nodes = &store.core.nodes;
+    let nodes = &store.node;
     String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
 }
 
 /// Waits until each has seen the other with its connection.
 fn see_each_other([one, other]: [&Runner; 2]) {
-    let sees = |by: &Runner, node: &Runner| {
-        by.store.core.nodes.state().sights.contains_key(&node.store.core.nodes.incarnation)
-    };
+    let sees =
+        |by: &Runner, node: &Runner| by.store.node.state().sights.contains_key(&node.store.node.incarnation);
     eventually("each has seen the other", || sees(one, other) && sees(other, one));
 }
 
@@ -421,13 +420,13 @@ fn f20_nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
     // A failover lost what made `one` the owner: the shard is the other's, in the same epoch.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
-    let wanted = [one, other].map(|store| store.core.nodes.state().shards.is_wanted(0));
+    let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
     for (store, incarnation, number) in [(other, 2, 2_u64), (one, 1, 2)] {
-        let owner = String::from_utf8(store.core.nodes.node.clone()).unwrap();
+        let owner = String::from_utf8(store.node.id.clone()).unwrap();
         server.command(&["HSET", &meta, "owner", &owner, "epoch", "1"]);
         place(store, 10 + u128::from(number) + u128::from(incarnation), UtcMillis::from_millis(6));
         // Both believe that the shard is theirs, as the thread of a node that was paused may.
-        store.core.nodes.state().shards.want_all();
+        store.node.state().shards.want_all();
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
         assert_eq!(nodes(one).shards[0].epoch, 1);
@@ -521,7 +520,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
     let settings = || builder(32).poll(Some(NEVER)).ttl(NEVER);
     let owner = Runner::start(open(settings(), &server));
-    eventually("the node hears", || owner.store.core.nodes.hears());
+    eventually("the node hears", || owner.store.node.hears());
     eventually("the node owns all", || is_divided(&[&owner.store]));
     let other = open(builder(32).poll(None), &server);
     for id in 1..=20 {
@@ -544,28 +543,28 @@ fn t01_without_hints_no_timer_is_later_than_a_poll() {
     let runner = Runner::start(Arc::new(store));
     let other = open(builder(8).poll(None), &server);
     let mut id = 0;
-    let mut lateness = |what: &str| {
+    let mut lateness = |event: &str| {
         for _ in 0..5 {
             id += 1;
             place(&other, id, other.now() + Duration::from_millis(10));
-            eventually(what, || runner.has_seen(id));
+            eventually(event, || runner.has_seen(id));
         }
         let seen = runner.seen.lock().unwrap();
         let late = seen.iter().rev().take(5).map(|(_, late)| *late).max().unwrap();
-        assert!(late <= LONGEST_POLL + SLACK / 4, "{what}: {late:?}");
+        assert!(late <= LONGEST_POLL + SLACK / 4, "{event}: {late:?}");
     };
-    eventually("the node hears", || runner.store.core.nodes.hears());
+    eventually("the node hears", || runner.store.node.hears());
     lateness("with hints");
     // The messages are lost, and nobody has noticed yet.
     proxy.doom(Fate::Silence);
     lateness("half open");
     proxy.greet(Fate::Refuse);
     proxy.cut();
-    eventually("the node notices", || !runner.store.core.nodes.hears());
-    assert_eq!(runner.store.core.nodes.pause(), POLL);
+    eventually("the node notices", || !runner.store.node.hears());
+    assert_eq!(runner.store.node.pause(), POLL);
     lateness("cut");
     proxy.greet(Fate::Pass);
-    eventually("the node hears again", || runner.store.core.nodes.hears());
+    eventually("the node hears again", || runner.store.node.hears());
     lateness("with hints again");
 }
 
@@ -670,9 +669,9 @@ fn f19_shards_are_divided_anew_and_each_timer_is_delivered_once() {
             }
         });
         let leaving = runners.remove(0);
-        let (store, its) = leaving.kill();
+        let (store, deliveries) = leaving.kill();
         block_on(store.leave()).unwrap();
-        seen.push(its);
+        seen.push(deliveries);
         divided(&runners);
         runners.push(start());
         divided(&runners);
@@ -682,7 +681,7 @@ fn f19_shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let last = next.load(Ordering::Relaxed);
     let delivered = || {
         let mut all: Vec<u128> = Vec::new();
-        seen.iter().for_each(|its| all.extend(its.lock().unwrap().iter().map(|(id, _)| *id)));
+        seen.iter().for_each(|deliveries| all.extend(deliveries.lock().unwrap().iter().map(|(id, _)| *id)));
         all.sort_unstable();
         all
     };
@@ -694,7 +693,7 @@ fn f19_shards_are_divided_anew_and_each_timer_is_delivered_once() {
 /// Waits until two nodes have divided the shards, and have looked at all that a coming node makes them look at.
 fn settle(runners: &[Runner; 2]) {
     eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
-    eventually("both hear", || runners.iter().all(|runner| runner.store.core.nodes.hears()));
+    eventually("both hear", || runners.iter().all(|runner| runner.store.node.hears()));
     thread::sleep(3 * LONGEST_POLL);
 }
 

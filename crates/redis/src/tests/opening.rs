@@ -40,8 +40,12 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
 
 /// Replaces what follows some bytes, as often as these are there.
 fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
-    let places: Vec<usize> =
-        bytes.windows(after.len()).enumerate().filter(|(_, its)| *its == after).map(|(at, _)| at).collect();
+    let places: Vec<usize> = bytes
+        .windows(after.len())
+        .enumerate()
+        .filter(|(_, window)| *window == after)
+        .map(|(at, _)| at)
+        .collect();
     for at in places {
         if let Some(place) = bytes.get_mut(at + after.len()..at + after.len() + by.len()) {
             place.copy_from_slice(by);

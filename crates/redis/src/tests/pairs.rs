@@ -4,10 +4,10 @@
 
 use super::plain;
 use crate::RedisStore;
-use crate::connect::{Answer, Link, LinkError};
 use crate::layout::Layout;
+use crate::link::{Answer, Link, LinkError};
 use crate::script::Script;
-use crate::words::Words;
+use crate::script::Words;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// What a link does at one of its calls.
+/// The act of a link at one of its calls.
 pub(super) enum Act {
     /// The process ends before the call.
     Stop,
@@ -64,7 +64,7 @@ impl Stepping {
         self.act.lock().unwrap().is_some()
     }
 
-    /// What was late arrives, at this moment of the deployment's time.
+    /// The late request arrives, at this moment of the deployment's time.
     pub(super) fn arrive(&self, at: u64) {
         let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
         let mut words = Words::default();
@@ -150,7 +150,7 @@ pub(super) fn names(is_home: bool) -> Names {
     Names { id: mine, other, key, other_key }
 }
 
-/// What is there before the two.
+/// The state before the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -170,7 +170,7 @@ const BEFORE: [Before; 6] =
     [Before::Nothing, Before::Stored, Before::Leased, Before::Ended, Before::Noted, Before::Void];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum Step {
     Place,
     PlaceOtherKey,
     PlaceWithoutKey,
@@ -186,20 +186,20 @@ enum What {
     Replay,
 }
 
-const WHAT: [What; 13] = [
-    What::Place,
-    What::PlaceOtherKey,
-    What::PlaceWithoutKey,
-    What::PlaceKeep,
-    What::ReplaceByOther,
-    What::CancelId,
-    What::CancelKey,
-    What::Return,
-    What::Ack,
-    What::Die,
-    What::Release,
-    What::Fire,
-    What::Replay,
+const STEPS: [Step; 13] = [
+    Step::Place,
+    Step::PlaceOtherKey,
+    Step::PlaceWithoutKey,
+    Step::PlaceKeep,
+    Step::ReplaceByOther,
+    Step::CancelId,
+    Step::CancelKey,
+    Step::Return,
+    Step::Ack,
+    Step::Die,
+    Step::Release,
+    Step::Fire,
+    Step::Replay,
 ];
 
 /// One case's fixed part.
@@ -216,25 +216,25 @@ impl Case {
         Timer { key: key.map(Into::into), has_chosen_id: self.is_chosen, ..Timer::new(id, "kind", due) }
     }
 
-    fn op(&self, what: What) -> Op {
+    fn op(&self, step: Step) -> Op {
         let Names { id, other, key, other_key } = self.names;
         let place = |timer, mode| Op::Place(Box::new(timer), mode);
         let of_key = Address::Key(KeyOf { namespace: "".into(), key: key.into() });
         let failure = Failure { is_final: true, ..Failure::default() };
-        match what {
-            What::Place => place(self.timer(id, Some(key)), IfPresent::Reject),
-            What::PlaceOtherKey => place(self.timer(id, Some(other_key)), IfPresent::Reject),
-            What::PlaceWithoutKey => place(self.timer(id, None), IfPresent::Reject),
-            What::PlaceKeep => place(self.timer(other, Some(key)), IfPresent::Keep),
-            What::ReplaceByOther => place(self.timer(other, Some(key)), IfPresent::Replace),
-            What::CancelId => Op::Cancel(id.into(), None),
-            What::CancelKey => Op::Cancel(of_key, None),
-            What::Return => Op::Return(Box::new(self.timer(id, Some(key))), TOKEN),
-            What::Ack => Op::Ack(id, TOKEN),
-            What::Die => Op::Fail(id, TOKEN, failure),
-            What::Release => Op::Release(id, TOKEN),
-            What::Fire => Op::Fire(of_key),
-            What::Replay => Op::Replay(id),
+        match step {
+            Step::Place => place(self.timer(id, Some(key)), IfPresent::Reject),
+            Step::PlaceOtherKey => place(self.timer(id, Some(other_key)), IfPresent::Reject),
+            Step::PlaceWithoutKey => place(self.timer(id, None), IfPresent::Reject),
+            Step::PlaceKeep => place(self.timer(other, Some(key)), IfPresent::Keep),
+            Step::ReplaceByOther => place(self.timer(other, Some(key)), IfPresent::Replace),
+            Step::CancelId => Op::Cancel(id.into(), None),
+            Step::CancelKey => Op::Cancel(of_key, None),
+            Step::Return => Op::Return(Box::new(self.timer(id, Some(key))), TOKEN),
+            Step::Ack => Op::Ack(id, TOKEN),
+            Step::Die => Op::Fail(id, TOKEN, failure),
+            Step::Release => Op::Release(id, TOKEN),
+            Step::Fire => Op::Fire(of_key),
+            Step::Replay => Op::Replay(id),
         }
     }
 }
@@ -284,7 +284,7 @@ impl Bench {
         match case.before {
             Before::Nothing => {}
             Before::Stored | Before::Leased | Before::Ended => {
-                let _created = apply(&world.one, case.op(What::Place)).unwrap();
+                let _created = apply(&world.one, case.op(Step::Place)).unwrap();
                 if case.before == Before::Leased {
                     let claimed = now(world.one.claim(BY, TOKEN.claim, ALL)).unwrap();
                     assert_eq!(claimed.leased[0].timer.key.as_deref(), Some(key));
@@ -297,11 +297,11 @@ impl Bench {
                 let (gone, stopped) = (stepping(), stepping());
                 let (first, second) = (open(Arc::clone(&gone) as _), open(Arc::clone(&stopped) as _));
                 gone.at(2, Act::Stop);
-                assert!(apply(&first, case.op(What::PlaceOtherKey)).is_err());
+                assert!(apply(&first, case.op(Step::PlaceOtherKey)).is_err());
                 if case.before == Before::Void {
                     // Its first call meets the note, and its second one makes it void.
                     stopped.at(2, Act::StopAfter);
-                    assert!(apply(&second, case.op(What::Place)).is_err());
+                    assert!(apply(&second, case.op(Step::Place)).is_err());
                 }
             }
             Before::Noted | Before::Void => {}
@@ -310,9 +310,9 @@ impl Bench {
     }
 
     /// The outcomes and all that is visible after operations one after the other, where a script may name all shards.
-    fn serial(&self, case: &Case, ops: &[What]) -> (Vec<Result<String, StoreErrorKind>>, String) {
+    fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
-        let outcomes = ops.iter().map(|what| apply(&world.one, case.op(*what))).collect();
+        let outcomes = ops.iter().map(|step| apply(&world.one, case.op(*step))).collect();
         (outcomes, seen(case, &world.other))
     }
 }
@@ -334,7 +334,7 @@ fn seen(case: &Case, store: &RedisStore) -> String {
         assert_eq!(now(store.get(timer.id.into())).unwrap().as_ref(), Some(timer), "{case:?}: found by id");
     }
     let counts = now(store.counts()).unwrap();
-    let again = apply(store, case.op(What::PlaceWithoutKey));
+    let again = apply(store, case.op(Step::PlaceWithoutKey));
     format!("{timers:?} {counts:?} {again:?}")
 }
 
@@ -355,15 +355,15 @@ fn cases_of(before: &[Before]) -> Vec<Case> {
 }
 
 /// The operations that make a difference to the case.
-fn of(case: Case) -> impl Iterator<Item = What> {
-    let is_end = |what: &What| matches!(what, What::Ack | What::Die | What::Release);
-    WHAT.into_iter().filter(move |what| case.before == Before::Leased || !is_end(what))
+fn of(case: Case) -> impl Iterator<Item = Step> {
+    let is_end = |step: &Step| matches!(step, Step::Ack | Step::Die | Step::Release);
+    STEPS.into_iter().filter(move |step| case.before == Before::Leased || !is_end(step))
 }
 
 fn try_pairs(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {
-        let pairs: Vec<(What, What)> =
+        let pairs: Vec<(Step, Step)> =
             of(case).flat_map(|first| of(case).map(move |second| (first, second))).collect();
         let serial: HashMap<_, _> =
             pairs.iter().map(|pair| (*pair, bench.serial(&case, &[pair.0, pair.1]))).collect();
@@ -374,8 +374,8 @@ fn try_pairs(cases: Vec<Case>) -> Option<u32> {
             for nth in 1.. {
                 let world = bench.world(&case, true);
                 let outcome = Arc::new(Mutex::new(None));
-                let (other, op, its) = (Arc::clone(&world.other), case.op(second), Arc::clone(&outcome));
-                let act = move || *its.lock().unwrap() = Some(apply(&other, op));
+                let (other, op, result) = (Arc::clone(&world.other), case.op(second), Arc::clone(&outcome));
+                let act = move || *result.lock().unwrap() = Some(apply(&other, op));
                 world.link.at(nth, Act::First(Box::new(act)));
                 let one = apply(&world.one, case.op(first));
                 let Some(other) = outcome.lock().unwrap().take() else { break };
@@ -409,7 +409,7 @@ fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {
         for first in of(case) {
-            let seconds = [What::Place, What::PlaceOtherKey, What::CancelId, What::ReplaceByOther, first];
+            let seconds = [Step::Place, Step::PlaceOtherKey, Step::CancelId, Step::ReplaceByOther, first];
             for second in seconds {
                 let without = bench.serial(&case, &[second]);
                 let (outcomes, with) = bench.serial(&case, &[first, second]);
@@ -463,9 +463,9 @@ fn many_clients_of_one_id_store_no_timer_twice() {
             scope.spawn(move || {
                 for round in 0..60_usize {
                     // Each thread has another order, and all of them meet.
-                    let what = WHAT[(round * (thread + 1) + thread) % WHAT.len()];
+                    let step = STEPS[(round * (thread + 1) + thread) % STEPS.len()];
                     // Others are quicker again and again: then an operation fails, and has had no effect.
-                    let _outcome = apply(store, case.op(what));
+                    let _outcome = apply(store, case.op(step));
                 }
             });
         }

@@ -1,8 +1,8 @@
 //! Connections of the tests.
 
-use crate::connect::{Connect, Session};
 use crate::layout::{Layout, Part, Shard};
-use crate::store::{RedisBuilder, RedisStore};
+use crate::link::{Connect, Session};
+use crate::{RedisBuilder, RedisStore};
 use redis::Value;
 use std::sync::Arc;
 use tourbillon_durable::store::StoreError;

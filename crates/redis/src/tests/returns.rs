@@ -4,8 +4,8 @@
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
-use crate::connect::Link;
-use crate::returned::{AGAIN, KEPT};
+use crate::link::Link;
+use crate::operation::{AGAIN, KEPT};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -130,8 +130,8 @@ impl World {
         }
     }
 
-    fn do_meanwhile(&self, what: Meanwhile) {
-        match what {
+    fn do_meanwhile(&self, act: Meanwhile) {
+        match act {
             Meanwhile::Nothing => {}
             Meanwhile::Claim => self.claim(),
             Meanwhile::ClaimAndTakeKey => {
@@ -140,7 +140,7 @@ impl World {
             }
             Meanwhile::FreeKey | Meanwhile::FreeKeyAndClaim => {
                 let _cancelled = apply(&self.other, Op::Cancel(self.names.other.into(), None)).unwrap();
-                if what == Meanwhile::FreeKeyAndClaim {
+                if act == Meanwhile::FreeKeyAndClaim {
                     self.claim();
                 }
             }
@@ -165,13 +165,13 @@ fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) ->
     if world.link.is_waiting() {
         return (false, false);
     }
-    let what = || {
+    let description = || {
         format!("{case:?}: call {first} of the first attempt, others before call {others} of the second one")
     };
     assert!(
         matches!(answer, Err(StoreErrorKind::Unknown) | Ok(Outcome::Created(_) | Outcome::Repeated(_))),
         "{}: {answer:?}",
-        what()
+        description()
     );
     let was_known = answer.is_ok();
     let act = {
@@ -198,9 +198,9 @@ fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) ->
         let answer = apply(&world.one, world.back.clone());
         let id = world.names.id;
         assert!(
-            matches!(&answer, Ok(Outcome::Created(its) | Outcome::Repeated(its)) if *its == id),
+            matches!(&answer, Ok(Outcome::Created(stored) | Outcome::Repeated(stored)) if *stored == id),
             "{}: {answer:?}",
-            what()
+            description()
         );
     }
     let is_reached = is_reached && !(others > 0 && world.link.is_waiting());
@@ -209,9 +209,13 @@ fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) ->
     world.clock.advance(2 * LEASE);
     let _reaped = now(world.other.reap(100)).unwrap();
     world.claim();
-    assert_eq!(world.delivered(), 1, "{}", what());
-    assert_eq!(now(world.other.check()).unwrap(), [], "{}", what());
-    assert!(world.one.core.returning.since((world.names.id, token(&world.back))).is_none(), "{}", what());
+    assert_eq!(world.delivered(), 1, "{}", description());
+    assert_eq!(now(world.other.check()).unwrap(), [], "{}", description());
+    assert!(
+        world.one.batches.put_backs.attempts.since((world.names.id, token(&world.back))).is_none(),
+        "{}",
+        description()
+    );
     (true, is_reached)
 }
 

@@ -3,8 +3,8 @@
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
 use crate::RedisStore;
-use crate::connect::Link;
-use crate::sweep::{AFTER, Sweep};
+use crate::link::Link;
+use crate::upkeep::AFTER;
 use redis::Value;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,6 @@ struct World {
     name: String,
     clock: ManualClock,
     node: RedisStore,
-    sweep: Mutex<Sweep>,
     names: Names,
 }
 
@@ -37,8 +36,8 @@ impl World {
         let node = now(builder.split().open_on(plain.session())).unwrap();
         let claimed = now(node.claim(BY, 1, Limit { timers: 1, bytes: 1 })).unwrap();
         assert_eq!(claimed.leased, []);
-        let (sweep, names) = (Mutex::default(), names(false));
-        Arc::new(Self { plain, name, clock, node, sweep, names })
+        let names = names(false);
+        Arc::new(Self { plain, name, clock, node, names })
     }
 
     /// Another process, and its link.
@@ -56,7 +55,7 @@ impl World {
 
     /// One round of the sweep. Each shard has less than a page of notes.
     fn round(&self) {
-        (0..SHARDS).for_each(|_| now(self.node.core.sweep(&self.sweep)).unwrap());
+        (0..SHARDS).for_each(|_| now(self.node.upkeep.sweep.sweep_redirects()).unwrap());
     }
 
     /// The number of notes.
@@ -126,12 +125,12 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
         let world = World::new(&server, number, None);
         let (other, link) = world.other();
         let seen = Arc::new(Mutex::new(None));
-        let (its, notes) = (Arc::clone(&world), Arc::clone(&seen));
+        let (swept, notes) = (Arc::clone(&world), Arc::clone(&seen));
         let act = move || {
-            its.round();
-            its.clock.advance(pause);
-            its.round();
-            *notes.lock().unwrap() = Some(its.notes());
+            swept.round();
+            swept.clock.advance(pause);
+            swept.round();
+            *notes.lock().unwrap() = Some(swept.notes());
         };
         link.at(2, Act::First(Box::new(act)));
         assert_eq!(apply(&other, world.place()).unwrap(), Outcome::Created(world.names.id), "{pause:?}");

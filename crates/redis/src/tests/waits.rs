@@ -143,7 +143,10 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     }
     let imported = block_on(store.import(vec![timer(&store, 20, Duration::ZERO)]));
     assert_eq!(imported.unwrap_err().kind(), StoreErrorKind::Unknown);
-    assert_eq!(block_on(store.replace_note("n", 0, Some(b"v"))).unwrap_err().kind(), StoreErrorKind::Unknown);
+    assert_eq!(
+        block_on(store.replace_document("n", 0, Some(b"v"))).unwrap_err().kind(),
+        StoreErrorKind::Unknown
+    );
 }
 
 /// A timer that is delivered at most once is forgotten before its delivery. Where that cannot be promised it waits, and
@@ -153,11 +156,11 @@ fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost(
     let Some((_primary, mut replica, store)) = start() else { return };
     let by = Claimant { incarnation: 5, lease: Duration::from_secs(2) };
     let once = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
-    let of = |number: u128| {
+    let timer_of = |number: u128| {
         let policy = if number.is_multiple_of(2) { once.clone() } else { Policy::default() };
         Timer { policy, ..timer(&store, number, Duration::ZERO) }
     };
-    place(&store, (1..=6).map(of).collect()).unwrap();
+    place(&store, (1..=6).map(timer_of).collect()).unwrap();
     replica.kill();
     let (mut ids, mut claim) = (Vec::new(), 0);
     let mut next = || {

@@ -101,8 +101,8 @@ pub(crate) fn placing(timer: Timer) -> Op {
 }
 
 pub(crate) fn place(store: &RedisStore, timer: Timer) {
-    let its = timer.id;
-    assert_eq!(apply(store, placing(timer)), Outcome::Created(its));
+    let id = timer.id;
+    assert_eq!(apply(store, placing(timer)), Outcome::Created(id));
 }
 
 pub(crate) fn replace(store: &RedisStore, timer: Timer) -> Outcome {
@@ -115,10 +115,10 @@ pub(crate) fn ids(leased: &[Leased]) -> Vec<TimerId> {
 
 /// Waits until a condition holds.
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < PATIENCE, "{event}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

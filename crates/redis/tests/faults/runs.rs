@@ -70,12 +70,15 @@ fn f13_what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_t
         stage.kill(0);
         stage.hangs = false;
         stage.start_nodes(1);
-        eventually("all are delivered again", || deliveries(&stage).values().all(|its| its.len() == 2));
+        eventually("all are delivered again", || {
+            deliveries(&stage).values().all(|deliveries_of| deliveries_of.len() == 2)
+        });
         let took = killed.elapsed();
-        for its in deliveries(&stage).values() {
-            let numbers: Vec<_> = its.iter().map(|delivery| (delivery.attempt, delivery.delivery)).collect();
+        for deliveries_of in deliveries(&stage).values() {
+            let numbers: Vec<_> =
+                deliveries_of.iter().map(|delivery| (delivery.attempt, delivery.delivery)).collect();
             assert_eq!(numbers, [(1, 1), (1, 2)], "the failure of a process is none of the timer's");
-            assert_ne!(its[0].node, its[1].node);
+            assert_ne!(deliveries_of[0].node, deliveries_of[1].node);
         }
         let store = stage.store().unwrap();
         eventually("no timer is left", || {
@@ -145,10 +148,10 @@ fn learned_too_late() -> Option<u64> {
     eventually("the node goes on", || deliveries(&stage).len() == TIMERS as usize + 1);
     let learned = stage.end_node(0).expect("the number of its deliveries");
     let all = deliveries(&stage);
-    for (id, its) in &all {
-        let elsewhere = its.iter().any(|delivery| delivery.begun < resumed);
-        let late = its.iter().filter(|delivery| delivery.begun >= resumed).count();
-        assert!(!elsewhere || late == 0, "timer {id:x} was another's: {its:?}");
+    for (id, deliveries_of) in &all {
+        let elsewhere = deliveries_of.iter().any(|delivery| delivery.begun < resumed);
+        let late = deliveries_of.iter().filter(|delivery| delivery.begun >= resumed).count();
+        assert!(!elsewhere || late == 0, "timer {id:x} was another's: {deliveries_of:?}");
     }
     assert_eq!(stage.problems, [""; 0]);
     // The last one, and what it began before the stop.
@@ -226,9 +229,9 @@ fn t07_a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks()
     }
     let all: Vec<u64> = (0..seconds).map(|second| first.as_millis() + second * 1_000).collect();
     for id in ids {
-        let its = instants.get_mut(&id.as_u128()).expect("a series is delivered");
-        its.sort_unstable();
-        assert_eq!(*its, all, "each second once");
+        let deliveries_of = instants.get_mut(&id.as_u128()).expect("a series is delivered");
+        deliveries_of.sort_unstable();
+        assert_eq!(*deliveries_of, all, "each second once");
     }
 }
 

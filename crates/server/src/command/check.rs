@@ -29,18 +29,18 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     if is_half_restored(&config.data) {
         return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
     }
-    let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let place = path.display().to_string();
     let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
-    let pages = RedbStore::builder().verify(&path).map_err(of)?;
+    let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
         // An opening would write, and give what is damaged a checksum that fits.
         faults.extend(pages.iter().map(ToString::to_string));
         return show(&place, None, &Found { timers: None, faults }, matches);
     }
-    let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(of)?;
-    let found = Found::in_store(&store, faults).map_err(of)?;
-    store.close().map_err(of)?;
+    let store = RedbStore::builder().cache(config.cache.0).scrub(0).open(&path).map_err(failure)?;
+    let found = Found::in_store(&store, faults).map_err(failure)?;
+    store.close().map_err(failure)?;
     show(&place, None, &found, matches)
 }
 
@@ -72,9 +72,9 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
         }
         Err(error) => return Err(error.into()),
     };
-    let of = |error| -> Failure { format!("{place}: {error}").into() };
-    let store = service::open_store(redis).map_err(of)?;
-    let found = Found::in_store(&store, Vec::new()).map_err(of)?;
+    let failure = |error| -> Failure { format!("{place}: {error}").into() };
+    let store = service::open_store(redis).map_err(failure)?;
+    let found = Found::in_store(&store, Vec::new()).map_err(failure)?;
     show(&place, Some(&report), &found, matches)
 }
 

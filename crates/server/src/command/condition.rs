@@ -21,11 +21,11 @@ pub(super) struct Condition {
 
 impl Condition {
     pub(super) fn look(&mut self, service: &Service) {
-        self.note_refusal(service.refusal().as_ref());
+        self.note_refusal(service.condition().refusal().as_ref());
         self.note_collector(service.telemetry().fault().as_deref());
         self.note_health(&service.timers().health());
         self.note_damage(service.timers().timer_store().scrub().unwrap_or_default().damaged);
-        self.breakers.note(&service.caller().hosts());
+        self.breakers.note(&service.reports().breakers());
     }
 
     /// Logs that the loop has died, or is alive again.
@@ -95,11 +95,14 @@ struct Breakers(BTreeSet<Box<str>>);
 
 impl Breakers {
     fn note(&mut self, hosts: &[HostReport]) {
-        let open: BTreeMap<_, _> =
-            hosts.iter().filter_map(|of| Some((of.host.clone(), (of, of.open_for?)))).collect();
-        for (host, (of, rest)) in &open {
+        let open: BTreeMap<_, _> = hosts
+            .iter()
+            .filter_map(|report| Some((report.host.clone(), (report, report.open_for?))))
+            .collect();
+        for (host, (report, rest)) in &open {
             if !self.0.contains(host) {
-                let (failures, pause_ms) = (of.failures, u64::try_from(rest.as_millis()).unwrap_or(u64::MAX));
+                let (failures, pause_ms) =
+                    (report.failures, u64::try_from(rest.as_millis()).unwrap_or(u64::MAX));
                 warn!(target: "breaker", %host, failures, pause_ms, "a breaker has opened: the host gets no callbacks");
             }
         }

@@ -2,8 +2,9 @@
 //! file.
 
 use super::terminal::{Failure, Outcome, note, print};
+use crate::audit::{Deed, End};
 use crate::config::Config;
-use crate::service::{self, Deed, End};
+use crate::service::{self};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 use std::process::ExitCode;
@@ -63,8 +64,8 @@ fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     if !path.exists() {
         return Err(format!("{}: there is no store", path.display()).into());
     }
-    let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let forgotten = RedbStore::builder().cache(config.cache.0).forget_damaged(&path).map_err(of)?;
+    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let forgotten = RedbStore::builder().cache(config.cache.0).forget_damaged(&path).map_err(failure)?;
     let detail = format!("{forgotten} damaged records were removed");
     note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {

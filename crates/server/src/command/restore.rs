@@ -1,8 +1,9 @@
 //! `tourbillond restore`: stores the timers of a backup in the empty store of a service that does not run.
 
 use super::terminal::{Outcome, note, print, say};
+use crate::audit::{Deed, End};
 use crate::config::{Config, Value as _};
-use crate::service::{self, Deed, End};
+use crate::service::{self};
 use clap::{Arg, ArgMatches, Command};
 use core::time::Duration;
 use serde_json::json;

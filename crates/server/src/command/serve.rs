@@ -14,9 +14,11 @@
 use super::condition::Condition;
 use super::terminal::{Failure, Outcome, code_of};
 use crate::config::{self, Config, Loaded};
-use crate::listen::{Listeners, Server, Tls};
+use crate::listen::{Listeners, Server};
 use crate::log;
-use crate::service::{Service, TokenFile};
+use crate::service::Service;
+use crate::state::TokenFile;
+use crate::tls::Tls;
 use core::fmt::Write as _;
 use core::time::Duration;
 use sd_notify::NotifyState;
@@ -294,7 +296,7 @@ async fn stop(service: &Service, server: &Server, drain: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::NewToken;
+    use crate::state::NewToken;
     use tourbillon_api::Role;
 
     #[test]
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn t15_an_address_that_others_reach_needs_tokens_and_tls() {
+    fn an_address_that_others_reach_needs_tokens_and_tls() {
         let folder = tempfile::tempdir().unwrap();
         let with = |listen: &[&str], tls: bool, behind_proxy: bool| {
             let config = Config {

@@ -1,8 +1,8 @@
 //! What the commands share: the output, and how a command ends.
 
+use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
-use crate::listen::TlsError;
-use crate::service::{Deed, End, Trail};
+use crate::tls::TlsError;
 use core::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! `tourbillond token`: makes, lists and revokes tokens.
 
 use super::terminal::{Failure, Outcome, note, print, say};
+use crate::audit::{Deed, End};
 use crate::config::{Config, duration};
-use crate::service::{Deed, End, NewToken, TokenFile, role_name};
+use crate::state::{NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
@@ -78,9 +79,9 @@ impl Out {
 
     fn keep(self, token: &str) -> Result<(), Failure> {
         let Self(mut file, path) = self;
-        let of = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
-        writeln!(file, "{token}").and_then(|()| file.as_file().sync_all()).map_err(of)?;
-        file.persist_noclobber(&path).map_err(|error| of(error.error))?;
+        let failure = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
+        writeln!(file, "{token}").and_then(|()| file.as_file().sync_all()).map_err(failure)?;
+        file.persist_noclobber(&path).map_err(|error| failure(error.error))?;
         Ok(())
     }
 }
@@ -90,7 +91,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.token_file();
     let path = std::path::absolute(&path).unwrap_or(path);
     let file = TokenFile::new(&path);
-    let of = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let failure = |error: io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
     match matches.subcommand() {
         Some(("new", matches)) => {
             let out = matches.get_one::<PathBuf>("out");
@@ -107,7 +108,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let name = text("name").unwrap_or("").into();
             let is_new = !path.exists();
             let deed = Deed::new(AuditAction::MakeToken);
-            let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
+            let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(failure)?;
             note(config, deed.target(stored.id()).detail(stored.words()), End::done());
             let handed_over = match out {
                 Some(out) => out.keep(&token),
@@ -116,7 +117,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             // A token that nobody has must not be accepted.
             if handed_over.is_err() {
                 note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), End::done());
-                file.revoke(&stored.id()).map_err(of)?;
+                file.revoke(&stored.id()).map_err(failure)?;
             }
             handed_over?;
             say(format_args!("the token has the id {} in {}", stored.id(), path.display()));
@@ -127,7 +128,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             }
         }
         Some(("list", matches)) => {
-            let tokens = file.read().map_err(of)?;
+            let tokens = file.read().map_err(failure)?;
             if tokens.is_none() {
                 say(format_args!("there is no file {}: a service permits everything", path.display()));
             }
@@ -161,7 +162,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         }
         Some(("revoke", matches)) => {
             let which = matches.get_one::<String>("which").map_or("", String::as_str);
-            let token = file.revoke(which).map_err(of)?;
+            let token = file.revoke(which).map_err(failure)?;
             let deed = Deed::new(AuditAction::RevokeToken).target(token.id()).detail(token.words());
             note(config, deed, End::done());
             say(format_args!("the token {} is revoked", token.id()));

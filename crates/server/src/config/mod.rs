@@ -116,7 +116,8 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     for (key, name, value) in standard.values {
         // A variable that is not this program's own is no reason not to start.
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
-        if let Some(Err(error)) = setting.map(|of| loaded.set(of, &value, Origin::Variable(name.to_owned())))
+        if let Some(Err(error)) =
+            setting.map(|setting| loaded.set(setting, &value, Origin::Variable(name.to_owned())))
         {
             loaded.warnings.push(format!("{error}; the variable is ignored"));
         }
@@ -284,11 +285,11 @@ impl Config {
         caller.connect_timeout = self.connect_timeout;
         caller.name_servers.clone_from(&self.name_servers);
         if let Some(path) = &self.certificates {
-            let of = |error: rustls::pki_types::pem::Error| {
+            let failed = |error: rustls::pki_types::pem::Error| {
                 ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
             };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(of)? {
-                caller.certificates.push(certificate.map_err(of)?.to_vec());
+            for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
+                caller.certificates.push(certificate.map_err(failed)?.to_vec());
             }
         }
         Ok(settings)

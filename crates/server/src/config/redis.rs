@@ -16,11 +16,11 @@ const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::fro
 
 /// Fails if a file with a secret cannot be read, or is empty.
 fn secret(path: &Path) -> Result<(), ConfigError> {
-    let of = |error| ConfigError::Read(path.to_owned(), error);
-    let text = std::fs::read_to_string(path).map_err(of)?;
+    let failed = |error| ConfigError::Read(path.to_owned(), error);
+    let text = std::fs::read_to_string(path).map_err(failed)?;
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() {
-        return Err(of(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty")));
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty")));
     }
     Ok(())
 }
@@ -116,7 +116,7 @@ impl Config {
         if !self.is_on_redis() {
             return Ok(None);
         }
-        let of = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
+        let failed = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
         let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
         if let Some(path) = &self.redis_sentinel_password_file {
             // The file is read again for each connection. One that is missing now is a fault of the settings.
@@ -132,7 +132,7 @@ impl Config {
             (None, false) => Connect::single(urls.first().map_or("", |url| url.as_str())),
         };
         let mut connect = connect
-            .map_err(of)?
+            .map_err(failed)?
             .connection_timeout(self.redis_connect_timeout)
             .response_timeout(self.redis_response_timeout)
             .patience(self.redis_patience)

@@ -138,7 +138,8 @@ fn a_setting_wins_over_a_variable_of_opentelemetry() {
 fn the_collector_has_a_setting_and_a_fault_of_the_common_variable_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let all = |url| [("OTEL_EXPORTER_OTLP_ENDPOINT", url)];
-    let endpoint = |loaded: &Loaded| loaded.config.telemetry_endpoint.as_ref().map(|of| of.0.clone());
+    let endpoint =
+        |loaded: &Loaded| loaded.config.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
     let loaded = load_from(folder.path(), &all("http://c:4318"), &[]).unwrap();
     assert_eq!(endpoint(&loaded).as_deref(), Some("http://c:4318/v1/traces"));
     assert_eq!(origin_of(&loaded, "telemetry.endpoint").to_string(), "OTEL_EXPORTER_OTLP_ENDPOINT");

@@ -1,12 +1,12 @@
 //! A timer that is due and sends an HTTP request.
 
-use super::gates::Gates;
-use super::pause::Patience;
+use super::admission::Admission;
+use super::observer::Observer;
 use super::reason::Reason;
-use super::watch::Watch;
+use super::retry_pause::RetryPause;
 use crate::blocked;
-use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
-use crate::service::{Namespace, allows_host};
+use crate::record::{Answered, Endpoints, GONE, InFlight, Sent};
+use crate::state::{Namespace, allows_host};
 use crate::telemetry::{Span, Telemetry};
 use crate::work::{BLOCKED, REQUEST_ID, StoredCallback, head, read};
 use core::time::Duration;
@@ -21,36 +21,27 @@ use tourbillon_durable::{Delivery, Verdict};
 /// The number of bytes of an answer that are kept with an attempt.
 const HEAD: usize = 256;
 
-/// What a header has between its name and its value, and behind it, in bytes.
+/// The length of the separators of a header: between its name and its value, and behind the value.
 const BETWEEN: usize = 4;
 
 /// Sends callbacks.
 #[derive(Debug)]
-pub(crate) struct Callbacks {
-    caller: Caller,
-    gates: Arc<Gates>,
-    watch: Arc<Watch>,
-    flights: Arc<Flights>,
-    endpoints: Arc<Endpoints>,
-    rules: Rules,
-    patience: Patience,
-    telemetry: Telemetry,
+pub(crate) struct CallbackHandler {
+    pub(super) caller: Caller,
+    pub(super) admission: Arc<Admission>,
+    pub(super) observer: Arc<Observer>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) endpoints: Arc<Endpoints>,
+    pub(super) rules: Rules,
+    pub(super) retry_pause: RetryPause,
+    pub(super) telemetry: Telemetry,
 }
 
-impl Callbacks {
-    pub(crate) fn new(
-        caller: Caller,
-        gates: Arc<Gates>,
-        (watch, flights, endpoints): (Arc<Watch>, Arc<Flights>, Arc<Endpoints>),
-        (rules, patience, telemetry): (Rules, Patience, Telemetry),
-    ) -> Self {
-        Self { caller, gates, watch, flights, endpoints, rules, patience, telemetry }
-    }
-
+impl CallbackHandler {
     /// Makes one attempt.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
-        let Order { callback, method, url, timeout } = match self.callback(work) {
+        let DueCallback { callback, method, url, timeout } = match self.callback(work) {
             Ok(order) => order,
             Err(reason) => return Verdict::Dead(reason),
         };
@@ -59,14 +50,14 @@ impl Callbacks {
             Reason::host(&delivery.namespace, &host),
             Reason::path(&delivery.namespace, &host, callback.path()),
         ];
-        let (mut place, namespace) = match self.gates.enter(&delivery.namespace, &to).await {
+        let (mut permit, namespace) = match self.admission.enter(&delivery.namespace, &to).await {
             Ok(entered) => entered,
             Err(held_back) => return park(&held_back),
         };
         if !allows_host(&namespace.limits, &host) {
             return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
-        self.watch.started(delivery);
+        self.observer.started(delivery);
         let secrets = secrets(&namespace);
         let id = delivery.id.to_string();
         let scheduled = Moment::from_millis(delivery.scheduled.as_millis()).to_string();
@@ -84,16 +75,16 @@ impl Callbacks {
         let begun = Instant::now();
         let outcome = self.caller.send(&callback, attempt).await;
         let keeps_answers = namespace.limits.keep_answers;
-        self.note(delivery, (&host, &mut span), &outcome, begun.elapsed(), keeps_answers);
+        self.note(delivery, &host, &mut span, &outcome, begun.elapsed(), keeps_answers);
         drop(span);
         if let Some(works) = shows(&outcome) {
-            place.note(works);
+            permit.note(works);
         }
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
                 // Without the beginning of the answer: people see errors that may not see answers.
-                self.patience.with(
+                self.retry_pause.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,
                 )
@@ -105,18 +96,19 @@ impl Callbacks {
             Outcome::Parked { at, for_ } => {
                 let [host, path] = &to;
                 let shut = if at == Part::Path { path } else { host };
-                self.gates.shut(shut, for_);
+                self.admission.shut(shut, for_);
                 park(shut)
             }
             other => Verdict::Retry { error: format!("{other:?}").into(), after: None },
         }
     }
 
-    /// Notes what became of a callback, for people that look at the service.
+    /// Notes the outcome of a callback, for people that look at the service.
     fn note(
         &self,
         delivery: &Delivery,
-        (host, span): (&str, &mut Span),
+        host: &str,
+        span: &mut Span,
         outcome: &Outcome,
         took: Duration,
         keeps_answers: bool,
@@ -132,13 +124,13 @@ impl Callbacks {
             // Nothing was sent.
             _ => return span.discard(),
         };
-        self.flights.tally().callbacks.of(class(outcome)).note(took);
+        self.in_flight.metrics().callbacks.of(class(outcome)).note(took);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let sent = Sent { at: self.flights.now(), took_ms, error: error.as_deref() };
+        let sent = Sent { at: self.in_flight.now(), took_ms, error: error.as_deref() };
         self.endpoints.note(host, sent);
         span.answered(answer.map(|answer| answer.status.as_u16()), class(outcome), error.as_deref());
         let head = answer.filter(|answer| keeps_answers && !answer.head.is_empty()).map(beginning);
-        self.watch.answered(
+        self.observer.answered(
             delivery.id,
             Answered {
                 status: answer.map(|answer| answer.status.as_u16()),
@@ -148,7 +140,7 @@ impl Callbacks {
         );
     }
 
-    fn callback(&self, work: &[u8]) -> Result<Order, Box<str>> {
+    fn callback(&self, work: &[u8]) -> Result<DueCallback, Box<str>> {
         let StoredCallback { url, method, headers, body, timeout_ms } = read(work)?;
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
         let id = head(work).request.map(|id| (REQUEST_ID, id));
@@ -159,12 +151,12 @@ impl Callbacks {
             Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
             other => other.to_string(),
         })?;
-        Ok(Order { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
+        Ok(DueCallback { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
     }
 }
 
 /// A callback that is due.
-struct Order {
+struct DueCallback {
     callback: Callback,
     method: Box<str>,
     url: Box<str>,
@@ -191,7 +183,7 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Whether the host answered as one that works, if it answered. `None` if it was not dialled.
+/// Whether the host works, by its answer if there was one. `None` if the host was not dialled.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,

@@ -1,6 +1,6 @@
 //! The line of the log about a timer that has died.
 
-use crate::record::cut;
+use crate::text::cut;
 use tourbillon_durable::timer::TimerId;
 use tracing::warn;
 

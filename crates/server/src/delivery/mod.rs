@@ -1,41 +1,53 @@
-//! Deliveries: what happens when a timer is due.
+//! Deliveries: from the due moment of a timer to the end of its delivery.
 //!
 //! ```text
-//!   durable's loop ──► callback ─┐        ┌─► places, rate       what a delivery may not do now is parked under a reason
-//!                  ──► pull ─────┴► gates ┘                       │
-//!        ▲               │ desk ◄── receivers                     ▼
-//!        └── unpark ── usher ◄── board ◄── watch (parks that are stored), places and desk (room), namespaces (changes)
-//!                                └── doubts ◄── watch (ends that the store has not answered)
+//!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
+//!                  ──► pull ─────┴► admission ┘                          │
+//!        ▲               │                                               ▼
+//!        │               └─► pull_queues ◄── receivers             parked_index ◄── observer: parks that are stored
+//!        │                                                               │      ◄── permits, pull_queues: room
+//!        └───────────────── unpark ◄─────────────────────────────── unparker    ◄── changes of namespaces
+//!
+//!   observer: ends that the store has not answered ──► reconciler ──► parked_index
 //! ```
 
-mod board;
+mod admission;
 mod callback;
-mod desk;
 mod died;
-mod doubt;
-mod elsewhere;
-mod ends;
-mod gates;
-mod pause;
-mod places;
+mod observer;
+mod parked_index;
+mod pending_ends;
+mod permits;
 mod pull;
+mod pull_queues;
 mod rate;
 mod reason;
+mod reconciler;
+mod remote_claims;
+mod retry_pause;
 #[cfg(test)]
 mod tests;
-mod usher;
-mod watch;
+mod unparker;
 
-pub(crate) use desk::Desk;
-pub(crate) use places::MOST_WAITING;
+pub(crate) use permits::MOST_WAITING;
+pub(crate) use pull_queues::PullQueues;
 pub(crate) use reason::Reason;
 
-use crate::record::{Endpoints, Flights};
-use crate::service::{Counters, Events, Namespaces, event};
+use crate::record::{Endpoints, InFlight};
 use crate::settings::Settings;
+use crate::state::{Counters, Events, Namespaces, event};
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
+use admission::{Admission, DeliveryLimits};
+use callback::CallbackHandler;
 use core::fmt;
+use observer::Observer;
+use parked_index::ParkedIndex;
+use pending_ends::PendingEnds;
+use pull::PullHandler;
+use reconciler::Reconciler;
+use remote_claims::RemoteClaims;
+use retry_pause::RetryPause;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
@@ -43,62 +55,97 @@ use tourbillon_callback::Caller;
 use tourbillon_durable::store::Durability;
 use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
+use unparker::Unparker;
 
 /// The deliveries of a service.
 pub(crate) struct Deliveries {
-    callbacks: Arc<callback::Callbacks>,
-    pulls: Arc<pull::Pulls>,
-    watch: Arc<watch::Watch>,
-    doubts: Arc<doubt::Doubts>,
+    callbacks: Arc<CallbackHandler>,
+    pulls: Arc<PullHandler>,
+    observer: Arc<Observer>,
+    reconciler: Arc<Reconciler>,
     events: Events,
-    board: Arc<board::Board>,
-    desk: Arc<Desk>,
-    elsewhere: Option<elsewhere::Elsewhere>,
-    usher: Arc<usher::Usher>,
-    gates: Arc<gates::Gates>,
+    parked: Arc<ParkedIndex>,
+    queues: Arc<PullQueues>,
+    remote_claims: Option<RemoteClaims>,
+    unparker: Arc<Unparker>,
+    admission: Arc<Admission>,
+}
+
+/// The parts of the service that deliveries use.
+pub(crate) struct Environment<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) caller: &'a Caller,
+    pub(crate) namespaces: &'a Arc<Namespaces>,
+    pub(crate) events: &'a Events,
+    pub(crate) counters: &'a Arc<Counters>,
+    pub(crate) in_flight: &'a Arc<InFlight>,
+    pub(crate) endpoints: &'a Arc<Endpoints>,
+    pub(crate) telemetry: &'a Telemetry,
 }
 
 impl Deliveries {
-    pub(crate) fn new(
-        settings: &Settings,
-        caller: &Caller,
-        namespaces: &Arc<Namespaces>,
-        events: &Events,
-        counters: &Arc<Counters>,
-        (flights, endpoints, telemetry): (&Arc<Flights>, &Arc<Endpoints>, &Telemetry),
-    ) -> Self {
-        let board = Arc::new(board::Board::default());
-        let patience = pause::Patience { least: settings.least_pause };
-        let most = (settings.concurrency, settings.host_concurrency, settings.caller.hosts.concurrency);
-        let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
-        let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims, namespaces.is_shared()));
-        let doubts = Arc::new(doubt::Doubts::default());
-        let watch = Arc::new(watch::Watch {
+    pub(crate) fn new(environment: Environment<'_>) -> Self {
+        let Environment { settings, caller, namespaces, events, counters, in_flight, endpoints, telemetry } =
+            environment;
+        let parked = Arc::new(ParkedIndex::default());
+        let retry_pause = RetryPause { least: settings.least_pause };
+        let limits = DeliveryLimits {
+            all: settings.concurrency,
+            at_host: settings.host_concurrency,
+            at_prompt_host: settings.caller.hosts.concurrency,
+        };
+        let admission = Arc::new(Admission::new(Arc::clone(namespaces), Arc::clone(&parked), limits));
+        let queues =
+            Arc::new(PullQueues::new(Arc::clone(&parked), settings.open_claims, namespaces.is_shared()));
+        let reconciler = Arc::new(Reconciler::default());
+        let observer = Arc::new(Observer {
             events: events.clone(),
-            board: Arc::clone(&board),
-            doubts: Arc::clone(&doubts),
+            parked: Arc::clone(&parked),
+            reconciler: Arc::clone(&reconciler),
             counters: Arc::clone(counters),
-            flights: Arc::clone(flights),
-            ends: ends::Ends::default(),
+            in_flight: Arc::clone(in_flight),
+            ends: PendingEnds::default(),
         });
-        let callbacks = callback::Callbacks::new(
-            caller.clone(),
-            Arc::clone(&gates),
-            (Arc::clone(&watch), Arc::clone(flights), Arc::clone(endpoints)),
-            (settings.rules, patience, telemetry.clone()),
-        );
-        let elsewhere = namespaces.shared().map(|store| elsewhere::Elsewhere::new(store, patience));
-        let seen = (Arc::clone(&watch), patience, telemetry.clone());
-        let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), seen, elsewhere.clone());
-        let usher = Arc::new(usher::Usher::new(Arc::clone(&board), Arc::clone(&gates), Arc::clone(&desk)));
-        let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
-        Self { callbacks, pulls, watch, doubts, events, board, desk, elsewhere, usher, gates }
+        let callbacks = Arc::new(CallbackHandler {
+            caller: caller.clone(),
+            admission: Arc::clone(&admission),
+            observer: Arc::clone(&observer),
+            in_flight: Arc::clone(in_flight),
+            endpoints: Arc::clone(endpoints),
+            rules: settings.rules,
+            retry_pause,
+            telemetry: telemetry.clone(),
+        });
+        let remote_claims = namespaces.shared().map(|store| RemoteClaims::new(store, retry_pause));
+        let pulls = Arc::new(PullHandler {
+            admission: Arc::clone(&admission),
+            queues: Arc::clone(&queues),
+            observer: Arc::clone(&observer),
+            telemetry: telemetry.clone(),
+            retry_pause,
+            remote_claims: remote_claims.clone(),
+        });
+        let unparker =
+            Arc::new(Unparker::new(Arc::clone(&parked), Arc::clone(&admission), Arc::clone(&queues)));
+        let events = events.clone();
+        Self {
+            callbacks,
+            pulls,
+            observer,
+            reconciler,
+            events,
+            parked,
+            queues,
+            remote_claims,
+            unparker,
+            admission,
+        }
     }
 
     /// Adds the handlers of all kinds, and the observer.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
-        let watch = Arc::clone(&self.watch);
+        let observer = Arc::clone(&self.observer);
         builder
             // A receiver is answered once the store has the end of its claim.
             .end_durability(Durability::ProcessCrash)
@@ -110,62 +157,63 @@ impl Deliveries {
                 let pulls = Arc::clone(&pulls);
                 async move { pulls.deliver(&work, &delivery).await }
             })
-            .observe(move |event| watch.observe(event))
+            .observe(move |event| observer.observe(event))
     }
 
     /// Begins to put parked timers back. Must be called on a tokio runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
-            let desk = Arc::downgrade(&self.desk);
+            let queues = Arc::downgrade(&self.queues);
             shared.on_parked(move |reason| {
                 let reason = reason.map(Reason::parse);
-                if let Some(desk) = desk.upgrade()
-                    // A reason that is none of the service's, or that is no queue's, concerns no receiver.
+                if let Some(queues) = queues.upgrade()
+                    // Receivers wait for queues only. Other reasons, and those of other programs, do not concern them.
                     && matches!(reason, None | Some(Some(Reason::Queue(..))))
                 {
-                    desk.heard(reason.flatten().as_ref());
+                    queues.heard(reason.flatten().as_ref());
                 }
             });
         }
-        let (doubts, board, usher) = (&self.doubts, Arc::clone(&self.board), Arc::clone(&self.usher));
-        let (doubts, events) = (Arc::clone(doubts), self.events.clone());
-        drop(tokio::spawn(doubts.run(store, board, usher, events)));
-        drop(tokio::spawn(Arc::clone(&self.usher).run(timers.clone(), self.elsewhere.is_some())));
+        let (parked, unparker) = (Arc::clone(&self.parked), Arc::clone(&self.unparker));
+        let reconciler = Arc::clone(&self.reconciler);
+        drop(tokio::spawn(reconciler.run(store, parked, unparker, self.events.clone())));
+        drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
     /// Looks at all parked timers again, after a change of a namespace.
     pub(crate) fn look_everywhere(&self) {
-        self.board.look_everywhere();
+        self.parked.look_everywhere();
     }
 
-    /// Shuts a host no longer, and puts the timers back that are parked for it: a few first, and more once it answers.
+    /// Lets a host have deliveries again and puts the timers back that are parked for it: a few first, and more once
+    /// the host answers.
     pub(crate) fn reopen(&self, host: &str) {
-        self.gates.reopen(host);
+        self.admission.reopen(host);
     }
 
     /// The number of parked timers by the reason, as far as is known.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
-        self.board.counts()
+        self.parked.counts()
     }
 
-    /// The desk at which receivers fetch timers.
-    pub(crate) fn desk(&self) -> &Desk {
-        &self.desk
+    /// The queues from which receivers fetch timers.
+    pub(crate) fn queues(&self) -> &PullQueues {
+        &self.queues
     }
 
-    /// Ends the delivery of a claim, on whatever node it is open. Returns once the store has the end.
+    /// Ends the delivery of a claim, which may be open on another node. Returns once the store has the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
         claim: &str,
         verdict: Verdict,
     ) -> Result<(), Problem> {
-        if let Some(ended) = self.desk.end(namespace, claim, verdict.clone()).await {
+        if let Some(ended) = self.queues.end(namespace, claim, verdict.clone()).await {
             return ended;
         }
-        let Some(elsewhere) = &self.elsewhere else { return Err(desk::ended()) };
-        let timer = elsewhere.end(namespace, claim, &verdict).await?;
+        let Some(remote_claims) = &self.remote_claims else { return Err(pull_queues::ended()) };
+        let timer = remote_claims.end(namespace, claim, &verdict).await?;
         let (kind, detail) = match &verdict {
             Verdict::Retry { error, .. } | Verdict::Dead(error) => {
                 (EventKind::Failed, Some(error.to_string()))
@@ -182,26 +230,26 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, on whatever node it is open. Returns the moment at which its time is over.
+    /// Prolongs a claim, which may be open on another node. Returns the moment at which its time is over.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
-        match (self.desk.renew(namespace, claim).await, &self.elsewhere) {
-            (Err(problem), Some(elsewhere)) if problem.kind == ProblemKind::ClaimEnded => {
-                elsewhere.renew(namespace, claim).await
+        match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
+            (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
+                remote_claims.renew(namespace, claim).await
             }
             (renewed, _) => renewed,
         }
     }
 
-    /// Sends receivers away, gives back what they had, and puts no more timers back.
+    /// Sends receivers away, gives their timers back, and unparks no more timers.
     pub(crate) fn close(&self) {
-        self.board.close();
-        self.doubts.close();
-        self.desk.close();
+        self.parked.close();
+        self.reconciler.close();
+        self.queues.close();
     }
 }
 
 impl fmt::Debug for Deliveries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deliveries").field("desk", &self.desk.open()).finish_non_exhaustive()
+        f.debug_struct("Deliveries").field("queues", &self.queues.open()).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,11 @@
 //! A timer that is due and that a receiver fetches.
 
-use super::desk::{Desk, OpenClaim, Order, Ticket};
-use super::elsewhere::Elsewhere;
-use super::gates::Gates;
-use super::pause::Patience;
+use super::admission::Admission;
+use super::observer::Observer;
+use super::pull_queues::{ClaimRequest, EndTicket, OpenClaim, PullQueues};
 use super::reason::Reason;
-use super::watch::Watch;
+use super::remote_claims::RemoteClaims;
+use super::retry_pause::RetryPause;
 use crate::convert::shown_body;
 use crate::telemetry::{Span, Telemetry};
 use crate::work::{LONGEST_CLAIM, StoredPull, head, read};
@@ -18,26 +18,17 @@ use tourbillon_durable::{Delivery, Verdict};
 
 /// Hands timers to receivers.
 #[derive(Debug)]
-pub(crate) struct Pulls {
-    gates: Arc<Gates>,
-    desk: Arc<Desk>,
-    watch: Arc<Watch>,
-    telemetry: Telemetry,
-    patience: Patience,
+pub(crate) struct PullHandler {
+    pub(super) admission: Arc<Admission>,
+    pub(super) queues: Arc<PullQueues>,
+    pub(super) observer: Arc<Observer>,
+    pub(super) telemetry: Telemetry,
+    pub(super) retry_pause: RetryPause,
     /// The claims of all nodes, if there are others.
-    elsewhere: Option<Elsewhere>,
+    pub(super) remote_claims: Option<RemoteClaims>,
 }
 
-impl Pulls {
-    pub(crate) fn new(
-        gates: Arc<Gates>,
-        desk: Arc<Desk>,
-        (watch, patience, telemetry): (Arc<Watch>, Patience, Telemetry),
-        elsewhere: Option<Elsewhere>,
-    ) -> Self {
-        Self { gates, desk, watch, telemetry, patience, elsewhere }
-    }
-
+impl PullHandler {
     /// Hands the timer to a receiver that waits, and waits for the end of its claim.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
@@ -47,58 +38,72 @@ impl Pulls {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let name = &*delivery.namespace;
         let reason = Reason::Queue(name.into(), queue.clone());
-        if let Err(held_back) = self.gates.namespace(name) {
+        if let Err(held_back) = self.admission.namespace(name) {
             return park(&held_back);
         }
-        let mut arrival = self.desk.arrive(&reason, name, delivery.due);
+        let mut arrival = self.queues.arrive(&reason, name, delivery.due);
         let timeout = Duration::from_millis(timeout_ms.into());
         let (_place, mut span, open, claim) = loop {
             if !arrival.is_awaited().await {
                 return park(&reason);
             }
-            let place = match self.gates.enter(name, &[]).await {
-                Ok((place, _)) => place,
+            let permit = match self.admission.enter(name, &[]).await {
+                Ok((permit, _)) => permit,
                 Err(held_back) => return park(&held_back),
             };
             let mut span = self.telemetry.claim(delivery, &queue);
-            let work = (body.clone(), head(work).request);
-            let Some(claim) = claim(delivery, &span, work, timeout, self.elsewhere.as_ref()) else {
+            let Some(name) = self.name(delivery) else {
                 span.discard();
                 return Verdict::Retry { error: "the system gave no random number".into(), after: None };
             };
+            let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {
-                Some(open) => break (place, span, open, claim),
+                Some(open) => break (permit, span, open, claim),
                 // Another timer was quicker, or the receiver has gone.
                 None => span.discard(),
             }
         };
-        self.watch.started(delivery);
-        let ended = attend(open, timeout, self.elsewhere.as_ref().map(|all| (all, &*claim.claim))).await;
+        self.observer.started(delivery);
+        let ended = await_end(open, timeout, &claim.claim, self.remote_claims.as_ref()).await;
         span.ended(ended.as_ref().map(|(verdict, _)| verdict));
         drop(span);
         let Some((verdict, ticket)) = ended else { return park(&reason) };
-        let verdict = self.patience.with(verdict, delivery.pause);
+        let verdict = self.retry_pause.with(verdict, delivery.pause);
         if let Some(ticket) = ticket {
-            self.watch.expect_end(delivery, &verdict, ticket);
+            self.observer.expect_end(delivery, &verdict, ticket);
         }
         verdict
     }
 }
 
+impl PullHandler {
+    /// A name for a claim, which cannot be guessed. Beside other nodes it says which timer and lease the claim has, so
+    /// that any node can end it. `None` if the system has no random number.
+    fn name(&self, delivery: &Delivery) -> Option<String> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).ok()?;
+        let random = u128::from_ne_bytes(random);
+        let shared = self.remote_claims.as_ref().and_then(|claims| claims.name(random, delivery));
+        Some(shared.unwrap_or_else(|| format!("{random:032x}")))
+    }
+}
+
 /// Waits for the end of a claim. Returns the end, with the ticket of the receiver that waits until the store has it.
 /// `None` if the timer goes back.
-async fn attend(
+async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
-    elsewhere: Option<(&Elsewhere, &str)>,
-) -> Option<(Verdict, Option<Ticket>)> {
+    claim: &str,
+    remote_claims: Option<&RemoteClaims>,
+) -> Option<(Verdict, Option<EndTicket>)> {
     let begin = Instant::now();
     let mut until = begin + timeout;
     loop {
-        match tokio::time::timeout_at(until, open.order()).await {
+        match tokio::time::timeout_at(until, open.request()).await {
             Err(_) => {
-                let rest = match elsewhere {
-                    Some((all, claim)) if until < begin + LONGEST_CLAIM => all.rest(claim).await,
+                let rest = match remote_claims {
+                    // A receiver may have prolonged the claim at another node, which only the deployment knows.
+                    Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(claim).await,
                     _ => None,
                 };
                 if let Some(rest) = rest {
@@ -109,8 +114,8 @@ async fn attend(
                 return Some((Verdict::Retry { error, after: None }, None));
             }
             Ok(None) => return None,
-            Ok(Some(Order::End(verdict, ticket))) => return Some((verdict, Some(ticket))),
-            Ok(Some(Order::Renew(sender))) => {
+            Ok(Some(ClaimRequest::End(verdict, ticket))) => return Some((verdict, Some(ticket))),
+            Ok(Some(ClaimRequest::Renew(sender))) => {
                 until = (Instant::now() + timeout).min(begin + LONGEST_CLAIM);
                 let _receiver_has_gone =
                     sender.send(moment_in(until.saturating_duration_since(Instant::now())));
@@ -119,20 +124,18 @@ async fn attend(
     }
 }
 
+/// The claim as its receiver gets it. `work` is the stored work, whose head names the request that has made the timer.
 fn claim(
+    name: String,
     delivery: &Delivery,
     span: &Span,
-    (body, request): (Vec<u8>, Option<&str>),
+    work: &[u8],
+    body: Vec<u8>,
     timeout: Duration,
-    elsewhere: Option<&Elsewhere>,
-) -> Option<Claim> {
-    let mut name = [0; 16];
-    getrandom::fill(&mut name).ok()?;
-    let name = u128::from_ne_bytes(name);
-    let long = elsewhere.and_then(|all| all.name(name, delivery));
+) -> Claim {
     let (body, body_base64) = shown_body(body);
-    Some(Claim {
-        claim: long.unwrap_or_else(|| format!("{name:032x}")),
+    Claim {
+        claim: name,
         id: delivery.id.to_string(),
         key: delivery.key.as_deref().map(str::to_owned),
         labels: delivery.labels.iter().map(|label| label.to_string()).collect(),
@@ -140,13 +143,13 @@ fn claim(
         attempt: delivery.attempt,
         until: moment_in(timeout),
         trace: span.trace().map(|trace| trace.to_string()),
-        request_id: request.map(str::to_owned),
+        request_id: head(work).request.map(str::to_owned),
         body,
         body_base64,
-    })
+    }
 }
 
-/// The moment so long from now on.
+/// The moment after this span.
 fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))

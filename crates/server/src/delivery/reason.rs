@@ -5,20 +5,20 @@ use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// What a parked timer waits for.
+/// The reason for which a timer is parked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
     /// The end of a namespace's pause.
     Paused(Box<str>),
-    /// A place in a namespace's share of the service's places.
+    /// A permit in a namespace's share of the service's permits.
     Share(Box<str>),
-    /// A place in a namespace's share of the places for hosts that are slow or not known.
+    /// A permit in a namespace's share of the permits for hosts that are slow or not known.
     Slow(Box<str>),
-    /// A place among the deliveries of a namespace.
+    /// A permit among the deliveries of a namespace.
     Concurrency(Box<str>),
     /// The moment that the rate of a namespace permits.
     Rate(Box<str>),
-    /// A place of a namespace at a host and port, or the host's recovery.
+    /// A permit of a namespace at a host and port, or the host's recovery.
     Host(Box<str>, Box<str>),
     /// The recovery of a path of a host, which has this number, as a namespace meets it.
     Path(Box<str>, Box<str>, u64),
@@ -37,7 +37,7 @@ fn number_of(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// The host as reasons name it: one that is too long is cut, and has a number instead of its end.
+/// The host as reasons name it: a name that is too long is cut, and has a number instead of its end.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -60,7 +60,7 @@ impl Reason {
 
     /// Whether it is that of the host and port, or of one of its paths.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
-        matches!(self, Self::Host(_, of) | Self::Path(_, of, _) if **of == *host_in_reasons(host))
+        matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
     /// The word of the reason's kind.
@@ -157,8 +157,8 @@ mod tests {
         let long = |end: &str| format!("{}{end}", "x".repeat(250));
         let (a, b) = (long("a:443"), long("b:443"));
         assert_ne!(Reason::host("n", &a), Reason::host("n", &b));
-        let of = [Reason::host("n", &a), Reason::path("m", &a, "/")];
-        assert!(of.iter().all(|reason| reason.is_of_host(&a) && !reason.is_of_host(&b)));
+        let own = [Reason::host("n", &a), Reason::path("m", &a, "/")];
+        assert!(own.iter().all(|reason| reason.is_of_host(&a) && !reason.is_of_host(&b)));
         assert!(!Reason::Rate("a".into()).is_of_host("a"));
     }
 }

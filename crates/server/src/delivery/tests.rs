@@ -1,7 +1,8 @@
 //! Deliveries as readers of events see them.
 
-use crate::service::{Naming, Service, Subscription};
+use crate::service::{Naming, Service};
 use crate::settings::Settings;
+use crate::state::Subscription;
 use core::time::Duration;
 use tourbillon_api::{Event, EventKind, NewTimer, Pull};
 use tourbillon_durable::state::Phase;
@@ -15,7 +16,12 @@ async fn place(service: &Service, key: &str, attempts: u32) -> String {
     let pull = Pull { queue: "q".to_owned(), ..Pull::default() };
     let mut timer = NewTimer::pull(pull);
     timer.policy.attempts = Some(attempts);
-    service.place("default", Naming { key: Some(key), ..Naming::default() }, &timer).await.unwrap().id
+    service
+        .creations()
+        .place("default", Naming { key: Some(key), ..Naming::default() }, &timer)
+        .await
+        .unwrap()
+        .id
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,7 +39,7 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
         assert_eq!(event.kind, EventKind::Created);
     };
     assert_eq!(parked.detail.as_deref(), Some("queue:default/q"));
-    let desk = service.deliveries().desk();
+    let queues = service.deliveries().queues();
     let retry = Verdict::Retry { error: "no".into(), after: Some(Duration::ZERO) };
     let ends = [
         (retry, EventKind::Failed, Some("no"), 1),
@@ -44,7 +50,7 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
         if verdict == Verdict::Done {
             place(&service, "k", 1).await;
         }
-        let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
+        let claim = queues.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
         service.deliveries().end_claim("default", &claim.claim, verdict).await.unwrap();
         let mut seen = Vec::new();
         let end = loop {
@@ -72,14 +78,14 @@ async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let service = Service::open(Settings::new(folder.path())).unwrap();
     let mut events = service.events().subscribe(None).unwrap();
     let id = place(&service, "k", 1).await;
-    let desk = service.deliveries().desk();
-    let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
+    let queues = service.deliveries().queues();
+    let claim = queues.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
     service.deliveries().end_claim("default", &claim.claim, Verdict::Dead("never".into())).await.unwrap();
     while next(&mut events).await.kind != EventKind::Dead {}
     // The timer is dead. The runtime says so once more, as it does of a timer whose holder was killed too often.
     let phase = Phase::Dead;
     let expired = Happened::Expired { id: id.parse().unwrap(), at: UtcMillis::ZERO, phase };
-    service.deliveries().watch.observe(&expired);
+    service.deliveries().observer.observe(&expired);
     let dead = next(&mut events).await;
     assert_eq!(
         (dead.kind, dead.id.as_deref(), dead.key.as_deref()),

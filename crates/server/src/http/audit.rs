@@ -3,7 +3,8 @@
 use super::answer::Answer;
 use super::auth::Right;
 use super::extract::{Query, page_size};
-use crate::service::{Service, Wanted};
+use crate::audit::Wanted;
+use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
@@ -57,5 +58,5 @@ async fn list_audit(
     right.require(Role::Admin, namespace.as_deref())?;
     let limit = page_size(limit, "entries")?;
     let wanted = Wanted { namespace, token, action, since, until };
-    Ok(Json(service.audit_entries(wanted, cursor.as_deref(), limit).await?))
+    Ok(Json(service.audit().entries(wanted, cursor.as_deref(), limit).await?))
 }

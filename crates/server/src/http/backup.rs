@@ -2,7 +2,9 @@
 
 use super::answer::{Answer, Refused};
 use super::scope::{Admin, Everywhere};
-use crate::service::{Backup, Deed, End, Note, Service, Stop};
+use crate::audit::{Deed, End, Note};
+use crate::service::{Backup, Service};
+use crate::state::Stop;
 use axum::body::{Body, Bytes};
 use futures_util::stream;
 use http::HeaderName;
@@ -97,7 +99,7 @@ async fn back_up(
             Problem::new(ProblemKind::LimitReached, "as many backups are under way as there may be");
         return Err(Refused(problem.with_retry_after_ms(10_000)));
     };
-    let note = service.begin_note(Deed::new(AuditAction::BackUp));
+    let note = service.audit().begin(Deed::new(AuditAction::BackUp));
     let (sender, receiver) = mpsc::channel(WAITING);
     let runtime = Handle::current();
     drop(tokio::task::spawn_blocking(move || write(&backup, &sender, note, &runtime)));

@@ -50,6 +50,6 @@ async fn batch(scope: Within<Writer>, body: Body<Batch>) -> Answer<Json<BatchAns
             Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/changes", detail),
         ));
     }
-    let results = scope.service.batch(&scope.namespace, trace(&headers), &batch.changes).await?;
+    let results = scope.service.changes().batch(&scope.namespace, trace(&headers), &batch.changes).await?;
     Ok(Json(BatchAnswer { results }))
 }

@@ -46,7 +46,7 @@ async fn claim(
     body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {
     let request = scope.read(body).await?;
-    scope.service.namespace(&scope.namespace)?;
+    scope.service.namespaces().require(&scope.namespace)?;
     if !is_name(&queue) {
         return Err(Refused(Problem::new(ProblemKind::NotFound, "no queue has such a name")));
     }
@@ -60,7 +60,7 @@ async fn claim(
     }
     let wait = Duration::from_millis(wait);
     let claims =
-        scope.service.deliveries().desk().fetch(&scope.namespace, &queue, max as usize, wait).await?;
+        scope.service.deliveries().queues().fetch(&scope.namespace, &queue, max as usize, wait).await?;
     Ok(Json(Claims { claims }))
 }
 

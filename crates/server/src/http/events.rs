@@ -4,7 +4,8 @@ use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::Query;
 use crate::client::Waits;
-use crate::service::{Service, Stop, Subscription};
+use crate::service::Service;
+use crate::state::{Stop, Subscription};
 use crate::stream::event_stream;
 use axum::extract::State;
 use axum::response::Response;
@@ -55,7 +56,7 @@ async fn events(
 ) -> Answer<Response> {
     right.require(Role::Reader, namespace.as_deref())?;
     if let Some(namespace) = &namespace {
-        service.namespace(namespace)?;
+        service.namespaces().require(namespace)?;
     }
     let Some(events) = service.events().subscribe(right.token()) else {
         let problem = Problem::new(ProblemKind::LimitReached, "there are too many readers of events");

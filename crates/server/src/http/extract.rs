@@ -3,7 +3,7 @@
 use super::answer::Refused;
 use super::json;
 use crate::bodies::Hold;
-use crate::service::Trace;
+use crate::state::Trace;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use core::convert::Infallible;

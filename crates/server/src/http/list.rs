@@ -75,7 +75,7 @@ enum Order {
     responses((status = 200, description = "A page.", body = Page<Timer>))
 )]
 async fn list_timers(scope: Within<Reader>, Query(query): Query<ListQuery>) -> Answer<Json<Page<Timer>>> {
-    scope.service.namespace(&scope.namespace)?;
+    scope.service.namespaces().require(&scope.namespace)?;
     page(&scope.service, &scope.right, Some(&scope.namespace), query).await
 }
 

@@ -26,7 +26,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 )]
 async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
     let may_see = |name: &str| right.permits(Role::Reader, Some(name));
-    Ok(Json(service.show_namespaces(may_see).await?))
+    Ok(Json(service.namespace_admin().views(may_see).await?))
 }
 
 /// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
@@ -44,7 +44,7 @@ async fn put_namespace(
     body: Body<NamespaceLimits>,
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
     let limits = all.right.require(Role::Admin, None)?.read(body).await?;
-    let (is_new, view) = all.service.set_namespace(&namespace, limits).await?;
+    let (is_new, view) = all.service.namespace_admin().set(&namespace, limits).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
@@ -54,7 +54,7 @@ async fn put_namespace(
     responses((status = 200, description = "The namespace.", body = NamespaceView))
 )]
 async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
-    Ok(Json(scope.service.show_namespace(&scope.namespace).await?))
+    Ok(Json(scope.service.namespace_admin().view(&scope.namespace).await?))
 }
 
 /// Removes a namespace. It must have no timers.
@@ -66,7 +66,7 @@ async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
     )
 )]
 async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answer<StatusCode> {
-    all.service.remove_namespace(&namespace).await?;
+    all.service.namespace_admin().remove(&namespace).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -79,5 +79,5 @@ async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answ
     )
 )]
 async fn make_secret(scope: Within<Admin>) -> Answer<(StatusCode, Json<NewSecret>)> {
-    Ok((StatusCode::CREATED, Json(scope.service.make_secret(&scope.namespace).await?)))
+    Ok((StatusCode::CREATED, Json(scope.service.namespace_admin().make_secret(&scope.namespace).await?)))
 }

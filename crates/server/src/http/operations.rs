@@ -22,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 pub(super) type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
 
 async fn begin(scope: &Within<Writer>, work: Work) -> Answer<Accepted> {
-    Ok(accepted(&scope.namespace, scope.service.begin(&scope.namespace, work).await?))
+    Ok(accepted(&scope.namespace, scope.service.operations().begin(&scope.namespace, work).await?))
 }
 
 /// The answer that an operation has begun.
@@ -78,7 +78,7 @@ async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<
     responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))
 )]
 async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<Operation>>> {
-    let items = scope.service.list_operations(&scope.namespace).await?;
+    let items = scope.service.operations().list(&scope.namespace).await?;
     Ok(Json(Page { items, next: None }))
 }
 

@@ -20,8 +20,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))
 )]
 async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
-    scope.service.namespace(&scope.namespace)?;
-    Ok(Json(scope.service.queues(|name| *name == *scope.namespace).await?))
+    scope.service.namespaces().require(&scope.namespace)?;
+    Ok(Json(scope.service.reports().queues(|name| *name == *scope.namespace).await?))
 }
 
 /// Lists the queues of all namespaces that the token may read, by namespace and name, at most 1,000.
@@ -31,5 +31,5 @@ async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
 )]
 async fn list_all_queues(State(service): State<Service>, right: Right) -> Answer<Json<Vec<QueueView>>> {
     let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
-    Ok(Json(service.queues(may_see).await?))
+    Ok(Json(service.reports().queues(may_see).await?))
 }

@@ -53,7 +53,7 @@ fn not_ready(readiness: Readiness) -> NotReady {
     )
 )]
 async fn readyz(State(service): State<Service>, _right: Right) -> Result<Json<Readiness>, NotReady> {
-    let readiness = service.readiness().await;
+    let readiness = service.condition().readiness().await;
     if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
 }
 
@@ -65,7 +65,7 @@ type Text<T> = ([(HeaderName, &'static str); 1], T);
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
 async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
-    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().await))
+    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().text().await))
 }
 
 /// Shows this document.
@@ -83,5 +83,5 @@ async fn openapi(_right: Right) -> Text<&'static str> {
     responses((status = 200, description = "The numbers.", body = ServiceStats))
 )]
 async fn stats(all: Everywhere<Reader>) -> Answer<Json<ServiceStats>> {
-    all.service.stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
+    all.service.condition().stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
 }

@@ -60,7 +60,7 @@ async fn list_schedules(
     let cursor = place.map(|place| Cursor::from_bytes(&place));
     let sees_payloads = scope.sees_payloads();
     let (items, next) =
-        scope.service.list_schedules(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
+        scope.service.schedules().list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
     let next = next.map(|next| cursor_text(list.as_bytes(), next.as_bytes()));
     Ok(Json(Page { items, next }))
 }
@@ -98,7 +98,7 @@ async fn put_schedule(
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
     let new = scope.read(body).await?;
     let sees_payloads = scope.sees_payloads();
-    let (is_new, view) = scope.service.put_schedule(&scope.namespace, &key, &new, sees_payloads).await?;
+    let (is_new, view) = scope.service.schedules().put(&scope.namespace, &key, &new, sees_payloads).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
@@ -109,7 +109,9 @@ async fn put_schedule(
 )]
 async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
-    Ok(Json(scope.service.see_schedule(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?))
+    Ok(Json(
+        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?,
+    ))
 }
 
 /// Changes the fields of a schedule that are given.
@@ -129,7 +131,7 @@ async fn patch_schedule(
 ) -> Answer<Json<ScheduleView>> {
     let patch = scope.read(body).await?;
     let sees_payloads = scope.sees_payloads();
-    Ok(Json(scope.service.patch_schedule(&scope.namespace, &key, patch, sees_payloads).await?))
+    Ok(Json(scope.service.schedules().patch(&scope.namespace, &key, patch, sees_payloads).await?))
 }
 
 /// Removes a schedule.
@@ -141,7 +143,7 @@ async fn patch_schedule(
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
 )]
 async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
-    Ok(Json(scope.service.remove_schedule(&scope.namespace, &key).await?))
+    Ok(Json(scope.service.schedules().remove(&scope.namespace, &key).await?))
 }
 
 /// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
@@ -152,7 +154,7 @@ async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
 async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
     Ok(Json(
-        scope.service.see_schedule(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
+        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
     ))
 }
 
@@ -170,7 +172,11 @@ async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<S
 async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
     Ok(Json(
-        scope.service.see_schedule(&scope.namespace, &key, sees_payloads, |all, at| all.resume(at)).await?,
+        scope
+            .service
+            .schedules()
+            .see(&scope.namespace, &key, sees_payloads, |all, at| all.resume(at))
+            .await?,
     ))
 }
 
@@ -180,7 +186,7 @@ async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
     responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
 )]
 async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
-    Ok(Json(scope.service.trigger_schedule(&scope.namespace, &key).await?))
+    Ok(Json(scope.service.schedules().trigger(&scope.namespace, &key).await?))
 }
 
 /// Makes the occurrences of a range of instants in the past at once.
@@ -198,7 +204,10 @@ async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json
 )]
 async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Backfill>) -> Answer<Accepted> {
     let backfill = scope.read(body).await?;
-    Ok(accepted(&scope.namespace, scope.service.backfill(&scope.namespace, &key, &backfill).await?))
+    Ok(accepted(
+        &scope.namespace,
+        scope.service.schedules().backfill(&scope.namespace, &key, &backfill).await?,
+    ))
 }
 
 /// Shows the next ten instants of a schedule that is not made. What its instants do may be missing.
@@ -212,5 +221,5 @@ async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Ba
 )]
 async fn preview_schedule(scope: Within<Reader>, body: Body<NewSchedule>) -> Answer<Json<Preview>> {
     let new = scope.read(body).await?;
-    Ok(Json(scope.service.preview_schedule(&scope.namespace, &new)?))
+    Ok(Json(scope.service.schedules().preview(&scope.namespace, &new)?))
 }

@@ -54,7 +54,7 @@ async fn place(
     let (timer, headers) = scope.read_with_headers(body).await?;
     let idempotency_key = text(&headers, "idempotency-key")?;
     let naming = Naming { key, idempotency_key, trace: trace(&headers) };
-    let placed = scope.service.place(&scope.namespace, naming, &timer).await?;
+    let placed = scope.service.creations().place(&scope.namespace, naming, &timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(placed)))
 }
@@ -136,7 +136,8 @@ async fn post_timer(scope: Within<Writer>, body: Body<NewTimer>) -> Answer<(Stat
     responses((status = 200, description = "The timer.", body = Timer))
 )]
 async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer>> {
-    let stored = scope.service.stored(&scope.namespace, timer.named().address(&scope.namespace)).await?;
+    let stored =
+        scope.service.stored_timers().get(&scope.namespace, timer.named().address(&scope.namespace)).await?;
     Ok(Json(shown(&stored, scope.sees_payloads())))
 }
 
@@ -152,7 +153,7 @@ async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer
 )]
 async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) -> Answer<Json<Changed>> {
     let to = scope.read(body).await?;
-    Ok(Json(scope.service.move_timer(&scope.namespace, timer.named(), &to).await?))
+    Ok(Json(scope.service.changes().move_timer(&scope.namespace, timer.named(), &to).await?))
 }
 
 /// Cancels a timer. One that is dead is dropped, by its id.
@@ -163,11 +164,11 @@ async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) 
     responses((status = 200, description = "What happened.", body = Cancelled, example = json!({ "result": "cancelled" })))
 )]
 async fn cancel_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Cancelled>> {
-    Ok(Json(scope.service.cancel(&scope.namespace, timer.named()).await?))
+    Ok(Json(scope.service.changes().cancel(&scope.namespace, timer.named()).await?))
 }
 
 async fn change(scope: Within<Writer>, timer: TimerName, verb: Verb) -> Answer<Json<Changed>> {
-    Ok(Json(scope.service.change(&scope.namespace, timer.named(), verb).await?))
+    Ok(Json(scope.service.changes().change(&scope.namespace, timer.named(), verb).await?))
 }
 
 /// Delivers a timer now: one that is pending or paused, or, by its id, dead.
@@ -227,8 +228,8 @@ async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Ch
 )]
 async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
     let past = match &timer {
-        TimerName::Id(id) => scope.service.past(&scope.namespace, *id).await?,
-        TimerName::Key(key) => scope.service.past_of_key(&scope.namespace, key).await?,
+        TimerName::Id(id) => scope.service.reports().past(&scope.namespace, *id).await?,
+        TimerName::Key(key) => scope.service.reports().past_of_key(&scope.namespace, key).await?,
     };
     Ok(Json(permitted(past, &scope.right)))
 }

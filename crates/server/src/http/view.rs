@@ -44,7 +44,7 @@ async fn history(all: Everywhere<Reader>, Query(query): Query<HistoryQuery>) -> 
         let detail = format!("an answer has 1 to {MOST_POINTS} intervals");
         return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
     }
-    Ok(Json(all.service.history(query.since, points as usize)))
+    Ok(Json(all.service.reports().history(query.since, points as usize)))
 }
 
 /// Shows how late the deliveries of the last hour were, by the second of the minute for which they were due.
@@ -53,7 +53,7 @@ async fn history(all: Everywhere<Reader>, Query(query): Query<HistoryQuery>) -> 
     responses((status = 200, description = "The sixty seconds.", body = LatenessBySecond))
 )]
 async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessBySecond>> {
-    Ok(Json(all.service.lateness_by_second()))
+    Ok(Json(all.service.reports().lateness_by_second()))
 }
 
 /// Shows the hosts that callbacks go to, at most 1,000: those of the latest callbacks.
@@ -62,7 +62,7 @@ async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessBySecond>> {
     responses((status = 200, description = "The hosts.", body = Vec<Endpoint>))
 )]
 async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoint>>> {
-    Ok(Json(all.service.endpoints()))
+    Ok(Json(all.service.reports().endpoints()))
 }
 
 /// Shows the number of pending timers by the time until they are due.
@@ -71,7 +71,7 @@ async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoint>>> {
     responses((status = 200, description = "The numbers.", body = Horizon))
 )]
 async fn horizon(all: Everywhere<Reader>) -> Answer<Json<Horizon>> {
-    Ok(Json(all.service.horizon().await?))
+    Ok(Json(all.service.reports().horizon().await?))
 }
 
 /// Shows the nodes that share the timers, and the shards that each of them delivers.
@@ -80,5 +80,5 @@ async fn horizon(all: Everywhere<Reader>) -> Answer<Json<Horizon>> {
     responses((status = 200, description = "The nodes.", body = Nodes))
 )]
 async fn nodes(all: Everywhere<Reader>) -> Answer<Json<Nodes>> {
-    Ok(Json(all.service.nodes().await?))
+    Ok(Json(all.service.reports().nodes().await?))
 }

@@ -42,6 +42,9 @@ struct State {
     /// The number of the next request.
     next: u64,
     has_sent_a_request: bool,
+    /// Whether one of its requests had a right, and whether one was answered without.
+    has_shown_a_right: bool,
+    was_without_a_right: bool,
     is_http2: bool,
     /// The connection's start, or the end of the last answer.
     quiet_since: Timestamp,
@@ -98,6 +101,13 @@ pub(super) struct Idleness {
     pub(super) since: Timestamp,
 }
 
+/// The order in which strangers' connections make room: those first that wait for no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Strangeness {
+    pub(super) is_waiting: bool,
+    pub(super) since: Timestamp,
+}
+
 /// The time for the frames by which a connection without requests says that it ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
@@ -107,6 +117,8 @@ impl Activity {
             under_way: Vec::new(),
             next: 0,
             has_sent_a_request: false,
+            has_shown_a_right: false,
+            was_without_a_right: false,
             is_http2: false,
             quiet_since: engine.now(),
             first_byte: None,
@@ -157,6 +169,15 @@ impl Activity {
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
+    /// How long a stranger's connection has been quiet, and whether it waits for no answer. A stranger's requests were
+    /// answered, and none had a right.
+    pub(super) fn strangeness(&self) -> Option<Strangeness> {
+        let state = self.lock();
+        let is_strange = state.was_without_a_right && !state.has_shown_a_right;
+        let is_waiting = !state.under_way.is_empty();
+        is_strange.then_some(Strangeness { is_waiting, since: state.quiet_since })
+    }
+
     /// Notes that the server stops.
     pub(super) fn note_stop(&self) {
         self.lock().stopping_since = Some(self.engine.now());
@@ -196,6 +217,15 @@ impl Activity {
     }
 }
 
+/// What follows from an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// The answer is one more without a right than may wait for the client.
+    pub(super) is_beyond: bool,
+    /// The connection is a stranger's from now on.
+    pub(super) makes_a_stranger: bool,
+}
+
 /// A request is under way for as long as this is alive.
 #[derive(Debug)]
 pub(super) struct UnderWay(Stage);
@@ -226,14 +256,16 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// The request is answered. Returns whether it has no right, and so many answers without one already wait for the
-    /// client.
-    pub(super) fn note_answer(&self, most_unknown: usize) -> bool {
+    /// Notes that the request is answered. `most_unknown` answers to requests without a right may wait for the client.
+    pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
-        let Some(request) = state.request(self.0.number) else { return false };
-        request.is_answered_unknown = !request.is_known && waiting < most_unknown;
-        !request.is_known && waiting >= most_unknown
+        let Some(request) = state.request(self.0.number) else { return Noted::default() };
+        let (is_known, is_beyond) = (request.is_known, !request.is_known && waiting >= most_unknown);
+        request.is_answered_unknown = !is_known && !is_beyond;
+        let was_without = core::mem::replace(&mut state.was_without_a_right, !is_known);
+        state.was_without_a_right |= was_without;
+        Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
     }
 
     /// The client has taken the piece before, if there was one.
@@ -292,6 +324,7 @@ impl Notes for Stage {
     }
 
     fn is_known(&self) {
+        self.activity.lock().has_shown_a_right = true;
         self.change(|request| request.is_known = true);
     }
 }
@@ -384,13 +417,35 @@ mod tests {
         let (_engine, activity, _) = begin();
         let known = UnderWay::begin(&activity, true);
         known.stage().is_known();
-        assert!(!known.note_answer(0));
+        assert!(!known.note_answer(0).is_beyond);
         let first = UnderWay::begin(&activity, true);
-        assert!(!first.note_answer(1));
+        assert!(!first.note_answer(1).is_beyond);
         let second = UnderWay::begin(&activity, true);
-        assert!(second.note_answer(1));
+        assert!(second.note_answer(1).is_beyond);
         drop(first);
-        assert!(!UnderWay::begin(&activity, true).note_answer(1));
+        assert!(!UnderWay::begin(&activity, true).note_answer(1).is_beyond);
+    }
+
+    #[test]
+    fn a_connection_is_a_strangers_until_a_request_shows_a_right() {
+        let (_engine, activity, _) = begin();
+        assert_eq!(activity.strangeness(), None, "it has sent nothing");
+        let first = UnderWay::begin(&activity, true);
+        assert_eq!(activity.strangeness(), None, "it is not answered");
+        assert!(first.note_answer(4).makes_a_stranger);
+        assert!(activity.strangeness().is_some_and(|strange| strange.is_waiting));
+        drop(first);
+        assert!(activity.strangeness().is_some_and(|strange| !strange.is_waiting));
+        let second = UnderWay::begin(&activity, true);
+        assert!(!second.note_answer(4).makes_a_stranger, "it was one before");
+        let third = UnderWay::begin(&activity, true);
+        third.stage().is_known();
+        assert_eq!(activity.strangeness(), None);
+        third.note_answer(4);
+        drop((second, third));
+        let fourth = UnderWay::begin(&activity, true);
+        assert!(!fourth.note_answer(4).makes_a_stranger, "it has shown a right");
+        assert_eq!(activity.strangeness(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::activity::{Activity, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
-use super::places::Place;
+use super::places::{Place, Places};
 use crate::asker::{Origin, RequestId};
 use crate::client::Client;
 use axum::body::Body as Answer;
@@ -73,12 +73,14 @@ pub(super) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (activity, peer) = (Arc::clone(&place.activity), place.peer);
+    let places = place.places();
     let service = service_fn(|mut request: Request<Incoming>| {
         let id = RequestId::of(request.headers());
         request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // An answer of HTTP/2 that waits for its client keeps the room of this future otherwise.
-        Box::pin(answer((request, id), service.clone(), engine.clone(), limits, (under_way, peer)))
+        let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
+        Box::pin(answer(asked, service.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -110,7 +112,7 @@ pub(super) async fn serve<S>(
             }
             () = &mut patience => return,
             () = place.left() => {
-                if activity.idleness().is_some() {
+                if activity.idleness().is_some() || activity.strangeness().is_some() {
                     return;
                 }
                 // A request came at that moment.
@@ -152,14 +154,23 @@ impl Future for Patience {
     }
 }
 
+/// A request with its sender and its place among the requests of the connection.
+struct Asked {
+    request: Request<Incoming>,
+    id: RequestId,
+    under_way: UnderWay,
+    peer: IpAddr,
+    places: Arc<Places>,
+}
+
 /// Answers one request.
 async fn answer(
-    (mut request, id): (Request<Incoming>, RequestId),
+    asked: Asked,
     mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
-    (under_way, peer): (UnderWay, IpAddr),
 ) -> Result<Response<Answering>, Infallible> {
+    let Asked { mut request, id, under_way, peer, places } = asked;
     let is_http2 = request.version() == Version::HTTP_2;
     let fault = Fault::default();
     let stage = under_way.stage();
@@ -174,7 +185,11 @@ async fn answer(
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
-    let response = if under_way.note_answer(MOST_UNKNOWN) { too_many() } else { response };
+    let noted = under_way.note_answer(MOST_UNKNOWN);
+    if noted.makes_a_stranger {
+        places.note_stranger();
+    }
+    let response = if noted.is_beyond { too_many() } else { response };
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
     if fault.get().is_some() && !is_http2 {
         // The rest of the body is still to come.

@@ -8,11 +8,10 @@ mod connection;
 mod limits;
 mod observed;
 mod places;
-mod tls;
 
 pub use limits::Limits;
-pub use tls::{Tls, TlsError};
 
+use crate::tls::Tls;
 use activity::Activity;
 use axum::body::Body;
 use connection::Answers;

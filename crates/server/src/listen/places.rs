@@ -4,8 +4,12 @@
 //! before those that have no request under way, of the address that has most of them, and there the longest quiet ones
 //! first. A few places are for clients on this machine only, so that a check of the service's health finds one
 //! whatever others hold.
+//!
+//! Strangers have a part of the places: connections whose requests were answered, and of which none had a right. Each
+//! holds more memory than a silent one, above all with HTTP/2 and answers that the client does not take. Beyond their
+//! part they make room for each other, whether they are idle or not.
 
-use super::activity::{Activity, Idleness};
+use super::activity::{Activity, Idleness, Strangeness};
 use crate::client::network;
 use core::net::IpAddr;
 use std::cmp::Reverse;
@@ -15,6 +19,9 @@ use tokio::sync::{oneshot, watch};
 
 /// A part of the places: for clients on this machine, and to make room at a time.
 const PART: usize = 64;
+
+/// The part of the places that strangers have.
+const STRANGERS: usize = 8;
 
 /// The number of connections up to which their memory is little.
 const FEW: usize = 8;
@@ -32,6 +39,8 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
+    /// The greatest number of strangers there can be: those that were counted, and those that have come since.
+    strangers: usize,
     /// The greatest number of connections since it was last found that many have ended.
     peak: usize,
 }
@@ -81,6 +90,17 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
+    /// Notes that one more connection is a stranger's. If these have more than their part, some lose their places.
+    pub(super) fn note_stranger(&self) {
+        let most = (self.all / STRANGERS).max(PART);
+        let mut state = self.lock();
+        state.strangers += 1;
+        // They are counted once for several that have come.
+        if state.strangers > most {
+            state.limit_strangers(most - most / FEW);
+        }
+    }
+
     /// Whether half of the connections have ended since the call before that returned true, and these were not few.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
@@ -101,6 +121,40 @@ impl Places {
 }
 
 impl State {
+    /// Counts the strangers, and takes the places of all but `most` of them.
+    fn limit_strangers(&mut self, most: usize) {
+        let strange = |taken: &Taken| taken.activity.strangeness();
+        let mut all: Vec<(Strangeness, IpAddr, u64)> = self
+            .taken
+            .iter()
+            .filter_map(|(number, taken)| Some((strange(taken)?, taken.from, *number)))
+            .collect();
+        all.sort_unstable();
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for (_, from, _) in &all {
+            *counts.entry(*from).or_default() += 1;
+        }
+        self.strangers = all.len();
+        while self.strangers > most
+            && let Some((&first, count)) =
+                counts.iter_mut().max_by_key(|(from, count)| (**count, Reverse(**from)))
+        {
+            *count -= 1;
+            let place = all.iter().position(|(_, from, _)| *from == first);
+            let Some((_, _, number)) = place.map(|place| all.remove(place)) else { return };
+            self.evict(number);
+            self.strangers -= 1;
+        }
+    }
+
+    /// Takes a place from its connection.
+    fn evict(&mut self, number: u64) {
+        if let Some(taken) = self.taken.remove(&number) {
+            // A connection that has ended by itself has left as well.
+            let _has_ended = taken.leave.send(());
+        }
+    }
+
     /// Takes at most so many places from connections that can do without. Returns whether there was one.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
@@ -122,16 +176,17 @@ impl State {
         all.retain(|(_, from, _)| *from == first);
         all.sort_unstable();
         for (_, _, number) in all.into_iter().take(most) {
-            if let Some(taken) = self.taken.remove(&number) {
-                // A connection that has ended by itself has left as well.
-                let _has_ended = taken.leave.send(());
-            }
+            self.evict(number);
         }
         true
     }
 }
 
 impl Place {
+    pub(super) fn places(&self) -> Arc<Places> {
+        Arc::clone(&self.places)
+    }
+
     /// Waits until the place is another connection's.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
@@ -155,6 +210,7 @@ impl Drop for Place {
 mod tests {
     use super::super::activity::UnderWay;
     use super::*;
+    use crate::client::Notes as _;
     use core::time::Duration;
     use futures_util::FutureExt as _;
     use tourbillon::future::Wakeup;
@@ -194,6 +250,36 @@ mod tests {
         drop(silent.drain(..2));
         assert_eq!(door.places.lock().taken.len(), 125);
         assert_eq!(*door.places.open.borrow(), 125);
+    }
+
+    #[test]
+    fn strangers_have_a_part_of_the_places_and_make_room_for_each_other() {
+        let mut door = Door::new(1_024);
+        let mut silent: Vec<Place> = (0..200).map(|_| door.take("192.0.2.9").unwrap()).collect();
+        let mut known = door.take("192.0.2.1").unwrap();
+        let request = UnderWay::begin(&known.activity, true);
+        assert!(request.note_answer(4).makes_a_stranger);
+        door.places.note_stranger();
+        let request = UnderWay::begin(&known.activity, true);
+        request.stage().is_known();
+        let mut few: Vec<(Place, UnderWay)> = Vec::new();
+        let mut many: Vec<(Place, UnderWay)> = Vec::new();
+        for number in 0..400 {
+            let (peer, kept) =
+                if number < 10 { ("198.51.100.1", &mut few) } else { ("2001:db8::7", &mut many) };
+            let place = door.take(peer).unwrap();
+            let request = UnderWay::begin(&place.activity, true);
+            assert!(request.note_answer(4).makes_a_stranger);
+            door.places.note_stranger();
+            kept.push((place, request));
+        }
+        assert!(!silent.iter_mut().chain([&mut known]).any(has_left), "they are no strangers");
+        assert!(!few.iter_mut().any(|(place, _)| has_left(place)), "the others have more");
+        let left: Vec<bool> = many.iter_mut().map(|(place, _)| has_left(place)).collect();
+        let stay = left.iter().filter(|left| !**left).count();
+        assert!((100..=118).contains(&stay), "{stay}");
+        assert!(left.is_sorted_by(|before, after| before >= after), "the longest quiet ones first");
+        drop(request);
     }
 
     #[test]

@@ -29,7 +29,7 @@ struct Window {
     level: Level,
 }
 
-/// What was not written of a kind.
+/// The lines of a kind that were not written.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,

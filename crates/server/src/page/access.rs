@@ -5,8 +5,10 @@ use super::posted::Posted;
 use super::text::{number, span};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Deed, NewToken, Service, role_name};
+use crate::audit::Deed;
+use crate::service::Service;
 use crate::settings::Settings;
+use crate::state::{NewToken, role_name};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -109,7 +111,7 @@ fn namespace_row(view: NamespaceView) -> NamespaceRow {
 async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> Result<Response, Fault> {
     check(visitor)?;
     let now = now(service);
-    let mut namespaces = service.show_namespaces(|_| true).await?;
+    let mut namespaces = service.namespace_admin().views(|_| true).await?;
     namespaces.truncate(MOST);
     let known = service.tokens().known();
     let tokens = known.iter().flat_map(|tokens| tokens.iter()).take(MOST).map(|token| TokenRow {
@@ -168,23 +170,26 @@ pub(super) async fn change_namespace(
     let name = fields.get("name").trim();
     match &*verb {
         "make" => {
-            if service.namespace(name).is_ok() {
+            if service.namespaces().require(name).is_ok() {
                 return Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.").into());
             }
-            service.set_namespace(name, NamespaceLimits::default()).await?;
+            service.namespace_admin().set(name, NamespaceLimits::default()).await?;
         }
         "pause" | "resume" => {
-            let limits = service.namespace(name)?.limits.clone();
-            service.set_namespace(name, NamespaceLimits { paused: verb == "pause", ..limits }).await?;
+            let limits = service.namespaces().require(name)?.limits.clone();
+            service
+                .namespace_admin()
+                .set(name, NamespaceLimits { paused: verb == "pause", ..limits })
+                .await?;
         }
         "secret" => {
-            let secret = service.make_secret(name).await?.secret;
+            let secret = service.namespace_admin().make_secret(name).await?.secret;
             let title = format!("The new signing secret of the namespace {name}. It is not shown again.");
             return page(&service, visitor, Some(Secret { title, text: secret })).await;
         }
         "remove" => {
             fields.confirm(name)?;
-            service.remove_namespace(name).await?;
+            service.namespace_admin().remove(name).await?;
         }
         _ => return Err(Fault::no_page()),
     }
@@ -237,7 +242,7 @@ pub(super) async fn change_token(
             };
             let namespace = fields.given("namespace").map(|name| Box::<str>::from(name.trim()));
             if let Some(namespace) = &namespace {
-                service.namespace(namespace)?;
+                service.namespaces().require(namespace)?;
             }
             let name = fields.get("name").trim();
             if name.is_empty() || name.len() > LONGEST_NAME {
@@ -251,9 +256,9 @@ pub(super) async fn change_token(
                 }
             };
             let new = NewToken { name: name.into(), role, namespace, expires };
-            let note = service.begin_note(
-                Deed::new(AuditAction::MakeToken).detail(format!("{name:?}, {}", role_name(role))),
-            );
+            let note = service
+                .audit()
+                .begin(Deed::new(AuditAction::MakeToken).detail(format!("{name:?}, {}", role_name(role))));
             let added = change_file(&service, |service| service.tokens().file().add(new)).await;
             let note = match &added {
                 Ok((_, stored)) => note.add(|deed| deed.target(stored.id()).detail(stored.words())),
@@ -267,7 +272,7 @@ pub(super) async fn change_token(
         "revoke" => {
             let id = fields.get("id").to_owned();
             fields.confirm(&id)?;
-            let note = service.begin_note(Deed::new(AuditAction::RevokeToken).target(&*id));
+            let note = service.audit().begin(Deed::new(AuditAction::RevokeToken).target(&*id));
             let revoked = change_file(&service, move |service| service.tokens().file().revoke(&id)).await;
             let note = match &revoked {
                 Ok(stored) => note.add(|deed| deed.detail(stored.words())),

@@ -32,7 +32,7 @@ pub(super) async fn one(
     };
     let done = match verb {
         Some(verb) => {
-            service.change(&namespace, named, verb).await?;
+            service.changes().change(&namespace, named, verb).await?;
             match verb {
                 Verb::Fire => "fire",
                 Verb::Pause => "pause",
@@ -42,7 +42,7 @@ pub(super) async fn one(
         }
         None => {
             form.fields.confirm(WORD)?;
-            match service.cancel(&namespace, named).await?.result {
+            match service.changes().cancel(&namespace, named).await?.result {
                 CancelResult::Cancelled => "cancel",
                 CancelResult::InFlight => "cancel-in-flight",
                 CancelResult::NotFound => "gone",
@@ -52,8 +52,8 @@ pub(super) async fn one(
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
     let to = if is_of_the_list {
         format!("/ui/dead?namespace={namespace}&done={done}")
-    } else if service.past(&namespace, id).await.is_ok()
-        || service.stored(&namespace, id.into()).await.is_ok()
+    } else if service.reports().past(&namespace, id).await.is_ok()
+        || service.stored_timers().get(&namespace, id.into()).await.is_ok()
     {
         format!("{}?done={done}", address(&namespace, &id.to_string()))
     } else {

@@ -5,7 +5,8 @@ use super::fault::Fault;
 use super::text::number;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Service, Wanted};
+use crate::audit::Wanted;
+use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
@@ -141,7 +142,7 @@ pub(super) async fn show_audit(
         return Err(Fault::forbidden("The audit trail is shown to administrators of the whole service."));
     }
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
-    let found = service.audit_entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
+    let found = service.audit().entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
     let now = now(&service);
     Ok(show(&AuditPage {
         frame: Frame::new(&visitor, "audit"),

@@ -64,7 +64,7 @@ fn is_of_timer(problem: &Problem) -> bool {
 }
 
 async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
-    match service.change(namespace, Named::Id(id), Verb::Replay).await {
+    match service.changes().change(namespace, Named::Id(id), Verb::Replay).await {
         Ok(_) => Ok(true),
         Err(problem) if is_of_timer(&problem) => Ok(false),
         Err(problem) => Err(problem.into()),
@@ -73,7 +73,7 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
 
 /// Drops a timer that is dead. One that another visitor replays in the same moment may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
-    let stored = match service.stored(namespace, id.into()).await {
+    let stored = match service.stored_timers().get(namespace, id.into()).await {
         Ok(timer) => crate::convert::phase(timer.state.phase()),
         Err(problem) if is_of_timer(&problem) => return Ok(false),
         Err(problem) => return Err(problem.into()),
@@ -81,7 +81,7 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     if stored != Phase::Dead {
         return Ok(false);
     }
-    let cancelled = service.cancel(namespace, Named::Id(id)).await?;
+    let cancelled = service.changes().cancel(namespace, Named::Id(id)).await?;
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 

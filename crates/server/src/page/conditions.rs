@@ -245,7 +245,7 @@ impl Conditions {
     /// A page of the list, and the cursor of the next one.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
-            service.namespace(&self.namespace)?;
+            service.namespaces().require(&self.namespace)?;
         }
         let listing = match &self.group {
             Some(group) => Listing::of_group(self.filter(), group.clone()),

@@ -76,7 +76,7 @@ impl EndedRow {
 
     /// The timers that had this key and have ended, the latest first. Dead ones are stored, and left out.
     pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
-        let (pasts, _) = service.ended_lately(None, MOST_OF_A_KEY, |known, how| {
+        let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
             how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
         });
         let now = now(service);
@@ -109,14 +109,14 @@ pub(super) async fn show_ended(
     }
     let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
-        service.namespace(&namespace)?;
+        service.namespaces().require(&namespace)?;
     }
     let kind = ENDS.iter().find(|(word, _)| *word == asked.how).map(|(_, kind)| *kind);
     if kind.is_none() && !asked.how.is_empty() {
         return Err(Fault::bad("A timer ends as delivered, dead, cancelled, replaced or skipped."));
     }
     let q = asked.q.trim();
-    let (pasts, next) = service.ended_lately(asked.before, OF_A_PAGE, |known, how| {
+    let (pasts, next) = service.reports().ended_lately(asked.before, OF_A_PAGE, |known, how| {
         (namespace.is_empty() || *known.namespace == *namespace)
             && kind.is_none_or(|kind| kind == how)
             && (q.is_empty() || known.key.as_deref().is_some_and(|key| key.starts_with(q)))

@@ -7,7 +7,8 @@ use super::rows::list_address;
 use super::text::{ago_or_in, number, span};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Deed, End, Service};
+use crate::audit::{Deed, End};
+use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -71,7 +72,7 @@ pub(super) async fn show_endpoints(
         return Err(Fault::forbidden(detail));
     }
     let now = now(&service);
-    let mut endpoints = service.endpoints();
+    let mut endpoints = service.reports().endpoints();
     endpoints.sort_by_key(|endpoint| endpoint.breaker == Breaker::Closed);
     let more = endpoints.len().saturating_sub(MOST);
     endpoints.truncate(MOST);
@@ -120,11 +121,11 @@ pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Resu
         return Err(Fault::forbidden(detail));
     }
     let host = form.fields.get("host");
-    if !service.endpoints().iter().any(|endpoint| endpoint.host == host) {
+    if !service.reports().endpoints().iter().any(|endpoint| endpoint.host == host) {
         return Err(Fault::bad("Nothing was changed: the host has got no callbacks."));
     }
-    let note = service.begin_note(Deed::new(AuditAction::ReopenHost).target(host));
-    service.reopen_host(host);
+    let note = service.audit().begin(Deed::new(AuditAction::ReopenHost).target(host));
+    service.reports().reopen_host(host);
     note.end(End::done()).await;
     Ok(Redirect::to("/ui/endpoints?done=reopen").into_response())
 }

@@ -56,9 +56,9 @@ pub(super) async fn show_groups(
 ) -> Result<Response, Fault> {
     let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
-        service.namespace(&namespace)?;
+        service.namespaces().require(&namespace)?;
     }
-    let found = service.dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
+    let found = service.reports().dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
     let now = now(&service);
     let more = found.groups.len().saturating_sub(MOST);
     let rows = found.groups.into_iter().take(MOST).map(|(namespace, group, deaths)| {

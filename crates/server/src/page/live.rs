@@ -5,7 +5,8 @@
 
 use super::visitor::Visitor;
 use crate::client::Waits;
-use crate::service::{Service, Stop, Subscription};
+use crate::service::Service;
+use crate::state::{Stop, Subscription};
 use crate::stream::event_stream;
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};

@@ -53,7 +53,7 @@ pub(super) async fn begin(
         }
         _ => return Err(Fault::no_page()),
     };
-    let operation = service.begin(namespace, work).await?;
+    let operation = service.operations().begin(namespace, work).await?;
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 

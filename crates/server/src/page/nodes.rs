@@ -67,7 +67,7 @@ pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor)
         let detail = "The nodes have the timers of all namespaces, and your token is for one.";
         return Err(Fault::forbidden(detail));
     }
-    let nodes = service.nodes().await?;
+    let nodes = service.reports().nodes().await?;
     Ok(page(&visitor, nodes, now(&service)))
 }
 

@@ -150,7 +150,7 @@ fn disk_figure(disk: Disk) -> Figure {
 
 /// The receivers that get nothing, since their breakers are not closed.
 fn breakers_figure(service: &Service) -> Option<Figure> {
-    let endpoints = service.endpoints();
+    let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
     (!endpoints.is_empty()).then(|| Figure {
         name: "Hosts that fail",
@@ -174,7 +174,7 @@ fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);
         return hours.ok_or_else(|| Fault::bad("The history is shown for 1, 6, 24 or 72 hours."));
     }
-    let all = service.history(None, POINTS);
+    let all = service.reports().history(None, POINTS);
     let age = all.points.first().map_or(0, |point| now.as_millis().saturating_sub(point.at.as_millis()));
     Ok(RANGES.into_iter().find(|hours| hours * HOUR >= age).unwrap_or(RANGES[3]))
 }
@@ -182,10 +182,10 @@ fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
 async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool) -> Result<Whole, Fault> {
     let hours = range(service, asked, now)?;
     let since = |millis: u64| Some(Moment::from_millis(now.as_millis().saturating_sub(millis)));
-    let stats = service.stats().await.map_err(|error| unavailable(&error))?;
-    let lately = service.history(since(LATELY), 6);
-    let past = service.history(since(hours * HOUR), POINTS);
-    let readiness = service.readiness().await;
+    let stats = service.condition().stats().await.map_err(|error| unavailable(&error))?;
+    let lately = service.reports().history(since(LATELY), 6);
+    let past = service.reports().history(since(hours * HOUR), POINTS);
+    let readiness = service.condition().readiness().await;
     let overdue_class = match stats.overdue_ms {
         0..5_000 => "",
         5_000..30_000 => "warn",
@@ -231,7 +231,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         Stored { dead: stats.dead, parked: stats.parked, pending: stats.pending, leased: stats.leased };
     figures.splice(1..1, stored.figures());
     figures.extend(breakers_figure(service));
-    figures.extend(service.disk().map(disk_figure));
+    figures.extend(service.reports().disk().map(disk_figure));
     if stats.damaged > 0 {
         figures.push(Figure {
             name: "Damaged",
@@ -246,8 +246,8 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         last_fire: stats.last_fire.map(|at| When::new(at, now)),
         reasons: readiness.reasons,
         figures,
-        horizon: chart::horizon(&service.horizon().await?),
-        lateness: chart::lateness(&service.lateness_by_second()),
+        horizon: chart::horizon(&service.reports().horizon().await?),
+        lateness: chart::lateness(&service.reports().lateness_by_second()),
         begun: !past.points.is_empty(),
         taken: lately
             .points
@@ -268,7 +268,7 @@ pub(super) async fn show_overview(
     asked: Result<Search<Asked>, Fault>,
 ) -> Result<Response, Fault> {
     let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
-    let views = service.show_namespaces(|name| visitor.reads(name)).await?;
+    let views = service.namespace_admin().views(|name| visitor.reads(name)).await?;
     let total = |view: &NamespaceView| view.pending + view.leased + view.parked + view.dead + view.schedules;
     let is_empty = views.iter().all(|view| total(view) == 0);
     let has_schedules = views.iter().any(|view| view.schedules > 0);

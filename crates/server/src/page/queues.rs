@@ -77,9 +77,9 @@ pub(super) async fn show_queues(
 ) -> Result<Response, Fault> {
     let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
-        service.namespace(&namespace)?;
+        service.namespaces().require(&namespace)?;
     }
-    let mut queues = service.queues(|name| namespace.is_empty() || *name == *namespace).await?;
+    let mut queues = service.reports().queues(|name| namespace.is_empty() || *name == *namespace).await?;
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);
     queues.truncate(MOST);

@@ -7,7 +7,8 @@ use super::text::{number, span};
 use super::timer::policy;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::service::{Deed, Service};
+use crate::audit::Deed;
+use crate::service::Service;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -205,7 +206,7 @@ pub(super) async fn show_schedule(
     if !visitor.reads(&namespace) {
         return Err(Fault::forbidden("Your token does not permit to see this namespace."));
     }
-    let mut view = service.see_schedule(&namespace, &key, false, |all, at| all.get(at)).await?;
+    let mut view = service.schedules().see(&namespace, &key, false, |all, at| all.get(at)).await?;
     let now = now(&service);
     let upcoming = core::mem::take(&mut view.upcoming);
     let (state, class) = state(view.state);
@@ -256,12 +257,14 @@ pub(super) async fn change(
         form.fields.confirm("remove")?;
     }
     let deed = Deed::new(AuditAction::ChangeSchedule).namespace(&namespace).target(&*key).detail(&*verb);
-    let note = service.begin_note(deed);
+    let note = service.audit().begin(deed);
     let done = match &*verb {
-        "pause" => service.see_schedule(&namespace, &key, false, |all, at| all.pause(at)).await.map(drop),
-        "resume" => service.see_schedule(&namespace, &key, false, |all, at| all.resume(at)).await.map(drop),
-        "trigger" => service.trigger_schedule(&namespace, &key).await.map(drop),
-        "delete" => service.remove_schedule(&namespace, &key).await.map(drop),
+        "pause" => service.schedules().see(&namespace, &key, false, |all, at| all.pause(at)).await.map(drop),
+        "resume" => {
+            service.schedules().see(&namespace, &key, false, |all, at| all.resume(at)).await.map(drop)
+        }
+        "trigger" => service.schedules().trigger(&namespace, &key).await.map(drop),
+        "delete" => service.schedules().remove(&namespace, &key).await.map(drop),
         _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
     };
     note.end(&done).await;

@@ -147,7 +147,7 @@ async fn walk(
     for _ in 0..MOST_ASKED {
         let Some(Place { namespace, cursor }) = place else { break };
         let left = OF_A_PAGE.saturating_sub(u32::try_from(views.len()).unwrap_or(OF_A_PAGE));
-        let (found, next) = service.list_schedules(&namespace, q, cursor, left, false).await?;
+        let (found, next) = service.schedules().list(&namespace, q, cursor, left, false).await?;
         views.extend(found);
         place = match next {
             Some(next) => Some(Place { namespace, cursor: Some(next) }),

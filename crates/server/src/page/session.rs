@@ -4,7 +4,7 @@
 //! token up again, so that a token which is revoked or expires ends its sessions. Sessions end with the service's
 //! process too.
 
-use crate::service::{TokenHash, hash};
+use crate::state::{TokenHash, hash};
 use core::time::Duration;
 use data_encoding::BASE32_NOPAD;
 use std::collections::HashMap;

@@ -372,12 +372,12 @@ pub(super) async fn show_timer(
     let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
     // The timer may end in between; the order is the one in which it is then found in its past.
-    let stored = match service.stored(&namespace, id.into()).await {
+    let stored = match service.stored_timers().get(&namespace, id.into()).await {
         Ok(timer) => Some(timer),
         Err(problem) if is_missing(&problem) => None,
         Err(problem) => return Err(problem.into()),
     };
-    let past = match service.past(&namespace, id).await {
+    let past = match service.reports().past(&namespace, id).await {
         Ok(past) => Some(past),
         Err(problem) if is_missing(&problem) => None,
         Err(problem) => return Err(problem.into()),

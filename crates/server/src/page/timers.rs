@@ -104,7 +104,7 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
 /// The address of the timer whose id was asked for.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
-    let namespace = service.namespace_of(id).await?;
+    let namespace = service.reports().namespace_of(id).await?;
     let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }

@@ -3,7 +3,8 @@
 use super::session::Sessions;
 use crate::asker;
 use crate::client::note_known;
-use crate::service::{Principal, Service, TokenHash, role_name};
+use crate::service::Service;
+use crate::state::{Principal, TokenHash, role_name};
 use axum::Extension;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse as _, Redirect, Response};

@@ -15,7 +15,7 @@ impl<V: Default, const N: usize> ByWord<V, N> {
 
     /// The value of a word, or that of the last word if there is no such word.
     pub(crate) fn of(&self, word: &str) -> &V {
-        let found = self.0.iter().find(|(of, _)| *of == word);
+        let found = self.0.iter().find(|(known, _)| *known == word);
         &found.unwrap_or(&self.0[N - 1]).1
     }
 

@@ -1,7 +1,7 @@
 //! The hosts of callbacks, as their answers show them.
 
-use super::cut;
 use super::histogram::Spread;
+use crate::text::cut;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Times in buckets whose ends are at most a quarter above their beginnings, for percentiles.
+//! StoreTimes in buckets whose ends are at most a quarter above their beginnings, for percentiles.
 
-/// The number of buckets: the last one takes all times from about an hour on.
+/// The number of buckets: the last bucket takes all times from about an hour on.
 const BUCKETS: usize = 84;
 
 /// A number of times.
@@ -55,7 +55,7 @@ impl Spread {
         self.max
     }
 
-    /// A time that so many of a hundred do not exceed, at most a quarter greater than the smallest such time.
+    /// A percentile of the times, at most a quarter above the true value.
     pub(super) fn percentile(&self, percent: u64) -> Option<u64> {
         let count = self.count();
         let wanted = (count * percent).div_ceil(100);

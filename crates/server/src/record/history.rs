@@ -1,7 +1,7 @@
 //! The numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
 //!
 //! # The file
-//! A head of 64 bytes, then 25,920 records of 48 bytes: 1.2 MB, whatever happens. A sample's record has its place by
+//! A head of 64 bytes, then 25,920 records of 48 bytes: always 1.2 MB. A sample's record has its place by
 //! the sample's moment and carries that moment and a checksum, so there is neither an order to keep nor an end to find.
 //! A record that is torn, of another time, or not written yet is a gap, and nothing but that.
 //!
@@ -42,7 +42,7 @@ pub(crate) struct Sample {
     pub(crate) pending: u64,
 }
 
-/// What had been done when the last sample was taken.
+/// The totals at the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// What the last sample had, for one that the store gives no answer for.
+    /// The number of the last sample is kept while the store gives no answer.
     pub(crate) pending: u64,
 }
 
@@ -121,7 +121,7 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the file, or makes it. A file that cannot be used is no reason not to start: its error is returned beside
+    /// Opens the file, or makes it. A service starts without a usable file: the error is returned beside
     /// the history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
@@ -148,7 +148,7 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes what is not written. Blocks. After an error the samples stay in memory only.
+    /// Writes the samples that are not in the file. Blocks. After an error the samples stay in memory only.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);
@@ -160,13 +160,13 @@ impl History {
         Ok(())
     }
 
-    /// The samples from a moment on, but not more than 72 hours, in at most so many intervals.
+    /// The samples from a moment on, but not more than 72 hours, in at most `points` intervals.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);
         let first = since.map_or(first, |since| (since.as_millis() / STEP).clamp(first, last));
         let points = u64::try_from(points).unwrap_or(u64::MAX).max(1);
-        // An interval that has a beginning of its own, whatever the moment of the question.
+        // Intervals begin at fixed moments, which do not depend on the moment of the question.
         let steps = (last - first).div_ceil(points).max(1);
         let mut steps = steps;
         while (last.div_ceil(steps) - first / steps) > points {

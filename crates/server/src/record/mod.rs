@@ -1,39 +1,33 @@
-//! What the service remembers of its work, for people and for machines that look after it. All of it is bounded, and no
+//! Records of the service's work, for people and for machines that look after it. All records are bounded, and no
 //! answer is made by counting timers.
 //!
 //! ```text
 //!   deliveries ── started, answered ──┐
-//!   durable's loop ── events ─────────┼─► flights ─► pasts        the attempts of single timers
-//!   changes ── cancelled, replaced ───┘      ├─────► tally        numbers and histograms for machines
-//!                                            └─────► seconds      lateness by the second of the minute
-//!   callbacks ── answers ────────────────────► endpoints          the hosts of callbacks
-//!   changes ── errors ───────────────────────► refusals           what the store refuses for reasons of its own
-//!   a task, every ten seconds ───────────────► history ─► file    72 hours, over restarts
+//!   durable's loop ── events ─────────┼─► in_flight ─► timer_history   the attempts of single timers
+//!   changes ── cancelled, replaced ───┘      ├───────► metrics         numbers and histograms for machines
+//!                                            └───────► lateness        lateness by the second of the minute
+//!   callbacks ── answers ────────────────────► endpoints               the hosts of callbacks
+//!   changes ── errors ───────────────────────► refusals                refusals for reasons of the store
+//!   a task, every ten seconds ───────────────► history ─► file         72 hours, over restarts
 //! ```
 
 mod by_word;
 mod endpoints;
-mod flights;
 mod histogram;
 mod history;
-mod pasts;
+mod in_flight;
+mod lateness;
+mod metrics;
 mod refusals;
-mod seconds;
-mod tally;
 mod tenants;
-mod timed;
+mod timed_store;
+mod timer_history;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
-pub(crate) use flights::{Answered, Flights, GONE};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
-pub(crate) use pasts::{Entry, Known};
+pub(crate) use in_flight::{Answered, GONE, InFlight};
+pub(crate) use metrics::{BOUNDS, Histogram, Metrics};
 pub(crate) use refusals::Refusals;
-pub(crate) use tally::{BOUNDS, Histogram, Tally};
 pub(crate) use tenants::Tenants;
-pub(crate) use timed::{Timed, Times};
-
-/// A text's first bytes, as one line.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
+pub(crate) use timed_store::{StoreTimes, TimedStore, Timing};
+pub(crate) use timer_history::{Entry, Known};

@@ -5,7 +5,7 @@
 //! other came, if the store itself gives no reason any more.
 
 use super::by_word::ByWord;
-use crate::service::Counter;
+use crate::state::Counter;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl Refusals {
         }
     }
 
-    /// The refusal that lasts. `reason` is the one that the store itself gives now.
+    /// The refusal that lasts. `reason` is the reason that the store itself gives now.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {

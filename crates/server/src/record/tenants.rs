@@ -1,10 +1,10 @@
 //! Numbers by namespace since the start, for machines.
 //!
-//! A page for machines must not grow with what callers name. So only some namespaces have numbers of their own: those
-//! that were seen first. The others share one set of numbers.
+//! A page for machines must not grow with the names that callers choose. So only some namespaces have numbers of their
+//! own: those that were seen first. The others share one set of numbers.
 
 use super::by_word::ByWord;
-use crate::service::Counter;
+use crate::state::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -37,7 +37,7 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The word for the namespaces that have no numbers of their own. It is no name of a namespace.
+    /// The word for the namespaces without numbers of their own. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
     /// The numbers to which a namespace counts.

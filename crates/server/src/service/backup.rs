@@ -1,7 +1,6 @@
 //! Backups of a service that runs.
 
-use super::files;
-use super::namespaces::{Map, now};
+use crate::state::{Map, files, now};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -14,14 +13,14 @@ use tourbillon_durable::store::TimerStore;
 /// The number of backups that are under way at most. Each keeps the pages of the store as they were at its moment.
 const MOST_BACKUPS: usize = 2;
 
-/// What the service adds to the timers of a backup.
+/// The part of a backup beside the timers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
-/// The room for backups, and the last one.
-pub(super) struct Backups {
+/// The room for backups, and the last backup.
+pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
 }
@@ -29,7 +28,7 @@ pub(super) struct Backups {
 impl Backups {
     /// `path` is the file that remembers the last backup over a restart.
     pub(super) fn open(path: PathBuf) -> Self {
-        // Without the file, or with a damaged one, no backup is known, and an alarm asks for one.
+        // Without the file, or with a damaged file, no backup is known, and an alarm asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
         let last = Arc::new(LastBackup { path, known: Mutex::new(known) });
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
@@ -48,7 +47,7 @@ impl Backups {
     }
 }
 
-/// What is stored of the last backup.
+/// The file about the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,
@@ -60,7 +59,7 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Notes a backup of this moment, unless a later one is known. Blocks.
+    /// Notes a backup of this moment, unless a later backup is known. Blocks.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < moment) {

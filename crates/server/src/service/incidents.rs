@@ -1,4 +1,4 @@
-//! What an administrator has to look at, as lines of the log.
+//! Incidents that an administrator has to look at, as lines of the log.
 
 use tourbillon_durable::Incident;
 use tracing::{error, warn};

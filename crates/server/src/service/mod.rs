@@ -1,336 +1,125 @@
-//! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
+//! The service: the stored timers, the namespaces that they belong to, and the parts that answer requests.
+//!
+//! [`Service`] is a handle that gives access to the parts. Each part names all that it needs as its fields:
+//!
+//! | part | it answers |
+//! |---|---|
+//! | `creations` | the creation of a timer: limits, idempotency keys, the store |
+//! | `changes` | changes of a timer, or of many in one transaction |
+//! | `operations` | changes of many timers that go on after the answer |
+//! | `schedules` | the requests about schedules |
+//! | `namespace_admin` | the requests about namespaces |
+//! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
+//! | `backup`, `restore` | copies of all timers |
+//!
+//! `open` makes the parts. `recorder` records changes of timers for several of them.
 
-mod alive;
-mod audit;
 mod backup;
-mod census;
-mod change;
-mod counters;
+mod changes;
 mod creations;
-mod dead;
-mod deed;
 mod deployment;
-mod disk;
-mod events;
-mod files;
-mod group;
-mod hosts;
-mod idempotency;
 mod incidents;
-mod limits;
-mod metrics;
-mod namespaces;
-mod nodes;
+mod names;
+mod namespace_admin;
+mod open;
 mod open_error;
 mod operations;
-mod place;
-mod principal;
-mod queues;
-mod redis;
-mod report;
+mod recorder;
+mod renewal;
+mod reports;
 mod restore;
-mod sampling;
 mod schedules;
-mod shelf;
-mod stop;
-mod takeovers;
-mod tenancy;
-mod token_file;
-mod tokens;
-mod trace;
-mod trail;
-mod view;
-mod walk;
+mod stored_timers;
 
-pub(crate) use audit::Note;
 pub(crate) use backup::Backup;
-pub(crate) use change::{Named, Verb, id};
-pub(crate) use counters::{Counter, Counters};
-pub(crate) use deed::{Deed, End};
+pub(crate) use changes::Verb;
+pub(crate) use creations::Naming;
 pub(crate) use deployment::{checked, mend, open_store};
-pub(crate) use disk::Disk;
-pub(crate) use events::{Events, Subscription, event};
-pub(crate) use group::{DeadGroup, DeadWork};
-pub(crate) use idempotency::Idempotency;
-pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
+pub(crate) use names::{Named, id};
 pub use open_error::OpenError;
-pub(crate) use operations::{Operations, Work};
-pub(crate) use place::Naming;
-pub use principal::Principal;
+pub(crate) use operations::{DeadGroup, DeadWork, Work};
+pub(crate) use reports::Disk;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
-pub(crate) use stop::Stop;
-pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
-pub(crate) use tokens::Tokens;
-pub(crate) use trace::Trace;
-pub(crate) use trail::{Trail, Wanted};
 
+use crate::audit::Audit;
 use crate::bodies::Bodies;
-use crate::delivery::{Deliveries, MOST_WAITING};
-use crate::record::{Endpoints, Flights, History, Refusals, Tally, Timed, Times, Totals};
+use crate::delivery::Deliveries;
 use crate::settings::Settings;
+use crate::state::{Counters, Events, Namespaces, Stop, TokenHash, Tokens};
 use crate::telemetry::Telemetry;
-use crate::work;
+use backup::Backups;
+use changes::Changes;
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
-use open_error::of;
-use pollster::block_on;
-use shelf::Shelf;
+use creations::Creations;
+use namespace_admin::NamespaceAdmin;
+use operations::Operations;
+use renewal::Renewal;
+use reports::{Condition, MetricsPage, Reports, Sampler};
+use schedules::ScheduleAdmin;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tourbillon_callback::{Caller, Rules};
-use tourbillon_durable::schedule::Schedules;
-use tourbillon_durable::store::{RedbStore, TimerStore};
-use tourbillon_durable::{Durable, Limits, Stats, Timers};
+use stored_timers::StoredTimers;
+use tourbillon_durable::{Durable, Stats, Timers};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
 struct Inner {
-    settings: Settings,
+    settings: Arc<Settings>,
     timers: Timers,
+    /// `None` once the service is closed.
     durable: Mutex<Option<Durable>>,
     namespaces: Arc<Namespaces>,
     tokens: Tokens,
+    audit: Audit,
     events: Events,
+    counters: Arc<Counters>,
     bodies: Arc<Bodies<Option<TokenHash>>>,
     forms: Arc<Bodies<Option<IpAddr>>>,
-    caller: Caller,
-    deliveries: Deliveries,
-    census: census::Census,
-    creations: creations::Creations,
-    counters: Arc<Counters>,
-    schedules: Schedules,
     telemetry: Telemetry,
-    flights: Arc<Flights>,
-    endpoints: Arc<Endpoints>,
-    times: Arc<Times>,
-    refusals: Arc<Refusals>,
-    history: History,
-    sampled: Mutex<Totals>,
-    idempotency: Idempotency,
-    operations: Operations,
-    backups: backup::Backups,
+    deliveries: Arc<Deliveries>,
+    stored: StoredTimers,
+    creations: Arc<Creations>,
+    changes: Changes,
+    operations: Arc<Operations>,
+    schedules: ScheduleAdmin,
+    namespace_admin: NamespaceAdmin,
+    condition: Arc<Condition>,
+    reports: Reports,
+    metrics: MetricsPage,
+    sampler: Arc<Sampler>,
+    /// Its task ends once this value is dropped.
+    renewal: Arc<Renewal>,
+    backups: Arc<Backups>,
     stop: Stop,
-    /// What an administrator is to know of the start.
     notices: Vec<Box<str>>,
-    /// Keeps the folder for this process, if no store in it does.
+    /// Keeps the folder for this process, unless a store in the folder does.
     _folder: Option<File>,
-    polls: Mutex<alive::Polls>,
-    begun: Instant,
-}
-
-/// What a start has found, beside the store.
-#[derive(Default)]
-struct Start {
-    notices: Vec<Box<str>>,
-    folder: Option<File>,
-}
-
-/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory.
-/// Each of the three has its own limit, so none takes the room of the others.
-fn capacity(settings: &Settings) -> usize {
-    let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
-    // Three quarters of it are one namespace's.
-    limits.saturating_add(limits.div_ceil(3))
-}
-
-/// The greatest number of bytes of forms under way by which visitors sign in.
-const MOST_FORMS: usize = 256 << 10;
-
-/// The greatest number of bytes of bodies under way. One client has room for the largest body.
-fn most_bodies(rules: &Rules) -> usize {
-    (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
 
 impl Service {
-    /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
-    /// runtime. With settings of Redis, the timers and namespaces are there; the call waits for the servers' answers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or
-    /// the collector of spans cannot be used.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        files::make_folder(&settings.data).map_err(of(&settings.data))?;
-        if let Some(redis) = settings.redis.clone() {
-            return Self::open_shared(settings, &redis);
-        }
-        let check = || match is_half_restored(&settings.data) {
-            true => Err(OpenError::HalfRestored(settings.data.clone())),
-            false => Ok(()),
-        };
-        check()?;
-        let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
-        let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
-        let store = builder.open(settings.data.join("timers.redb"));
-        let store = store.map_err(OpenError::Store)?;
-        // A restore has the store open for as long as it lasts, so none begins from here on.
-        check()?;
-        Self::open_on(settings, Arc::new(store))
-    }
-
-    /// As [`open`](Self::open), with the timers in this store. The other files are in the folder.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a file cannot be opened, the namespaces of stored timers are missing, a thread does not start, or the
-    /// collector of spans cannot be used.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
-        files::make_folder(&settings.data).map_err(of(&settings.data))?;
-        let path = settings.data.join("namespaces.json");
-        let is_there = path.exists();
-        let namespaces = Namespaces::open(Shelf::File(path.clone())).map_err(of(&path))?;
-        let counts = block_on(store.counts()).map_err(OpenError::Store)?;
-        let missing = namespaces.missing(&counts);
-        if !missing.is_empty() && !is_there {
-            return Err(OpenError::NoNamespaces { path, names: missing });
-        }
-        let notice = |name: &str| {
-            format!(
-                "the namespace {name:?} has timers and is not in namespaces.json: it has no limits and no secrets"
-            )
-        };
-        let notices = missing.iter().map(|name| notice(name).into()).collect();
-        if !missing.is_empty() {
-            let add = |map: &mut namespaces::Map| {
-                for name in &missing {
-                    map.entry(name.clone()).or_default();
-                }
-            };
-            namespaces.change(add).map_err(of(&path))?;
-        }
-        let start = Start { notices, ..Start::default() };
-        Self::begin_on(settings, store, namespaces, start)
-    }
-
-    /// The files beside the store that cannot be read, each with the reason. Files that are missing are left out.
-    pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
-        let namespaces = data.join("namespaces.json");
-        let operations = data.join("operations.json");
-        let read = [
-            (namespaces.clone(), Namespaces::open(Shelf::File(namespaces)).map(drop)),
-            (operations.clone(), Operations::open(&operations, None).map(drop)),
-            (tokens.to_owned(), Tokens::open(tokens).map(drop)),
-        ];
-        let fault =
-            |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));
-        read.into_iter().filter_map(fault).collect()
-    }
-
-    /// Begins to deliver the timers of a store.
-    fn begin_on(
-        settings: Settings,
-        store: Arc<dyn TimerStore>,
-        namespaces: Namespaces,
-        start: Start,
-    ) -> Result<Self, OpenError> {
-        let namespaces = Arc::new(namespaces);
-        let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
-        let tokens = Tokens::open(&path).map_err(of(&path))?;
-        let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
-        let path = settings.data.join("operations.json");
-        let operations = Operations::open(&path, namespaces.shared()).map_err(of(&path))?;
-        let backups = backup::Backups::open(settings.data.join("backup.json"));
-        let events = Events::new();
-        let times = Arc::<Times>::default();
-        let refusals = Arc::<Refusals>::default();
-        let store: Arc<dyn TimerStore> =
-            Arc::new(Timed::new(store, Arc::clone(&times), Arc::clone(&refusals)));
-        let flights = Arc::new(Flights::new(Arc::clone(&store), Arc::<Tally>::default()));
-        let endpoints = Arc::<Endpoints>::default();
-        let (history, history_error) = History::open(&settings.data.join("history.ring"));
-        let mut limits = Limits::default();
-        limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
-        limits.delay = settings.max_delay;
-        let runtime = tokio::runtime::Handle::current();
-        let schedules = events::schedules_of(Arc::clone(&store), &events);
-        let builder = Durable::builder_on(store)
-            .executor(move |work| drop(runtime.spawn(work)))
-            .concurrency(capacity(&settings))
-            .in_turn()
-            .lease(settings.lease)
-            .limits(limits)
-            .catch_up_rate(settings.catch_up_rate)
-            .on_incident(incidents::log);
-        let counters = Arc::new(Counters::default());
-        let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
-        let telemetry = telemetry.map_err(OpenError::Telemetry)?;
-        let records = (&flights, &endpoints, &telemetry);
-        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters, records);
-        let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
-        let timers = durable.handle().clone();
-        deliveries.begin(&timers, namespaces.shared().as_deref());
-        let rules = settings.rules;
-        let service = Self(Arc::new(Inner {
-            settings,
-            timers,
-            durable: Mutex::new(Some(durable)),
-            namespaces,
-            tokens,
-            events,
-            bodies: Bodies::new(most_bodies(&rules)),
-            forms: Bodies::new(MOST_FORMS),
-            caller,
-            deliveries,
-            census: census::Census::default(),
-            creations: creations::Creations::default(),
-            counters,
-            schedules,
-            telemetry,
-            flights,
-            endpoints,
-            times,
-            refusals,
-            history,
-            sampled: Mutex::default(),
-            idempotency: Idempotency::default(),
-            operations,
-            backups,
-            stop: Stop::new(),
-            notices: start.notices,
-            _folder: start.folder,
-            polls: Mutex::new(alive::Polls::new()),
-            begun: Instant::now(),
-        }));
-        if history_error.is_some() {
-            service.counters().history_errors.add(1);
-        }
-        service.resume_operations();
-        service.begin_sampling();
-        service.begin_renewing();
-        Ok(service)
-    }
-
     /// Ends the requests that last: streams of events end, and operations stop at their places and go on at the next
     /// start. The other requests are answered as before. For a server that waits for its last answers.
     pub fn begin_stop(&self) {
-        self.stop().begin();
+        self.0.stop.begin();
     }
 
-    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. Sends
-    /// the last spans to the collector, if there is one: for what is left of the time, but for at least half a second
-    /// and at most five. A second call returns at once. Blocks the calling thread.
+    /// Stops claiming, waits for operations and deliveries under way for at most the time `patience`, and gives the
+    /// rest back. Then sends the last spans to the collector, if there is one: for the rest of the time, but for at
+    /// least half a second and at most five. A second call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
         self.0.deliveries.close();
-        let _have_ended = self.operations().await_end(patience);
+        let _have_ended = self.0.operations.await_end(patience);
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));
-        self.end_sampling();
+        self.0.sampler.end();
         self.0.telemetry.close(patience.saturating_sub(begun.elapsed()));
         stats
     }
@@ -345,7 +134,7 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// What an administrator is to know of the start, a line each: warnings of the checks, and files that are not used.
+    /// Notices of the start for an administrator, a line each: warnings of the checks, and files that are not used.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
@@ -358,6 +147,26 @@ impl Service {
         self.0.tokens.is_open()
     }
 
+    /// Whether the loop that delivers timers polls the store. If it does not, only a new start of the process helps. A
+    /// failing store does not count here: see the path `/readyz`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason for a person.
+    pub fn alive(&self) -> Result<(), Box<str>> {
+        self.0.condition.alive()
+    }
+
+    /// Whether the service does its work: it is [`alive`](Self::alive), and if nodes share the store, this node reaches
+    /// it. The service goes on by itself once the store answers again.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason for a person.
+    pub fn healthy(&self) -> Result<(), Box<str>> {
+        self.0.condition.healthy()
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.0.settings
     }
@@ -366,8 +175,16 @@ impl Service {
         &self.0.timers
     }
 
+    pub(crate) fn stored_timers(&self) -> &StoredTimers {
+        &self.0.stored
+    }
+
     pub(crate) fn namespaces(&self) -> &Namespaces {
         &self.0.namespaces
+    }
+
+    pub(crate) fn namespace_admin(&self) -> &NamespaceAdmin {
+        &self.0.namespace_admin
     }
 
     /// Begins a backup, if there is room for one more.
@@ -379,11 +196,15 @@ impl Service {
         &self.0.tokens
     }
 
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.0.audit
+    }
+
     pub(crate) fn events(&self) -> &Events {
         &self.0.events
     }
 
-    /// The bodies of requests that have a right, by their tokens.
+    /// The bodies of requests with a token or without one, by their tokens.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
@@ -391,10 +212,6 @@ impl Service {
     /// The forms by which visitors sign in, by their addresses.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
-    }
-
-    pub(crate) fn caller(&self) -> &Caller {
-        &self.0.caller
     }
 
     pub(crate) fn deliveries(&self) -> &Deliveries {
@@ -409,28 +226,41 @@ impl Service {
         &self.0.telemetry
     }
 
-    pub(crate) fn flights(&self) -> &Flights {
-        &self.0.flights
+    pub(crate) fn creations(&self) -> &Creations {
+        &self.0.creations
     }
 
-    pub(crate) fn idempotency(&self) -> &Idempotency {
-        &self.0.idempotency
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
     }
 
-    pub(crate) fn schedules(&self) -> &Schedules {
+    pub(crate) fn operations(&self) -> &Arc<Operations> {
+        &self.0.operations
+    }
+
+    pub(crate) fn schedules(&self) -> &ScheduleAdmin {
         &self.0.schedules
     }
 
-    pub(crate) fn operations(&self) -> &Operations {
-        &self.0.operations
+    pub(crate) fn condition(&self) -> &Condition {
+        &self.0.condition
+    }
+
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.0.reports
+    }
+
+    pub(crate) fn metrics(&self) -> &MetricsPage {
+        &self.0.metrics
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
     }
 
     pub(crate) fn stop(&self) -> &Stop {
         &self.0.stop
-    }
-
-    pub(crate) fn up(&self) -> Duration {
-        self.0.begun.elapsed()
     }
 }
 

@@ -22,7 +22,7 @@ pub enum OpenError {
         /// The error.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, and the store has timers of others than the one that is always there.
+    /// The file of the namespaces is missing, and the store has timers of namespaces beside `default`.
     NoNamespaces {
         /// The file.
         path: PathBuf,
@@ -112,7 +112,7 @@ impl OpenError {
 }
 
 /// The error of a file.
-pub(super) fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }
 }

@@ -10,11 +10,9 @@
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
-use super::files;
-use super::namespaces::{Map, Namespaces};
-use super::shelf::Shelf;
 use crate::convert::is_name;
 use crate::settings::RedisSettings;
+use crate::state::{Map, NamespaceStorage, Namespaces, files};
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
@@ -88,7 +86,7 @@ impl core::error::Error for RestoreError {}
 
 type Names = Vec<Box<str>>;
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
     /// The moment of the backup.
@@ -105,7 +103,7 @@ pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
 
-fn of(path: &Path) -> impl FnOnce(io::Error) -> RestoreError + use<> {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> RestoreError + use<> {
     let path = path.to_owned();
     move |error| RestoreError::File(path, error)
 }
@@ -117,7 +115,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 /// Removes a file, if there is one.
 fn remove(path: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(of(path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
         _ => Ok(()),
     }
 }
@@ -146,11 +144,11 @@ impl Mark {
         options.read(true).write(true).create(make);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(of(path))?;
+        let file = options.open(path).map_err(file_error(path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), locked: file }),
             Err(TryLockError::WouldBlock) => Err(RestoreError::UnderWay(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(of(path)(error)),
+            Err(TryLockError::Error(error)) => Err(file_error(path)(error)),
         }
     }
 
@@ -168,15 +166,15 @@ impl Mark {
     fn make(data: &Path) -> Result<Self, RestoreError> {
         let mark = Self::open(&data.join(MARK), true)?;
         let text = b"A restore into this folder has not ended. Run tourbillond restore again.\n";
-        (&mark.locked).write_all(text).map_err(of(&mark.path))?;
-        mark.locked.sync_all().map_err(of(&mark.path))?;
-        sync_folder(data).map_err(of(data))?;
+        (&mark.locked).write_all(text).map_err(file_error(&mark.path))?;
+        mark.locked.sync_all().map_err(file_error(&mark.path))?;
+        sync_folder(data).map_err(file_error(data))?;
         Ok(mark)
     }
 
     fn remove(self, data: &Path) -> Result<(), RestoreError> {
         remove(&self.path)?;
-        sync_folder(data).map_err(of(data))
+        sync_folder(data).map_err(file_error(data))
     }
 }
 
@@ -191,7 +189,7 @@ pub(crate) fn restore(
     let open = || File::open(from).map(BufReader::new);
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let (at, attached) = verified(from)?;
-    files::make_folder(data).map_err(of(data))?;
+    files::make_folder(data).map_err(file_error(data))?;
     let left_behind = Mark::left_behind(data)?;
     if left_behind.is_some() {
         remove_store(data)?;
@@ -216,15 +214,15 @@ pub(crate) fn restore(
     let restored = stored.and_then(|timers| {
         let counted = counts(&store).map_err(of_store)?;
         let path = data.join(NAMESPACES);
-        let added = add_namespaces(Shelf::File(path.clone()), &attached, &counted);
-        let (kept, bare) = added.map_err(of(&path))?;
+        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
+        let (kept, bare) = added.map_err(file_error(&path))?;
         Ok(Restored { at, timers, kept, bare })
     });
     let closed = store.close().map_err(|error| of_store(error.into()));
     let restored = restored.and_then(|restored| closed.map(|()| restored));
     for name in [STORE.to_owned(), format!("{STORE}.ops"), format!("{STORE}.reserve")] {
         let path = data.join(name);
-        files::give_to_owner_of_folder(&path).map_err(of(&path))?;
+        files::give_to_owner_of_folder(&path).map_err(file_error(&path))?;
     }
     if restored.is_err() {
         remove_store(data)?;
@@ -233,10 +231,10 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a backup to its end. Returns its moment, and what the service has added to the timers.
+/// Reads a backup to its end. Returns its moment, and its part beside the timers.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
-    let file = File::open(from).map(BufReader::new).map_err(of(from))?;
+    let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
     let contents = backup::read(file).map_err(of_backup)?;
     let attached =
         contents.attached.as_deref().map_or(Ok(Attached { namespaces: Map::new() }), |attached| {
@@ -245,7 +243,7 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The time after which the note of a restore is that of one that was killed, and the time between two writes of it.
+/// The age from which a note is that of a killed restore, and the time between two writes of a note.
 const DEAD: Duration = Duration::from_secs(15);
 const WRITTEN: Duration = Duration::from_secs(3);
 
@@ -255,21 +253,21 @@ struct Hold {
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Writes the note in the place of the one with this version. Returns the new version; `None` if another process was
+/// Writes the note in the place of the note with this version. Returns the new version; `None` if another process was
 /// quicker.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
-    if !store.replace_note(RESTORING, version, Some(until.as_bytes())).await? {
+    if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
         return Ok(None);
     }
-    let note = store.note(RESTORING).await?;
+    let note = store.document(RESTORING).await?;
     Ok(note.filter(|note| note.value == until.as_bytes()).map(|note| note.version))
 }
 
 impl Hold {
-    /// Notes a restore. Returns whether the note of one that was killed was there; `None` if one is under way.
+    /// Notes a restore. Returns whether the note of a killed restore was there; `None` if another restore is under way.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
-        let note = block_on(store.note(RESTORING))?;
+        let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
         if until.is_some_and(|until| store.now() < UtcMillis::from_millis(until)) {
             return Ok(None);
@@ -344,7 +342,7 @@ pub(crate) fn restore_shared(
         });
         let timers = stored?;
         let counted = block_on(store.counts()).map_err(of_store)?;
-        let added = add_namespaces(Shelf::Shared(Arc::clone(&store)), &attached, &counted);
+        let added = add_namespaces(NamespaceStorage::Shared(Arc::clone(&store)), &attached, &counted);
         let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
@@ -354,7 +352,7 @@ pub(crate) fn restore_shared(
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;
     }
-    let is_removed = block_on(store.replace_note(RESTORING, version, None)).map_err(of_store)?;
+    let is_removed = block_on(store.replace_document(RESTORING, version, None)).map_err(of_store)?;
     if !is_removed && restored.is_ok() {
         return Err(RestoreError::DeploymentUnderWay(name));
     }
@@ -381,8 +379,12 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
 
 /// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before,
 /// and of those that only timers name.
-fn add_namespaces(shelf: Shelf, attached: &Attached, used: &Counts) -> io::Result<(Names, Names)> {
-    let (_, there) = block_on(shelf.read::<Map>())?;
+fn add_namespaces(
+    storage: NamespaceStorage,
+    attached: &Attached,
+    used: &Counts,
+) -> io::Result<(Names, Names)> {
+    let (_, there) = block_on(storage.read::<Map>())?;
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {
         if there.contains_key(name) {
@@ -403,7 +405,7 @@ fn add_namespaces(shelf: Shelf, attached: &Attached, used: &Counts) -> io::Resul
         }
     }
     if !added.is_empty() {
-        Namespaces::open(shelf)?.change(|map| map.extend(added.clone()))?;
+        Namespaces::open(storage)?.change(|map| map.extend(added.clone()))?;
     }
     Ok((kept, bare))
 }

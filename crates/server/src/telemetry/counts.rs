@@ -1,8 +1,8 @@
-//! What became of the spans.
+//! Counts of spans by their outcome.
 
-use crate::service::Counter;
+use crate::state::Counter;
 
-/// The spans of a service since its start, by what became of them.
+/// The spans of a service since its start, by their outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// The collector has taken the span.

@@ -5,9 +5,9 @@
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
-use crate::record::cut;
-use crate::service::Trace;
 use crate::settings::TelemetrySettings;
+use crate::state::Trace;
+use crate::text::cut;
 use core::fmt;
 use core::time::Duration;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -134,7 +134,7 @@ impl Exporter {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends the spans that wait, for at most so long. Blocks.
+    /// Sends the spans that wait, for at most this time. Blocks.
     pub(super) fn close(&self, patience: Duration) {
         self.0.stop.send_replace(true);
         let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -169,7 +169,7 @@ impl Open {
         self.span.attributes.push(attribute(name, value));
     }
 
-    /// Notes a URL, without what may be secret: its query, its fragment, and a password.
+    /// Notes a URL without the parts that may be secret: its query, its fragment, and a password.
     pub(super) fn url(&mut self, url: &str) {
         let Ok(mut url) = Url::parse(url) else { return };
         url.set_query(None);
@@ -262,7 +262,7 @@ impl Task {
                     0 => return (batch, true),
                     _ => until = until.or_else(|| Some(tokio::time::Instant::now() + PERIOD)),
                 },
-                // After this the queue gives what is in it, and then nothing.
+                // After this the queue gives its remaining spans, and then nothing.
                 _stops = self.stopping.wait_for(|stops| *stops), if is_open => self.waiting.close(),
                 () = period => break,
             }

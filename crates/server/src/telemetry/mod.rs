@@ -26,8 +26,8 @@ mod export;
 
 pub(crate) use counts::Counts;
 
-use crate::service::Trace;
 use crate::settings::TelemetrySettings;
+use crate::state::Trace;
 use core::fmt;
 use core::time::Duration;
 use export::{Exporter, Kind, Open};
@@ -143,7 +143,7 @@ impl Telemetry {
         }
     }
 
-    /// What became of the spans.
+    /// The spans by their outcome.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -170,7 +170,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The context for what is done within the span. A trace that is not recorded has one too.
+    /// The context for the work within the span. A trace that is not recorded has one too.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }

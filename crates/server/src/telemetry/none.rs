@@ -1,8 +1,8 @@
 //! In place of the exporter, without the feature `otel`: there is none, so neither is there an open span.
 
 use super::counts::Counts;
-use crate::service::Trace;
 use crate::settings::TelemetrySettings;
+use crate::state::Trace;
 use core::time::Duration;
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ fn refusal(folder: &std::path::Path, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t15_a_service_that_others_reach_needs_tokens_and_tls() {
+async fn a_service_that_others_reach_needs_tokens_and_tls() {
     let folder = folder();
     let all = ["--listen", "0.0.0.0:0"];
     let reason = refusal(folder.path(), &all);

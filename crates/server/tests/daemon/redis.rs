@@ -326,12 +326,12 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     }
     let long_ago = store.now().as_millis() - 1;
     let until = |moment: u64| moment.to_string().into_bytes();
-    assert!(store.replace_note("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap());
+    assert!(store.replace_document("restoring", 0, Some(&until(long_ago + 3_600_000))).await.unwrap());
     let (code, said) = restore();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("another restore is under way"), "{said}");
-    let version = store.note("restoring").await.unwrap().unwrap().version;
-    assert!(store.replace_note("restoring", version, Some(&until(long_ago))).await.unwrap());
+    let version = store.document("restoring").await.unwrap().unwrap().version;
+    assert!(store.replace_document("restoring", version, Some(&until(long_ago))).await.unwrap());
 
     let serve =
         run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0", "--data", "node"]);
@@ -342,7 +342,7 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     );
     let (code, said) = restore();
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(store.note("restoring").await.unwrap(), None);
+    assert_eq!(store.document("restoring").await.unwrap(), None);
     let daemon = on_redis(folder.path(), "node");
     let (_, again) = Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
     assert_eq!(contents(&again), contents(&backup), "without what was half restored");

@@ -38,7 +38,7 @@ async fn make_due(http: &Http, receiver: &Receiver, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t08_what_is_not_done_at_the_end_is_given_back_within_a_second() {
+async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     const COUNT: usize = 40;
     let (folder, receiver) = (folder(), Receiver::start(Duration::from_secs(3_600)).await);
     // A host that is not known gets a quarter of these at a time.
@@ -100,7 +100,7 @@ async fn t08_what_is_not_done_at_the_end_is_given_back_within_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t08_callbacks_under_way_are_finished_and_not_repeated() {
+async fn callbacks_under_way_are_finished_and_not_repeated() {
     let (folder, receiver) = (folder(), Receiver::start(Duration::from_millis(400)).await);
     let mut daemon = Daemon::start(folder.path(), &[]);
     make_due(&Http::new(daemon.address), &receiver, 12).await;

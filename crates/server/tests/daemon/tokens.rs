@@ -53,7 +53,7 @@ fn a_token_in_a_file_is_its_owners_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t15_each_token_permits_what_its_role_does_in_its_namespace() {
+async fn each_token_permits_what_its_role_does_in_its_namespace() {
     let folder = folder();
     let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
     let (reader, writer) = (of(&["--role", "reader"]), of(&["--role", "writer", "--namespace", "default"]));
@@ -184,7 +184,7 @@ fn filled(path: &str) -> String {
 /// Every route that the document has: nothing without a token, no change for a reader, and nothing in a namespace for a
 /// token of another one. A route that is added without asking for its right fails here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t15_every_route_asks_for_its_role() {
+async fn every_route_asks_for_its_role() {
     let folder = folder();
     let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
     let (reader, reader_of_all) =

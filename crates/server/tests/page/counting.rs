@@ -1,11 +1,10 @@
 //! A store in memory that counts what it is asked for.
 
-use crate::forwarding::{Call, Forwarding, Guard};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tourbillon_durable::store::Answer;
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
 
 /// The store.
-pub(crate) type Counting = Forwarding<Counts>;
+pub(crate) type Counting = Hooked<Counts>;
 
 /// What a store was asked for.
 #[derive(Default)]
@@ -26,23 +25,27 @@ impl Counts {
     }
 }
 
-impl Guard for Counts {
-    fn answer<'a, T: Send + 'a>(
-        &'a self,
-        call: Call,
-        weight: u64,
-        go: impl FnOnce() -> Answer<'a, T>,
-    ) -> Answer<'a, T> {
+impl Hook for Counts {
+    type Seen = ();
+
+    fn see(&self, call: Call<'_>) {
         let count = match call {
-            Call::List => {
-                self.listed.fetch_add(weight, Ordering::SeqCst);
+            Call::List(limit) => {
+                self.listed.fetch_add(limit.into(), Ordering::SeqCst);
                 &self.lists
             }
-            Call::Whole => &self.whole,
+            Call::Check | Call::Export => &self.whole,
             Call::Get => &self.gets,
-            Call::Change | Call::Claim | Call::Count => return go(),
+            _ => return,
         };
         count.fetch_add(1, Ordering::SeqCst);
-        go()
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        pass_on()
     }
 }

@@ -82,7 +82,7 @@ fn odd() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
+async fn no_parameter_breaks_a_page_or_comes_back_unescaped() {
     let store = Arc::new(Counting::default());
     let rig = Rig::on(Arc::clone(&store) as _).await;
     let id = rig.put("k", 204, json!({ "delay_ms": 3_600_000 })).await;
@@ -99,9 +99,9 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
                     format!("{value}={value}"),
                     format!("{parameter}={value}&{parameter}={value}"),
                 ] {
-                    store.guard.work();
+                    store.hook().work();
                     let page = rig.get(&format!("{path}?{query}")).await;
-                    let [lists, listed, whole, _] = store.guard.work();
+                    let [lists, listed, whole, _] = store.hook().work();
                     assert!(!page.status.is_server_error(), "{path}?{query}: {}: {}", page.status, page.text);
                     assert!(
                         lists <= 10 && listed <= 500 && whole == 0,
@@ -135,7 +135,7 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t16_no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
+async fn no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
     let store = Arc::new(Counting::default());
     let rig = Rig::on(Arc::clone(&store) as _).await;
     rig.schedule("k", json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })).await;
@@ -150,9 +150,9 @@ async fn t16_no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
     ] {
         for text in MARKED.map(str::to_owned).into_iter().chain(odd()).filter(|text| !text.is_empty()) {
             let path = path.replace("{}", &percent(&text));
-            store.guard.work();
+            store.hook().work();
             let page = rig.get(&path).await;
-            let [lists, listed, whole, _] = store.guard.work();
+            let [lists, listed, whole, _] = store.hook().work();
             let is_refused = page.status.is_client_error() || path == "/ui/dead";
             assert!(is_refused, "{path}: {}: {}", page.status, page.text);
             assert!(lists <= 10 && listed <= 500 && whole == 0, "{path}: {lists} lists of {listed}");
@@ -162,7 +162,7 @@ async fn t16_no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t16_what_callers_have_stored_is_escaped_on_every_page() {
+async fn what_callers_have_stored_is_escaped_on_every_page() {
     let rig = Rig::start().await;
     let bad = "<script>zqx</script>\"'><img src=zqx>";
     let body = json!({ "delay_ms": 3_600_000, "labels": [bad], "callback": {
@@ -201,7 +201,7 @@ async fn t16_what_callers_have_stored_is_escaped_on_every_page() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t16_odd_forms_are_refused() {
+async fn odd_forms_are_refused() {
     let rig = Rig::start().await;
     let mark = rig.get("/ui/access").await.mark();
     rig.schedule("k", json!({ "cron": "@daily" })).await;

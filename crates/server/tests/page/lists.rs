@@ -97,7 +97,7 @@ async fn an_empty_list_says_what_to_do_next() {
 /// T-04: however many timers there are, a page asks the store for a bounded number of timers, by an index, and reads
 /// nothing as a whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
+async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     let store = Arc::new(Counting::default());
     let rig = Rig::on(Arc::clone(&store) as _).await;
     for count in [100, 20_000] {
@@ -121,9 +121,9 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
             "/ui/access",
             "/ui/audit",
         ] {
-            store.guard.work();
+            store.hook().work();
             assert_eq!(rig.get(path).await.status, 200);
-            let [lists, listed, whole, gets] = store.guard.work();
+            let [lists, listed, whole, gets] = store.hook().work();
             // A list goes on for at most ten pages of the store if their timers do not meet the conditions.
             let most =
                 if path.contains("phase=p") || path.contains("dead") || path.contains('&') { 10 } else { 1 };
@@ -136,7 +136,7 @@ async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are()
 /// T-04 by time, on the real store: `TOURBILLON_TIMERS` says how many, ten million by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and gigabytes of disk"]
-async fn t04_ten_million_timers_by_hand() {
+async fn ten_million_timers_by_hand() {
     let count = std::env::var("TOURBILLON_TIMERS").ok().map_or(10_000_000, |count| count.parse().unwrap());
     let rig = Rig::start().await;
     let begun = Instant::now();

@@ -7,8 +7,6 @@ mod counting;
 mod dead;
 mod driver;
 mod everywhere;
-#[path = "../common/forwarding.rs"]
-mod forwarding;
 mod fuzz;
 mod hand;
 mod lists;

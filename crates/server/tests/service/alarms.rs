@@ -231,12 +231,12 @@ async fn changes_that_the_store_refuses_are_counted() {
     let none = json!({ "delay_ms": i64::MAX, "pull": { "queue": "q" } });
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), none).await.status.as_u16() / 100, 4);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
-    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
+    store.hook().fail(Fails::Changes(StoreErrorKind::Full, 0));
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far.clone()).await.status, 507);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 503);
     let [full, ..] = refused().await;
     assert!(full >= 1.0, "{full}");
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), far).await.status, 201);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
 }

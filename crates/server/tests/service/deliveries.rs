@@ -76,7 +76,7 @@ async fn a_body_in_json_arrives_byte_for_byte() {
 
 /// F-29: each answer, and each silence, and what is stored of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f29_answers_and_silences_come_to_what_the_table_says() {
+async fn answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
     rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
     let inner = Rough::start(Manner::answer("200 OK", "")).await;
@@ -170,7 +170,7 @@ fn names(text: &Value, words: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f29_blocked_destinations_are_refused_or_dead_at_once() {
+async fn blocked_destinations_are_refused_or_dead_at_once() {
     // A name with a permitted address, then with an inner one too, each time that it is dialled.
     let permitted = Rough::start(Manner::answer("500 Bad", "connection: close\r\n")).await;
     let rig = Rig::start_with(|settings| {
@@ -264,7 +264,7 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
 /// T-14: a host that hangs has its places and a few more, and others have theirs. What waits for the host is parked,
 /// and nothing asks again and again whether it may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t14_a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
+async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
     let (bad, good) = (Rough::start(Manner::Hang).await, Rough::start(Manner::answer("200 OK", "")).await);
     place(&rig, "default", 300, &bad.url(), &json!({ "timeout_ms": 30_000 })).await;
@@ -287,7 +287,7 @@ async fn t14_a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
 
 /// T-14: thirty hosts that hang, more than there are places. A host that has answered is called at once all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t14_many_hosts_that_hang_leave_places_to_those_that_answer() {
+async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
     let good = Rough::start(Manner::answer("200 OK", "")).await;
     place(&rig, "default", 1, &good.url(), &json!({})).await;
@@ -316,7 +316,7 @@ async fn t14_many_hosts_that_hang_leave_places_to_those_that_answer() {
 
 /// F-30: the breaker opens, its host's timers cost no attempts, and come once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f30_a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
+async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     let rig = Rig::start_with(|settings| {
         settings.caller.hosts.first_pause = Duration::from_millis(400);
         settings.caller.hosts.longest_pause = Duration::from_millis(800);
@@ -349,7 +349,7 @@ async fn f30_a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
 /// F-30: a host that is down for longer than the policies allow: the attempts of one timer end, and the age of another.
 /// Both are dead letters, which arrive after all once the host works and they are replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f30_attempts_and_age_end_and_dead_letters_are_replayed() {
+async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {
         settings.caller.hosts.failures = 2;
         settings.caller.hosts.first_pause = Duration::from_millis(50);
@@ -391,7 +391,7 @@ async fn f30_attempts_and_age_end_and_dead_letters_are_replayed() {
 
 /// T-14: many timers at one moment to one host: each arrives once, at most sixteen at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t14_a_herd_to_one_host_arrives_once_and_in_rows() {
+async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.caller.hosts.concurrency = settings.host_concurrency).await;
     let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
     let receiver = Rough::start(Manner::Answer(answer, Duration::from_millis(1))).await;
@@ -463,7 +463,7 @@ async fn callbacks_are_signed_and_secrets_are_changed_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f29_callbacks_go_over_tls_to_receivers_with_a_trusted_certificate() {
+async fn callbacks_go_over_tls_to_receivers_with_a_trusted_certificate() {
     let made = rcgen::generate_simple_self_signed(vec!["receiver.example".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

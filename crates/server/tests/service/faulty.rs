@@ -1,8 +1,7 @@
 //! A store that fails as a test wants.
 
-use crate::forwarding::{Call, Forwarding, Guard};
 use std::sync::Mutex;
-use tourbillon_durable::store::{Answer, StoreError, StoreErrorKind};
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
 /// What fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,45 +20,65 @@ pub(crate) enum Fails {
 }
 
 /// A store in memory with faults.
-pub(crate) type Faulty = Forwarding<Faults>;
+pub(crate) type Faulty = Hooked<Faults>;
 
 /// The faults of a store.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Fails>);
 
-impl Faulty {
+impl Faults {
     pub(crate) fn fail(&self, fails: Fails) {
-        *self.guard.0.lock().unwrap() = fails;
+        *self.0.lock().unwrap() = fails;
     }
 }
 
-impl Guard for Faults {
+/// A call as the faults tell it apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Change { cancels: bool },
+    Claim,
+    Read,
+    Other,
+}
+
+impl Hook for Faults {
+    type Seen = Kind;
+
+    fn see(&self, call: Call<'_>) -> Kind {
+        match call {
+            Call::Apply(ops) => Kind::Change { cancels: ops.iter().any(|op| matches!(op, Op::Cancel(..))) },
+            Call::PutBack => Kind::Change { cancels: false },
+            Call::Claim => Kind::Claim,
+            Call::Get | Call::Counts | Call::Horizon | Call::List(_) | Call::Reasons => Kind::Read,
+            _ => Kind::Other,
+        }
+    }
+
     fn answer<'a, T: Send + 'a>(
         &'a self,
-        call: Call,
-        weight: u64,
-        go: impl FnOnce() -> Answer<'a, T>,
+        kind: Kind,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         let gone = |kind| -> Answer<'a, T> {
             Box::pin(async move { Err(StoreError::new(kind, "the disk is gone")) })
         };
         let mut fails = self.0.lock().unwrap();
-        match (&mut *fails, call) {
-            (Fails::Answers, Call::Change) => {
-                let answer = go();
+        match (&mut *fails, kind) {
+            (Fails::Answers, Kind::Change { .. }) => {
+                let answer = pass_on();
                 Box::pin(async move {
                     answer.await?;
                     Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"))
                 })
             }
-            (Fails::Changes(kind, 0), Call::Change) => gone(*kind),
-            (Fails::Changes(_, left), Call::Change) => {
-                *left -= u32::from(weight > 0);
-                go()
+            (Fails::Changes(kind, 0), Kind::Change { .. }) => gone(*kind),
+            (Fails::Changes(_, left), Kind::Change { cancels }) => {
+                *left -= u32::from(cancels);
+                pass_on()
             }
-            (Fails::Reads, Call::Get | Call::Count | Call::List) => gone(StoreErrorKind::Io),
-            (Fails::ClaimsHang, Call::Claim) => Box::pin(core::future::pending()),
-            _ => go(),
+            (Fails::Reads, Kind::Read) => gone(StoreErrorKind::Io),
+            (Fails::ClaimsHang, Kind::Claim) => Box::pin(core::future::pending()),
+            _ => pass_on(),
         }
     }
 }

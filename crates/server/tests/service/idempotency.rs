@@ -140,7 +140,7 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Faulty::default());
     let inside = Inside::on(&folder, store.clone());
-    store.fail(Fails::Answers);
+    store.hook().fail(Fails::Answers);
     let key = [("idempotency-key", "k")];
     let lost = inside.with("POST", TIMERS, &key, timer(60_000)).await;
     assert_eq!(lost.problem(), (503, "store-unavailable".to_owned()));
@@ -158,7 +158,7 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
         assert_eq!((lost.problem().0, &lost.json()["outcome"]), (503, &json!("unknown")));
     }
 
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &json!("repeated")));
 
@@ -166,12 +166,12 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
     for (kind, status, word) in
         [(StoreErrorKind::Full, 507, "storage-full"), (StoreErrorKind::ReadOnly, 503, "read-only")]
     {
-        store.fail(Fails::Changes(kind, 0));
+        store.hook().fail(Fails::Changes(kind, 0));
         let refused = inside.with("POST", TIMERS, &[("idempotency-key", "other")], timer(60_000)).await;
         assert_eq!(refused.problem(), (status, word.to_owned()));
         assert_eq!(refused.json().get("outcome"), None);
     }
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

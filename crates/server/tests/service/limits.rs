@@ -188,9 +188,9 @@ async fn a_park_whose_answer_is_lost_is_found() {
     assert_eq!(inside.send("PUT", namespace, json!({ "paused": true })).await.status, StatusCode::CREATED);
     let timer = json!({ "delay_ms": 100, "callback": { "url": receiver.url() } });
     assert_eq!(inside.send("PUT", path, timer).await.status, StatusCode::CREATED);
-    store.fail(Fails::Answers);
+    store.hook().fail(Fails::Answers);
     inside.until(path, |timer| timer["phase"] == "parked").await;
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     // The second try finds that the lease is not there any more.
     inside.until("/readyz", |json| json["ok"] == true).await;
     assert_eq!(inside.send("PUT", namespace, json!({})).await.status, StatusCode::OK);
@@ -199,7 +199,7 @@ async fn a_park_whose_answer_is_lost_is_found() {
 
 /// T-14: timers above the rate are parked, not delivered again and again, and the rate is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t14_the_rate_of_a_namespace_is_kept_and_used() {
+async fn the_rate_of_a_namespace_is_kept_and_used() {
     let rig = Rig::start().await;
     let receiver = Rough::start(Manner::answer("200 OK", "")).await;
     set(&rig, json!({ "rate_per_second": 40 })).await;
@@ -223,7 +223,7 @@ async fn t14_the_rate_of_a_namespace_is_kept_and_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t14_no_more_deliveries_run_than_the_namespace_permits_and_others_are_not_held_up() {
+async fn no_more_deliveries_run_than_the_namespace_permits_and_others_are_not_held_up() {
     let rig = Rig::start().await;
     let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
     let slow = Rough::start(Manner::Answer(answer, Duration::from_millis(30))).await;

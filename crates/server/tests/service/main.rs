@@ -10,8 +10,6 @@ mod deliveries;
 mod document;
 mod escapes;
 mod faulty;
-#[path = "../common/forwarding.rs"]
-mod forwarding;
 mod fuzz;
 mod idempotency;
 mod inside;

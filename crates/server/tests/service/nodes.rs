@@ -1,6 +1,5 @@
 //! The nodes that share a store, as the interface and the numbers show them.
 
-use crate::forwarding::{Call, Forwarding, Guard};
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{Answer, Node, Nodes, Shard};
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Node, Nodes, Shard, TimerStore};
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
@@ -16,57 +15,65 @@ use tower::ServiceExt as _;
 #[derive(Default)]
 struct Shared;
 
-impl Guard for Shared {
+impl Hook for Shared {
+    type Seen = ();
+
+    fn see(&self, _: Call<'_>) {}
+
     fn answer<'a, T: Send + 'a>(
         &'a self,
-        _: Call,
-        _: u64,
-        go: impl FnOnce() -> Answer<'a, T>,
+        (): (),
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
-        go()
+        pass_on()
     }
 
-    fn nodes(&self) -> Option<Nodes> {
-        let at = UtcMillis::from_millis;
-        let node = |incarnation, name: &str, seen, is_live, is_this| Node {
-            incarnation,
-            name: name.into(),
-            version: "1.2.3".into(),
-            since: at(1_000),
-            seen: at(seen),
-            is_live,
-            is_this,
-        };
-        Some(Nodes {
-            now: at(100_000),
-            nodes: vec![node(0xa1, "one", 99_000, true, true), node(0xb2, "<two>", 50_000, false, false)],
-            shards: vec![
-                Shard {
-                    number: 0,
-                    owner: Some(0xa1),
-                    polled: Some(at(93_000)),
-                    first_due: Some(at(40_000)),
-                    epoch: 3,
-                    takeovers: 2,
-                    taken_over: Some(at(60_000)),
-                    is_silent: false,
-                    is_lost: false,
-                },
-                Shard { number: 1, ..Shard::default() },
-                // Its server is away, and nothing was due at its last answer.
-                Shard {
-                    number: 2,
-                    owner: Some(0xa1),
-                    polled: Some(at(88_000)),
-                    epoch: 1,
-                    takeovers: 1,
-                    is_silent: true,
-                    ..Shard::default()
-                },
-                Shard { number: 3, is_lost: true, ..Shard::default() },
-            ],
-            set_backs: 2,
-        })
+    fn nodes<'a>(&'a self, _: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
+        Box::pin(async { Ok(Some(two_nodes())) })
+    }
+}
+
+/// The nodes as the store answers.
+fn two_nodes() -> Nodes {
+    let at = UtcMillis::from_millis;
+    let node = |incarnation, name: &str, seen, is_live, is_this| Node {
+        incarnation,
+        name: name.into(),
+        version: "1.2.3".into(),
+        since: at(1_000),
+        seen: at(seen),
+        is_live,
+        is_this,
+    };
+    Nodes {
+        now: at(100_000),
+        nodes: vec![node(0xa1, "one", 99_000, true, true), node(0xb2, "<two>", 50_000, false, false)],
+        shards: vec![
+            Shard {
+                number: 0,
+                owner: Some(0xa1),
+                polled: Some(at(93_000)),
+                first_due: Some(at(40_000)),
+                epoch: 3,
+                takeovers: 2,
+                taken_over: Some(at(60_000)),
+                is_silent: false,
+                is_lost: false,
+            },
+            Shard { number: 1, ..Shard::default() },
+            // Its server is away, and nothing was due at its last answer.
+            Shard {
+                number: 2,
+                owner: Some(0xa1),
+                polled: Some(at(88_000)),
+                epoch: 1,
+                takeovers: 1,
+                is_silent: true,
+                ..Shard::default()
+            },
+            Shard { number: 3, is_lost: true, ..Shard::default() },
+        ],
+        set_backs: 2,
     }
 }
 
@@ -81,7 +88,7 @@ async fn get(service: &Service, path: &str) -> (StatusCode, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numbers() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Forwarding::<Shared>::default());
+    let store = Arc::new(Hooked::<Shared>::default());
     let service = Service::open_on(Settings::new(folder.path()), store).unwrap();
     let (status, text) = get(&service, "/v1/nodes").await;
     assert_eq!(status, StatusCode::OK, "{text}");

@@ -134,7 +134,7 @@ async fn numbers_are_those_of_what_has_happened() {
 
 /// T-19: an alarm by age, which a readiness that is green does not give, and the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t19_the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
+async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);
     let receiver = Rough::start(Manner::answer("200 OK", "")).await;
@@ -151,7 +151,7 @@ async fn t19_the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let store = Arc::new(Faulty::default());
     // The loop cannot be ended, nor does this test wait for it.
     let stuck = std::mem::ManuallyDrop::new(Inside::on(&folder, store.clone()));
-    store.fail(Fails::ClaimsHang);
+    store.hook().fail(Fails::ClaimsHang);
     stuck.send("POST", TIMERS, due).await;
     let stats = stuck.until("/v1/stats", |stats| stats["overdue_ms"].as_u64() > Some(50)).await;
     assert_eq!((&stats["pending"], stats.get("last_fire")), (&json!(1), None), "{stats}");

@@ -83,7 +83,7 @@ async fn an_operation_goes_on_after_a_restart() {
     make(&inside, 1_000, "a", "x").await;
     make(&inside, 10, "b", "y").await;
     // Two pages succeed, and then the disk is full.
-    store.fail(Fails::Changes(StoreErrorKind::Full, 2));
+    store.hook().fail(Fails::Changes(StoreErrorKind::Full, 2));
     let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
     let file = folder.path().join("operations.json");
     let at_the_start = std::fs::read(&file).unwrap();
@@ -94,7 +94,7 @@ async fn an_operation_goes_on_after_a_restart() {
     let at_the_end = std::fs::read(&file).unwrap();
     assert_ne!(at_the_start, at_the_end, "the place is stored at the end");
 
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     let inside = Inside::on(&folder, store.clone());
     let operation = ended(&inside, &id).await;
     assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(1_000)));
@@ -117,7 +117,7 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     let store = Arc::new(Faulty::default());
     let inside = Inside::on(&folder, store.clone());
     make(&inside, 10, "a", "x").await;
-    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
+    store.hook().fail(Fails::Changes(StoreErrorKind::Full, 0));
     let mut ids = Vec::new();
     // A namespace has three quarters of sixteen.
     for _ in 0..12 {
@@ -130,18 +130,18 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     assert_eq!(inside.send("PUT", "/v1/namespaces/n", json!({})).await.status, StatusCode::CREATED);
     let begun = inside.send("POST", "/v1/namespaces/n/cancellations", json!({ "label": "x" })).await;
     assert_eq!(begun.status, StatusCode::ACCEPTED, "another namespace has its own");
-    store.fail(Fails::Changes(StoreErrorKind::ReadOnly, 0));
+    store.hook().fail(Fails::Changes(StoreErrorKind::ReadOnly, 0));
     for id in ids {
         let operation = ended(&inside, &id).await;
         assert_eq!(operation["state"], "failed");
         assert!(operation["error"].as_str().unwrap().contains("cannot be written"), "{operation}");
     }
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
 }
 
 /// An endpoint that refuses for good: dead letters are listed with their reasons, and replayed one by one or together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f30_dead_letters_are_listed_and_replayed() {
+async fn dead_letters_are_listed_and_replayed() {
     let rig = Rig::start().await;
     let mut receiver = Receiver::start().await;
     receiver.statuses.lock().unwrap().extend([StatusCode::GONE; 4]);

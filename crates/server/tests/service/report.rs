@@ -139,7 +139,7 @@ async fn readiness_follows_the_store_and_health_follows_the_loop() {
         let answer = inside.send("GET", path, Value::Null).await;
         assert_eq!((answer.status.as_u16(), answer.json()), (200, json!({ "ok": true })));
     }
-    store.fail(Fails::Reads);
+    store.hook().fail(Fails::Reads);
     let answer = inside.send("GET", "/readyz", Value::Null).await;
     assert_eq!(answer.problem(), (503, "store-unavailable".to_owned()));
     let json = answer.json();
@@ -150,11 +150,11 @@ async fn readiness_follows_the_store_and_health_follows_the_loop() {
     assert_eq!(stats.problem().0, 503);
     let metrics = inside.send("GET", "/metrics", Value::Null).await;
     assert_eq!(metrics.status, 200, "numbers that need no store are there");
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
     inside.until("/readyz", |json| json["ok"] == true).await;
 
     // The claim that begins now gives no answer.
-    store.fail(Fails::ClaimsHang);
+    store.hook().fail(Fails::ClaimsHang);
     let due = json!({ "callback": { "url": "http://127.0.0.1:9999/" } });
     inside.send("POST", TIMERS, due).await;
     let begun = std::time::Instant::now();
@@ -286,7 +286,7 @@ async fn a_list_is_filtered_by_due_moment_and_paged_by_cursors_of_its_own() {
             assert_eq!(other.problem().0, 400, "a cursor of another list");
         }
     }
-    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
+    store.hook().fail(Fails::Changes(StoreErrorKind::Full, 0));
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.status, 200, "reads go on");
-    store.fail(Fails::Nothing);
+    store.hook().fail(Fails::Nothing);
 }

@@ -261,7 +261,7 @@ async fn a_backfill_is_an_operation_and_its_repetition_makes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t06_a_schedule_survives_a_restart_and_reports_what_it_missed() {
+async fn a_schedule_survives_a_restart_and_reports_what_it_missed() {
     let rig = Rig::start().await;
     let new = json!({
         "every_ms": 100, "missed": "skip", "grace_ms": 1, "overlap": "allow", "pull": { "queue": "q" }

@@ -333,7 +333,7 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t02_healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() {
+async fn healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() {
     let Some(server) = Server::start(&[]) else { return };
     let rig = node(&server).await;
     let mut receiver = Receiver::start().await;
@@ -366,7 +366,7 @@ async fn t02_healthz_is_red_while_redis_is_away_and_green_again_without_a_restar
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i9_data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
+async fn data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
     let Some(server) = Server::start(&[]) else { return };
     let rig = node(&server).await;
     let receiver = Receiver::start().await;

@@ -1,4 +1,4 @@
-//! What callers do to stored timers.
+//! The changes of stored timers by callers.
 
 use super::entries::{id_at_end, label_key, part};
 use super::timers::{Ledger, bug, is_withdrawn};

@@ -38,7 +38,7 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// What a walk through the records has counted.
+/// The counts of a walk through the records.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,

@@ -14,7 +14,7 @@ pub(crate) const LOOKS: usize = 50_000;
 const HOURS: usize = 100_000;
 
 impl<T: Tables> Ledger<T> {
-    /// Looks at so many entries by due moment at most.
+    /// The greatest number of entries that are looked at by due moment.
     pub(crate) fn horizon(&self, looks: usize) -> Result<Horizon, StoreError> {
         let mut horizon = Horizon::empty(self.now);
         let (first, near) = (hour_of(self.now), horizon.spans[AN_HOUR].until);
@@ -117,7 +117,7 @@ impl<T: Tables> Ledger<T> {
             true
         })?;
         let numbers = |hour: &u32| {
-            let number = |of: &BTreeMap<u32, u64>| of.get(hour).copied().unwrap_or(0);
+            let number = |hours: &BTreeMap<u32, u64>| hours.get(hour).copied().unwrap_or(0);
             (*hour, number(&stored), number(&counted))
         };
         let wrong =

@@ -39,7 +39,7 @@ impl<T: Tables> Ledger<T> {
         self.claim_entries(by, claim, entries, u64::MAX)
     }
 
-    /// Claims the timers of these entries of the index, until the payloads have so many bytes.
+    /// Claims the timers of these entries of the index, up to a number of payload bytes.
     fn claim_entries(
         &mut self,
         by: Claimant,

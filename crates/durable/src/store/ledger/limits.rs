@@ -28,9 +28,9 @@ pub(super) fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
 }
 
 /// Texts within the keys of tables have one byte for their lengths.
-fn admit_text(what: &str, text: &str) -> Result<(), StoreError> {
+fn admit_text(part: &str, text: &str) -> Result<(), StoreError> {
     if text.len() > usize::from(u8::MAX) {
-        let message = format!("{what} has {} bytes, the most are 255", text.len());
+        let message = format!("{part} has {} bytes, the most are 255", text.len());
         return Err(StoreError::new(StoreErrorKind::Limit, message));
     }
     Ok(())

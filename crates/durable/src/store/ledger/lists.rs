@@ -1,4 +1,4 @@
-//! What a reader finds: lists and counts.
+//! Reads: lists and counts.
 
 use super::entries::{
     id_at_end, id_bytes, key_key, label_key, moment_bytes, moment_of, part, phase_entry, stopped_prefix,
@@ -133,7 +133,7 @@ impl<T: Tables> Ledger<T> {
         let limit = (limit as usize).max(1);
         let looks = limit.saturating_mul(LOOKS);
         let after = cursor.map(|Cursor(last)| &last[..]);
-        // A table with the timers of all namespaces is no index of one namespace.
+        // A table with the timers of all namespaces does not serve as an index of one namespace.
         let is_mixed = matches!(way.table, Table::Due | Table::Leases | Table::Timers);
         let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
             return self.list_entries(filter, &way, after, limit, looks).map(|(page, _)| page);
@@ -149,8 +149,8 @@ impl<T: Tables> Ledger<T> {
         let (mut page, mut looked) = (Page::default(), 0);
         loop {
             let from = page.next.as_ref().map_or(after, |Cursor(last)| Some(&last[..]));
-            let (next, its) = self.list_entries(filter, &way, from, limit, looks)?;
-            (page, looked) = (next, looked + its);
+            let (next, seen) = self.list_entries(filter, &way, from, limit, looks)?;
+            (page, looked) = (next, looked + seen);
             // A list by other conditions, too, may have none at all, however long the store looks.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
@@ -164,7 +164,7 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
-    /// A page from a look at so many entries of a way at most. Returns the number of these, too.
+    /// A page from a bounded look at the entries of a way. Returns the number of these entries, too.
     fn list_entries(
         &self,
         filter: &Filter,
@@ -211,12 +211,12 @@ impl<T: Tables> Ledger<T> {
     /// in this phase.
     fn stored_for(&self, namespace: &str, phase: Option<Phase>) -> Result<usize, StoreError> {
         let mut stored = 0_u64;
-        for of in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
-            let count = self.count_of(namespace, of)?;
-            if phase == Some(of) && count == 0 {
+        for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
+            let count = self.count_of(namespace, candidate)?;
+            if phase == Some(candidate) && count == 0 {
                 return Ok(0);
             }
-            if phase.is_none() || of != Phase::Dead {
+            if phase.is_none() || candidate != Phase::Dead {
                 stored = stored.saturating_add(count);
             }
         }
@@ -303,7 +303,7 @@ impl<T: Tables> Ledger<T> {
                 && let Some(reason) = rest.get(..usize::from(*length))
             {
                 let reason = String::from_utf8_lossy(reason);
-                match counts.last_mut().filter(|(of, _)| **of == *reason) {
+                match counts.last_mut().filter(|(last, _)| **last == *reason) {
                     Some((_, count)) => *count += 1,
                     None => counts.push((reason.into(), 1)),
                 }

@@ -1,4 +1,4 @@
-//! The meaning of the operations on ordered tables: which entries each timer has, and what an operation makes of them.
+//! The meaning of the operations on ordered tables: the entries of each timer, and the effect of an operation on them.
 //!
 //! A ledger lives as long as one transaction. A store that offers ordered tables gets its behaviour from here; it adds
 //! the transaction, the durability and the clock.
@@ -33,6 +33,6 @@ pub use changes::PAUSED;
 pub(crate) use entries::{entries, key_of, moment_of};
 pub(crate) use horizon::LOOKS;
 pub(crate) use limits::admit;
-pub(crate) use scrub::{Place, Step, Suspect};
+pub(crate) use scrub::{ScrubCursor, Step, Suspect};
 pub(crate) use timers::Ledger;
 pub(crate) use turns::{Chosen, Turns};

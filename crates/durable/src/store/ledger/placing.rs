@@ -80,7 +80,7 @@ impl<T: Tables> Ledger<T> {
                 timer.state = if is_paused { State::Parked(PAUSED.into()) } else { State::Pending };
             }
             let taken =
-                |what: &str| StoreError::new(StoreErrorKind::Limit, format!("{what} is stored already"));
+                |part: &str| StoreError::new(StoreErrorKind::Limit, format!("{part} is stored already"));
             if self.tables.get(Table::Timers, &id_bytes(timer.id))?.is_some() {
                 return Err(taken(&format!("timer {}", timer.id)));
             }

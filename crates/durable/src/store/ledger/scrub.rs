@@ -23,13 +23,13 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
 
 /// The place from which a walk goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ScrubCursor {
     nth: usize,
     /// The last entry that was looked at.
     after: Option<Vec<u8>>,
 }
 
-impl Place {
+impl ScrubCursor {
     /// The start of the next table; `None` at the end.
     pub(crate) fn skip(&self) -> Option<Self> {
         let nth = self.nth + 1;
@@ -48,7 +48,7 @@ pub(crate) struct Suspect {
 #[derive(Debug)]
 pub(crate) struct Step {
     /// `None` at the end of the walk.
-    pub(crate) next: Option<Place>,
+    pub(crate) next: Option<ScrubCursor>,
     pub(crate) looked: u64,
     pub(crate) suspects: Vec<Suspect>,
 }
@@ -64,7 +64,7 @@ fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -> bool {
 
 impl<T: Tables> Ledger<T> {
     /// Looks at some entries, from this place on.
-    pub(crate) fn scrub(&self, place: &Place, limit: usize) -> Result<Step, StoreError> {
+    pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
         let mut step = Step { next: None, looked: 0, suspects: Vec::new() };
         let Some(table) = WALKED.get(place.nth).copied() else { return Ok(step) };
         let from = place.after.as_ref().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
@@ -81,7 +81,7 @@ impl<T: Tables> Ledger<T> {
             Some((last, _))
                 if found.len() == limit && place.after.as_ref().is_none_or(|after| last > after) =>
             {
-                Some(Place { nth: place.nth, after: Some(last.clone()) })
+                Some(ScrubCursor { nth: place.nth, after: Some(last.clone()) })
             }
             _ => place.skip(),
         };
@@ -112,7 +112,7 @@ impl<T: Tables> Ledger<T> {
     pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
         let mut damaged = 0;
         for Suspect { table, key } in suspects {
-            // What has gone since was no damage.
+            // An entry that has gone since was not damaged.
             let Some(value) = self.tables.get(table, &key)? else { continue };
             if self.is_whole(table, &key, &value)? {
                 continue;

@@ -38,7 +38,7 @@ pub(crate) struct Ledger<T> {
     made_due: Vec<(Box<str>, Vec<u8>)>,
 }
 
-/// What a transaction has made of timers that were not due before.
+/// The timers that a transaction has made due.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
     /// The earliest moment for which a timer was made due.
@@ -47,7 +47,7 @@ pub(crate) struct MadeDue {
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
 }
 
-/// What a ledger had noted before a request, apart from the tables.
+/// The notes of a ledger before a request, apart from the tables.
 pub(crate) struct Noted {
     counted: BTreeMap<(Box<str>, Phase), i64>,
     hours: BTreeMap<u32, i64>,
@@ -86,7 +86,7 @@ impl<T: Tables> Ledger<T> {
         Ok((self.tables, MadeDue { first: self.first_due, entries: self.made_due }))
     }
 
-    /// Has the transaction note what it makes due until this moment, up to which claims have come.
+    /// Has the transaction note the timers that it makes due until this moment, up to which claims have come.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }
@@ -108,8 +108,8 @@ impl<T: Tables> Ledger<T> {
     /// Ends a request that succeeded.
     pub(crate) fn keep(&mut self, before: Noted) {
         let counted = core::mem::replace(&mut self.counted, before.counted);
-        for (of, change) in counted {
-            *self.counted.entry(of).or_default() += change;
+        for (group, change) in counted {
+            *self.counted.entry(group).or_default() += change;
         }
         let hours = core::mem::replace(&mut self.hours, before.hours);
         for (hour, change) in hours {
@@ -174,7 +174,7 @@ impl<T: Tables> Ledger<T> {
     pub(super) fn change(&mut self, old: &Timer, new: &Timer) -> Result<(), StoreError> {
         let (was, is) = (entries(old), entries(new));
         for (table, key, value) in &was {
-            let is_same = |(of, at, with): &&Entry| of == table && at == key && with == value;
+            let is_same = |(other, at, with): &&Entry| other == table && at == key && with == value;
             let is_other = !is.iter().any(|entry| is_same(&entry));
             if is_other && *table != Table::Timers {
                 self.remove(*table, key, value)?;

@@ -46,7 +46,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The entries that a claim reads besides those that it takes.
-const LOOKS: usize = 4_096;
+const LOOKS: usize = 8_192;
 /// The entries that are read at once.
 const PAGE: usize = 256;
 /// The entries that a namespace keeps in memory.
@@ -82,7 +82,7 @@ enum Waiting {
     From(Key),
 }
 
-/// What a claim is to take.
+/// The timers that a claim wants.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
     /// The due moments and ids, those of a namespace in order.
@@ -103,7 +103,7 @@ struct Choice<'c> {
     next: Option<UtcMillis>,
 }
 
-/// What a claim takes of a namespace.
+/// The part of a claim that a namespace gets.
 #[derive(Default)]
 struct Taken {
     all: usize,
@@ -173,10 +173,22 @@ impl Choice<'_> {
 
     /// Whether a namespace may take one more timer, with this entry.
     fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
-        let (all, late) = self.taken.get(namespace).map_or((0, 0), |taken| (taken.all, taken.late));
+        let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
+        self.shares.left(self.limit, namespace, taken, self.chosen.len()) > 0
+            && self.is_in_time_or_has_permit(namespace, entry)
+    }
+
+    /// Whether the next claim may take a timer of a namespace, with this entry.
+    fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
+        let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
+        self.shares.room(namespace, taken, self.chosen.len()) > 0
+            && self.is_in_time_or_has_permit(namespace, entry)
+    }
+
+    fn is_in_time_or_has_permit(&self, namespace: &str, entry: &[u8]) -> bool {
+        let late = self.taken.get(namespace).map_or(0, |taken| taken.late);
         let has_permit = |limit: &Late| !self.is_late(limit, entry) || limit.left(namespace) > late;
-        self.shares.left(namespace, all, self.chosen.len()) > 0
-            && self.shares.late.as_ref().is_none_or(has_permit)
+        self.shares.late.as_ref().is_none_or(has_permit)
     }
 
     fn is_late(&self, limit: &Late, entry: &[u8]) -> bool {
@@ -205,7 +217,7 @@ fn after(entry: &[u8]) -> Key {
 }
 
 impl<T: Tables> Ledger<T> {
-    /// Chooses what a claim takes.
+    /// Chooses the timers of a claim.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -239,7 +251,7 @@ impl<T: Tables> Ledger<T> {
             self.choose_at_frontier(turns, &mut choice, most)?;
         } else {
             turns.was_behind_first = !turns.was_behind_first;
-            // Each gets half, and the first one the odd timer; what the first leaves is the second one's.
+            // Each gets half, and the first the odd timer; the second gets the rest of the first.
             let half = most.div_ceil(2);
             if turns.was_behind_first {
                 choice.looks = LOOKS / 2;
@@ -252,6 +264,10 @@ impl<T: Tables> Ledger<T> {
                 choice.looks += LOOKS / 2;
                 self.choose_behind(turns, &mut choice, most)?;
             }
+        }
+        let mut waiting = turns.behind.iter().filter_map(|(name, waiting)| Some((name, waiting.first()?)));
+        if waiting.any(|(name, first)| choice.leaves(name, first)) {
+            choice.note_next(choice.now);
         }
         Ok(Chosen { timers: choice.chosen, next: choice.next })
     }
@@ -282,7 +298,7 @@ impl<T: Tables> Ledger<T> {
                         let waiting = turns.behind.entry(namespace.into()).or_insert_with(Waiting::nothing);
                         waiting.add(entry.clone());
                     }
-                    // The claim finds out what is wrong with it.
+                    // The claim finds its fault.
                     (None, _) => choice.take("", entry, 0),
                 }
                 turns.frontier = after(entry);
@@ -310,7 +326,6 @@ impl<T: Tables> Ledger<T> {
         turns.first = in_turn.first().cloned().or(turns.first.take());
         for namespace in in_turn {
             if choice.is_full(most) || choice.looks == 0 {
-                choice.note_next(choice.now);
                 break;
             }
             let end = most.min(choice.chosen.len() + part.max(1));
@@ -320,10 +335,7 @@ impl<T: Tables> Ledger<T> {
                 Waiting::From(first) => self.choose_from(&namespace, first, &turns.frontier, choice, end)?,
             };
             if let Some(left) = left {
-                if left.first().is_some_and(|first| choice.permits(&namespace, first)) {
-                    choice.note_next(choice.now);
-                }
-                turns.behind.insert(namespace.clone(), left);
+                turns.behind.insert(namespace, left);
             }
         }
         Ok(())

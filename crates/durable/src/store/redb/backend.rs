@@ -1,4 +1,4 @@
-//! The places of a store's bytes: two files, or what a test puts in their place.
+//! The places of a store's bytes: two files, or a test's replacements.
 //!
 //! # A sync that fails
 //!
@@ -90,16 +90,16 @@ impl Places {
     }
 
     /// The place of the database.
-    pub(super) fn timers(&self) -> Result<Shared, StoreError> {
+    pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
             Way::Made(make) => make(Part::Timers)?.into(),
         };
-        Ok(Shared { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
+        Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
     /// The place of the operations. As long as it is open, no other store opens it.
-    pub(super) fn operations(&self) -> Result<Shared, StoreError> {
+    pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
                 let beside = beside(path);
@@ -111,7 +111,7 @@ impl Places {
             }
             Way::Made(make) => make(Part::Operations)?.into(),
         };
-        Ok(Shared { bytes, part: Part::Operations, unsynced: None })
+        Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
     /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there,
@@ -236,7 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Writes a range of a file with the bytes that it has.
-fn write_again(file: &Shared, start: u64, end: u64) -> io::Result<()> {
+fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
         let mut bytes =
@@ -248,16 +248,16 @@ fn write_again(file: &Shared, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A backend that the store asks for its length while redb has it. It notes what no sync has covered.
+/// A backend that the store asks for its length while redb has it. It notes the writes that no sync has covered.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
     /// `None` for the journal, which notes that itself.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 
-impl StorageBackend for Shared {
+impl StorageBackend for WatchedBackend {
     fn len(&self) -> io::Result<u64> {
         self.bytes.len()
     }
@@ -278,7 +278,7 @@ impl StorageBackend for Shared {
 
     fn sync_data(&self) -> io::Result<()> {
         let Some(unsynced) = &self.unsynced else { return self.bytes.sync_data() };
-        // What is written from here on is not covered for certain.
+        // Writes from here on are not covered for certain.
         let before = mem::take(&mut lock(unsynced).ranges);
         let synced = self.bytes.sync_data();
         let mut unsynced = lock(unsynced);

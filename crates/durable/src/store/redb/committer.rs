@@ -69,7 +69,7 @@ pub(super) struct Committer {
     is_closed: bool,
 }
 
-/// What a batch has come to.
+/// The result of a batch.
 struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -399,9 +399,9 @@ impl Committer {
                     }
                     if let Some(next_due) = done.next_due {
                         // None is later than all moments.
-                        let of = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
+                        let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
                         batch.claimed = Some(match batch.claimed {
-                            Some(other) if of(other) > of(next_due) => other,
+                            Some(other) if order(other) > order(next_due) => other,
                             _ => next_due,
                         });
                     }
@@ -418,7 +418,7 @@ impl Committer {
                 }
             }
         }
-        // Damage is not repeated: what it has led to goes to the database at once, and not into the journal.
+        // Damage is not repeated: its effect goes to the database at once, and not into the journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
         batch.first_due = made_due.first;

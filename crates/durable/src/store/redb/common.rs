@@ -1,6 +1,6 @@
-//! What the thread that commits and the callers share.
+//! The state that the thread that commits and the callers share.
 
-use super::backend::Shared;
+use super::backend::WatchedBackend;
 use super::error::converted;
 use super::room::Room;
 use super::stats::StoreStats;
@@ -15,7 +15,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 
-/// What the thread that commits and the callers share.
+/// The state that the thread that commits and the callers share.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
@@ -30,7 +30,7 @@ pub(super) struct Common {
     /// A read has failed, and the database was not opened again since.
     pub(super) read_has_failed: AtomicBool,
     /// The places of the bytes, for their lengths.
-    pub(super) lengths: Mutex<(Option<Shared>, u64)>,
+    pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
@@ -85,7 +85,7 @@ impl Common {
     }
 
     /// Notes the error of a read, after which redb reads nothing until it is opened again. Returns whether the thread
-    /// that commits is to be woken for that.
+    /// that commits needs a wake-up for that.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();

@@ -74,7 +74,7 @@ const SECTOR: u64 = 512;
 /// A longer file is cut after a durable commit.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is made: they are no record.
+/// The bytes at the start of the file while the database is made: they are not a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
 /// Notes that the database is being made. It holds nothing that counts until [`made`] is called.
@@ -394,7 +394,7 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// The error of an opening that cannot repeat what was acknowledged.
+/// The error of an opening that cannot repeat acknowledged operations.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

@@ -33,7 +33,7 @@
 //! order of the changes. A sync of a disk that has been quick up to now holds them up, too.
 //!
 //! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made
-//! meanwhile. The journal begins again at the start of its file then.
+//! during a checkpoint. The journal begins again at the start of its file then.
 //!
 //! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
 //! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
@@ -48,8 +48,8 @@
 //!
 //! # Damage to the journal
 //!
-//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is no error, and is cut
-//! off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ
+//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is not an error, and is
+//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ
 //! because each record notes how far the journal had been synced when it was written, and a seal behind the last record
 //! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
 //!
@@ -152,7 +152,7 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
 /// for changes that the disk has to store. They see every change that was answered, and changes that are not answered
 /// yet since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
-/// without operations, with [`Durability::PowerLoss`], makes durable what was read before.
+/// without operations, with [`Durability::PowerLoss`], makes all earlier reads durable.
 ///
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. What
 /// does not ask for the disk is answered while others wait for it: claims, ends, creations with
@@ -305,7 +305,7 @@ impl RedbBuilder {
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
-        // A walk removes what the lost timers have left in the indexes, for which it looks at the records.
+        // A walk removes the entries that lost timers have left in the indexes, for which it looks at the records.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
@@ -333,8 +333,8 @@ impl RedbBuilder {
     /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
     /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
     /// and the message names the file. An empty file in its place opens the store as it was at the last checkpoint, up
-    /// to 10 s before: what was acknowledged since then is lost. A store that was closed can be opened without the
-    /// file.
+    /// to 10 s before: operations that were acknowledged since then are lost. A store that was closed can be opened
+    /// without the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         self.start(places)
@@ -437,7 +437,7 @@ impl RedbStore {
     }
 
     /// Moves the free pages of the file to its end and cuts it. Returns whether the file has become shorter. Other
-    /// changes wait meanwhile. The time is in proportion to the file.
+    /// changes wait for it. The time is in proportion to the file.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -642,7 +642,7 @@ impl TimerStore for RedbStore {
                 })
             })
         });
-        // The caller's own panic is no damage.
+        // The caller's own panic does not show damage.
         match theirs {
             None => Box::pin(core::future::ready(exported)),
             Some(panic) => resume_unwind(panic),

@@ -1,6 +1,6 @@
 //! The opening of the database: its versions, its numbers, and a database that was being made.
 
-use super::backend::{Places, Shared};
+use super::backend::{Places, WatchedBackend};
 use super::error::converted;
 use super::journal;
 use super::tables::{Reading, Writing};
@@ -77,7 +77,7 @@ pub(super) struct Opener {
 /// A database that is open, with its numbers.
 pub(super) struct Opened {
     pub(super) database: Database,
-    pub(super) place: Shared,
+    pub(super) place: WatchedBackend,
     pub(super) store: u64,
     pub(super) sequence: u64,
     /// Whether the store was closed after the last batch.
@@ -95,7 +95,7 @@ impl Opener {
 
     /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
     /// that is none: the journal's file shows that, and the file is made again.
-    pub(super) fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
+    pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
         if is_new && !was_making && journal::is_used(operations)? {

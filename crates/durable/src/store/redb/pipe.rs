@@ -41,7 +41,7 @@
 //!
 //! # Checkpoints
 //!
-//! A checkpoint is made by the thread that commits, and no batch is made meanwhile. It makes all batches durable, so it
+//! The thread that commits makes a checkpoint, and no batch is made during it. It makes all batches durable, so it
 //! answers all that wait, and clears the journal. A sync that is under way then says nothing more: it is of an earlier
 //! *epoch*.
 //!
@@ -51,7 +51,7 @@
 //! waker that blocks holds up all others. P3. A thread that syncs changes the journal only under the
 //! lock, and waits for the disk outside of it.
 
-use super::backend::Shared;
+use super::backend::WatchedBackend;
 use super::common::Common;
 use super::journal::{Journal, Record};
 use super::queue::Bell;
@@ -78,12 +78,12 @@ const WARY: u32 = 60;
 
 /// The batches on their way to the disk.
 pub(super) struct Pipe {
-    state: Mutex<State>,
+    state: Mutex<PipeState>,
     changed: Condvar,
 }
 
-struct State {
-    journal: Journal<Shared>,
+struct PipeState {
+    journal: Journal<WatchedBackend>,
     /// The answers that wait for the disk, with the numbers of their batches.
     waiting: VecDeque<(u64, Vec<Pending>)>,
     /// The moment by which a sync is to begin, if there is a note that the disk does not have.
@@ -103,13 +103,13 @@ struct State {
 
 /// A sync that is under way.
 struct Sync {
-    file: Shared,
+    file: WatchedBackend,
     /// The last note that the file has.
     last: u64,
     epoch: u64,
 }
 
-impl State {
+impl PipeState {
     /// Begins a sync; `None` if the notes cannot be written, which is a failure as that of a sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
@@ -140,8 +140,8 @@ pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
 }
 
 impl Pipe {
-    pub(super) fn new(journal: Journal<Shared>) -> Self {
-        let state = State {
+    pub(super) fn new(journal: Journal<WatchedBackend>) -> Self {
+        let state = PipeState {
             journal,
             waiting: VecDeque::new(),
             sync_at: None,
@@ -157,7 +157,7 @@ impl Pipe {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PipeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,8 +187,8 @@ impl Pipe {
         len
     }
 
-    /// Takes the note of the last batch back, before which the notes had this length. Returns whether it did: what the
-    /// thread that syncs has written meanwhile stays.
+    /// Takes the note of the last batch back, before which the notes had this length. Returns whether it did: notes
+    /// that the thread that syncs has written stay.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;
@@ -266,7 +266,7 @@ impl Pipe {
         self.lock().answers(u64::MAX)
     }
 
-    /// Has what is not synced tried again after this time.
+    /// Has a sync tried again after this time.
     pub(super) fn retry_in(&self, rest: Duration) {
         let mut state = self.lock();
         state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);

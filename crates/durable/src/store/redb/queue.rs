@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     requests: VecDeque<Request>,
     /// The number of these requests that do not wait for the disk.
     urgent: usize,
@@ -32,12 +32,12 @@ struct State {
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// What the thread waits for.
+/// The end of the thread's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// A request, or a call.
@@ -69,10 +69,10 @@ pub(super) enum Wanted {
     Urgent,
 }
 
-/// What came out of a wait.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// What was wanted is there.
+    /// The wanted requests are there.
     Enough,
     /// The time is over.
     Timeout,
@@ -80,7 +80,7 @@ pub(super) enum Waited {
     Closed,
 }
 
-impl State {
+impl QueueState {
     fn has(&self, wanted: Wanted) -> bool {
         match wanted {
             Wanted::Work => self.is_called || !self.requests.is_empty(),
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Whether the thread is to be woken.
+    /// Whether the thread needs a wake-up.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -125,7 +125,7 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes that so many callers are about to be answered, and come back perhaps.
+    /// Notes the number of callers that are about to get answers, and come back perhaps.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
@@ -183,7 +183,7 @@ impl Receiver {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order until they have so many operations, or none is left.
+    /// Takes requests in their order up to a number of operations.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;

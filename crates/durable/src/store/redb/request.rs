@@ -19,7 +19,7 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim in turn, once it is known what it takes.
+    /// A claim in turn, once its timers are known.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -54,10 +54,10 @@ enum Logging<'a> {
 /// asked for, or the error on the way there.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
-/// What a request has done.
+/// The effect of a request.
 pub(super) struct Done {
     pub(super) pending: Pending,
-    /// What the changes have to survive before the reply.
+    /// The failures that the changes must survive before the reply.
     pub(super) durability: Durability,
     /// The answer of a claim: the moment from which the next one takes something.
     pub(super) next_due: Option<Option<UtcMillis>>,
@@ -150,7 +150,7 @@ impl Request {
         Ok(())
     }
 
-    /// The request of which the journal can have the effect: a claim in turn becomes one of what it takes.
+    /// The request of which the journal can have the effect: a claim in turn becomes a claim of its timers.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -223,7 +223,7 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// The same result. Its digest is noted if it is no error.
+/// The same result. Its digest is noted unless it is an error.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
@@ -370,7 +370,7 @@ mod tests {
         requests
     }
 
-    /// The notes are what an earlier process has left: the bytes of each are fixed.
+    /// The notes are those of an earlier process: the bytes of each are fixed.
     #[test]
     fn the_bytes_of_a_noted_request_stay_for_every_operation() {
         let rows = requests().into_iter().map(|request| {

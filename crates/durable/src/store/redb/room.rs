@@ -33,18 +33,18 @@ const AGAIN: Duration = Duration::from_secs(10);
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// What a store knows of its room.
+/// The room of a store on its disk.
 #[derive(Debug)]
 pub(super) struct Room {
     /// The database's file. `None` for a store without files.
     path: Option<PathBuf>,
     /// The mark, as the user has set it. Zero for none.
     mark: u64,
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RoomState {
     looked: Option<Instant>,
     /// The bytes that are free, and the mark on this file system, while less is free than the mark.
     low: Option<(u64, u64)>,
@@ -93,12 +93,12 @@ impl Room {
         self.path.as_deref().is_some_and(|path| self.mark > 0 && std::fs::remove_file(reserve(path)).is_ok())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the file system, unless it was looked at just now.
-    fn look(&self) -> MutexGuard<'_, State> {
+    fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
         let now = Instant::now();
@@ -118,7 +118,7 @@ impl Room {
         state
     }
 
-    fn judge(&self, state: &mut State, path: &Path, mut free: u64, all: u64, now: Instant) {
+    fn judge(&self, state: &mut RoomState, path: &Path, mut free: u64, all: u64, now: Instant) {
         let mark = self.mark.min((all / PART).max(LEAST).min(all / 2));
         let kept = mark / 2;
         let reserve = reserve(path);
@@ -137,7 +137,7 @@ impl Room {
         }
     }
 
-    fn gone(&self, state: &State) -> Option<StoreError> {
+    fn gone(&self, state: &RoomState) -> Option<StoreError> {
         let path = self.path.as_ref().filter(|_| state.is_gone)?;
         let message = format!(
             "{} was removed or replaced while the store has it open: what is stored now would be lost. Start the \
@@ -148,7 +148,7 @@ impl Room {
     }
 }
 
-fn low(state: &State) -> Option<StoreError> {
+fn low(state: &RoomState) -> Option<StoreError> {
     let (free, mark) = state.low?;
     let message = format!(
         "{} KiB are free, less than the {} KiB below which nothing new is stored; deliveries, cancellations and moves \

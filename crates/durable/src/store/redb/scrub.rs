@@ -9,7 +9,7 @@ use super::queue::Sender;
 use super::request::{Reply, Request};
 use crate::store::Durability;
 use crate::store::error::StoreError;
-use crate::store::ledger::{Place, Step};
+use crate::store::ledger::{ScrubCursor, Step};
 use core::time::Duration;
 use futures_channel::oneshot;
 use std::io;
@@ -71,7 +71,7 @@ impl Drop for Scrubber {
 }
 
 fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
-    let mut place = Place::default();
+    let mut place = ScrubCursor::default();
     let mut next_pause = pause;
     let mut answers = Vec::new();
     let mut failures = 0;
@@ -121,12 +121,12 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
         place = next.unwrap_or_else(|| {
             common.count(|stats| stats.scrub.walks += 1);
             next_pause = REST;
-            Place::default()
+            ScrubCursor::default()
         });
     }
 }
 
-fn step(common: &Common, place: &Place) -> Result<Step, StoreError> {
+fn step(common: &Common, place: &ScrubCursor) -> Result<Step, StoreError> {
     let step = || common.reading()?.scrub(place, STEP as usize);
     // redb may panic on damaged pages.
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(damaged_pages(&*panic)))

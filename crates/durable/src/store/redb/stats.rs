@@ -1,4 +1,4 @@
-//! What the thread that commits has done.
+//! The work of the thread that commits.
 
 use crate::store::Scrub;
 use core::time::Duration;

@@ -32,22 +32,22 @@ trait Open {
 
 /// Opens a table with the types of its keys and values.
 fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError> {
-    fn of<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
+    fn definition<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
         TableDefinition::new(table.name())
     }
     match table {
-        Table::Timers | Table::Quarantine => transaction.open(of::<Id, Bytes>(table)),
-        Table::Keys => transaction.open(of::<Bytes, Id>(table)),
+        Table::Timers | Table::Quarantine => transaction.open(definition::<Id, Bytes>(table)),
+        Table::Keys => transaction.open(definition::<Bytes, Id>(table)),
         Table::Due | Table::Leases | Table::Dead | Table::Forget => {
-            transaction.open(of::<MomentAndId, ()>(table))
+            transaction.open(definition::<MomentAndId, ()>(table))
         }
         Table::Parked | Table::Labels | Table::Keyless | Table::Stopped => {
-            transaction.open(of::<Bytes, ()>(table))
+            transaction.open(definition::<Bytes, ()>(table))
         }
-        Table::Recent => transaction.open(of::<Id, &'static [u8; 6]>(table)),
-        Table::Counts => transaction.open(of::<Bytes, &'static [u8; 8]>(table)),
-        Table::Hours => transaction.open(of::<&'static [u8; 4], &'static [u8; 8]>(table)),
-        Table::Meta => transaction.open(of::<Bytes, Bytes>(table)),
+        Table::Recent => transaction.open(definition::<Id, &'static [u8; 6]>(table)),
+        Table::Counts => transaction.open(definition::<Bytes, &'static [u8; 8]>(table)),
+        Table::Hours => transaction.open(definition::<&'static [u8; 4], &'static [u8; 8]>(table)),
+        Table::Meta => transaction.open(definition::<Bytes, Bytes>(table)),
     }
 }
 
@@ -69,7 +69,7 @@ trait Entries {
     fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError>;
 }
 
-/// What is called for each entry, until it returns false.
+/// The function that is called for each entry, until it returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
 /// The entries of a table that is open for changes.

@@ -4,7 +4,7 @@
 //! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they
 //! stay in memory. Its check ends at the first page that is damaged, which is the last one that it has read.
 
-use super::backend::{Places, Shared};
+use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
 use super::opening::{WITHOUT_NAMESPACES, schema_of};
 use super::tables::Reading;
@@ -28,7 +28,7 @@ const PAGES: &str = "pages";
 /// A file under changes that are in memory only.
 #[derive(Clone, Debug)]
 struct Overlay {
-    file: Shared,
+    file: WatchedBackend,
     state: Arc<Mutex<Changed>>,
 }
 
@@ -41,7 +41,7 @@ struct Changed {
 }
 
 impl Overlay {
-    fn new(file: Shared) -> io::Result<Self> {
+    fn new(file: WatchedBackend) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self { file, state: Arc::new(Mutex::new(Changed { len, ..Changed::default() })) })
     }

@@ -1,0 +1,155 @@
+//! A store that fails by a seed.
+
+use core::fmt;
+use core::future::poll_fn;
+use core::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErrorKind, TimerStore};
+
+/// The faults of a [`Faulty`] store, each as the share of calls that it strikes, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// The call fails and has no effect ([`StoreErrorKind::Io`]).
+    pub before: u8,
+    /// The call has its effect, and its answer is lost ([`StoreErrorKind::Unknown`]).
+    pub after: u8,
+    /// The answer comes after a future's caller has polled it several times, although the effect is there.
+    pub delayed: u8,
+    /// A subscriber is not called.
+    pub dropped_wakes: u8,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { before: 15, after: 15, delayed: 20, dropped_wakes: 50 }
+    }
+}
+
+/// A store around another one, which fails by a seed: before its operations take effect, or after. The same seed and
+/// the same order of calls give the same faults.
+pub type Faulty = Hooked<SeededFaults>;
+
+/// The hook of a [`Faulty`] store.
+#[derive(Clone)]
+pub struct SeededFaults(Arc<Mutex<Luck>>);
+
+struct Luck {
+    rng: fastrand::Rng,
+    faults: Faults,
+    injected: u64,
+}
+
+impl Luck {
+    fn strikes(&mut self, percent: u8) -> bool {
+        let strikes = self.rng.u8(0..100) < percent;
+        self.injected += u64::from(strikes);
+        strikes
+    }
+}
+
+impl SeededFaults {
+    /// These faults, by this seed.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let luck = Luck { rng: fastrand::Rng::with_seed(seed), faults, injected: 0 };
+        Self(Arc::new(Mutex::new(luck)))
+    }
+
+    /// A store that passes its calls on to `store`, but for these faults.
+    #[must_use]
+    pub fn on(self, store: Arc<dyn TimerStore>) -> Faulty {
+        Hooked::new(store, self)
+    }
+
+    /// Ends all faults.
+    pub fn heal(&self) {
+        self.luck().faults = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
+    }
+
+    /// The number of faults so far.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.luck().injected
+    }
+
+    fn luck(&self) -> MutexGuard<'_, Luck> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SeededFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let luck = self.luck();
+        f.debug_struct("SeededFaults")
+            .field("faults", &luck.faults)
+            .field("injected", &luck.injected)
+            .finish()
+    }
+}
+
+/// The faults of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Strikes {
+    before: bool,
+    after: bool,
+    /// The number of polls before the answer.
+    polls: u32,
+}
+
+impl Hook for SeededFaults {
+    type Seen = Strikes;
+
+    fn see(&self, call: Call<'_>) -> Strikes {
+        // These calls are the process's, and say nothing about timers.
+        if matches!(call, Call::Leave | Call::Nodes) {
+            return Strikes { before: false, after: false, polls: 0 };
+        }
+        let mut luck = self.luck();
+        let Faults { before, after, delayed, .. } = luck.faults;
+        let polls = if luck.strikes(delayed) { luck.rng.u32(1..5) } else { 0 };
+        Strikes { polls, before: luck.strikes(before), after: luck.strikes(after) }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        strikes: Strikes,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            if strikes.before {
+                return Err(StoreError::new(StoreErrorKind::Io, "a fault before the operation"));
+            }
+            let answer = pass_on().await;
+            let mut left = strikes.polls;
+            poll_fn(|context| {
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            match answer {
+                Ok(_) if strikes.after => {
+                    Err(StoreError::new(StoreErrorKind::Unknown, "the answer was lost"))
+                }
+                answer => answer,
+            }
+        })
+    }
+
+    fn subscribe(&self, store: &dyn TimerStore, wake: Box<dyn Fn() + Send + Sync>) {
+        let faults = self.clone();
+        store.subscribe(Box::new(move || {
+            let is_dropped = {
+                let mut luck = faults.luck();
+                let percent = luck.faults.dropped_wakes;
+                luck.strikes(percent)
+            };
+            if !is_dropped {
+                wake();
+            }
+        }));
+    }
+}

@@ -1,0 +1,275 @@
+//! Random lives of stores, with a checker that follows them.
+//!
+//! The checker knows which timers are stored: a timer appears or disappears only by an outcome that says so. It knows
+//! which timers a claim must return, and in which order. A timer that was withdrawn or acknowledged is not claimed
+//! again, none is claimed early, and an instant of a series has one id. At the end of a life everything is
+//! delivered, dead or withdrawn.
+
+mod follow;
+mod names;
+mod random;
+
+use crate::bench::{LEASE, Make, START, all, audit};
+use crate::faults::{Faults, Faulty, SeededFaults};
+use core::fmt::Debug;
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tourbillon::{Clock, ManualClock, Timestamp};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Phase, Token};
+use tourbillon_durable::store::{Answer, Filter, Limit, Op, PAUSED, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The length and the hardships of a random life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The number of steps. A step is a batch of operations, a claim, a reap, a renewal or a move of the clock.
+    pub steps: u32,
+    /// The faults of the store's answers, after which the caller repeats its operations. Only for [`histories`].
+    pub faults: Option<Faults>,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self { steps: 120, faults: None }
+    }
+}
+
+/// How often each operation had each outcome, by their names.
+pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
+
+/// Gives a store one random life for each seed, and follows it with a checker. Returns how often each operation had
+/// each outcome.
+///
+/// # Panics
+///
+/// Panics if the store deviates. The message names the seed.
+pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
+    let mut tally = Tally::new();
+    for seed in seeds {
+        let mut player = Player::new(&[make], seed, life.faults);
+        player.live(life.steps);
+        player.end();
+        for (event, count) in core::mem::take(&mut player.tally) {
+            *tally.entry(event).or_default() += count;
+        }
+    }
+    tally
+}
+
+/// Gives two stores the same random life for each seed, and compares all that is visible: outcomes, claims, lists,
+/// stored timers and counts.
+///
+/// # Panics
+///
+/// Panics if the stores differ. The message names the seed.
+pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Life) {
+    for seed in seeds {
+        let mut player = Player::new(&[one, other], seed, None);
+        player.live(life.steps);
+        player.end();
+    }
+}
+
+/// One life.
+struct Player {
+    seed: u64,
+    step: u32,
+    rng: fastrand::Rng,
+    clock: ManualClock,
+    /// The stores; the first one is around [`raw`](Self::raw).
+    stores: Vec<Arc<dyn TimerStore>>,
+    faulty: Option<Arc<Faulty>>,
+    /// The first store, without faults.
+    raw: Arc<dyn TimerStore>,
+    claims: u64,
+    ids: Vec<TimerId>,
+    series: Vec<TimerId>,
+    held: Vec<(TimerId, Token)>,
+    /// Creations whose answers were lost, and which the caller repeats later.
+    unsure: Vec<Op>,
+    seen: Seen,
+    tally: Tally,
+}
+
+/// All that the checker remembers.
+#[derive(Default)]
+struct Seen {
+    stored: BTreeMap<TimerId, Timer>,
+    /// Timers of which no delivery may begin.
+    withdrawn: BTreeSet<TimerId>,
+    /// Timers of which a delivery was acknowledged.
+    done: BTreeSet<TimerId>,
+}
+
+/// Prints the seed of a life that fails.
+impl Drop for Player {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the life with seed {} failed in step {}", self.seed, self.step);
+        }
+    }
+}
+
+const REASONS: [&str; 3] = ["limit", "lim", PAUSED];
+
+impl Player {
+    fn new(makes: &[Make<'_>], seed: u64, faults: Option<Faults>) -> Self {
+        let clock = ManualClock::new();
+        clock.set(Timestamp::from_nanos(START * 1_000_000));
+        let mut stores: Vec<Arc<dyn TimerStore>> = makes.iter().map(|make| make(clock.clone())).collect();
+        let raw = Arc::clone(&stores[0]);
+        let faulty = faults.map(|faults| Arc::new(SeededFaults::new(seed, faults).on(Arc::clone(&raw))));
+        if let Some(faulty) = &faulty {
+            stores[0] = Arc::clone(faulty) as Arc<dyn TimerStore>;
+        }
+        Self {
+            seed,
+            step: 0,
+            rng: fastrand::Rng::with_seed(seed),
+            clock,
+            stores,
+            faulty,
+            raw,
+            claims: 0,
+            ids: Vec::new(),
+            series: Vec::new(),
+            held: Vec::new(),
+            unsure: Vec::new(),
+            seen: Seen::default(),
+            tally: Tally::new(),
+        }
+    }
+
+    fn now(&self) -> UtcMillis {
+        UtcMillis::from_timestamp(self.clock.now())
+    }
+
+    /// All stores' answer, and whether an earlier answer to the same question was lost.
+    #[track_caller]
+    fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
+        let mut answer: Option<T> = None;
+        let mut was_lost = false;
+        for store in &self.stores {
+            let answered = loop {
+                match pollster::block_on(ask(&**store)) {
+                    Ok(answered) => break answered,
+                    Err(error) if self.faulty.is_some() && error.is_transient() => {
+                        was_lost |= error.kind() == StoreErrorKind::Unknown;
+                    }
+                    Err(error) => panic!("a store failed: {error}"),
+                }
+            };
+            match &answer {
+                None => answer = Some(answered),
+                Some(first) => assert_eq!(answered, *first, "the stores differ"),
+            }
+        }
+        (answer.expect("there is a store"), was_lost)
+    }
+
+    fn live(&mut self, steps: u32) {
+        for step in 0..steps {
+            self.step = step;
+            match self.rng.u32(0..100) {
+                0..55 => {
+                    let most = if self.faulty.is_some() { 1 } else { 4 };
+                    let mut ops: Vec<Op> = (0..self.rng.u32(1..=most)).map(|_| self.op()).collect();
+                    // The outcome does not name the timers, so the checker wants nothing else to happen with them.
+                    let is_bulk = |op: &Op| matches!(op, Op::CancelLabelled { .. });
+                    if let Some(bulk) = ops.iter().position(is_bulk) {
+                        ops = vec![ops.swap_remove(bulk)];
+                    }
+                    match self.unsure.pop().filter(|_| self.rng.bool()) {
+                        Some(again) => self.apply(vec![again]),
+                        None => self.apply(ops),
+                    }
+                }
+                55..72 => {
+                    let limit = Limit {
+                        timers: self.rng.choice([1, 3, 100]).unwrap_or(1),
+                        bytes: self.rng.choice([1, 20, u64::MAX]).unwrap_or(1),
+                    };
+                    self.claim(limit);
+                }
+                72..77 => self.renew(),
+                77..83 => {
+                    let limit = self.rng.choice([1, 3, 100]).unwrap_or(1);
+                    self.reap(limit);
+                }
+                83..98 => {
+                    let by = match self.rng.u32(0..20) {
+                        // A caller repeats its creations within the hour for which ids are remembered.
+                        0 if self.faulty.is_none() => super::bench::HOUR,
+                        1..5 => LEASE / 2,
+                        _ => self.rng.u64(0..1_500),
+                    };
+                    self.clock.advance(Duration::from_millis(by));
+                }
+                _ => {
+                    let back = self.now().as_millis() - self.rng.u64(0..500);
+                    self.clock.set(Timestamp::from_nanos(back * 1_000_000));
+                }
+            }
+            if step % 16 == 0 {
+                self.compare();
+            }
+        }
+        self.compare();
+    }
+
+    /// All that is visible of the stores.
+    #[track_caller]
+    fn compare(&self) {
+        for store in self.stores.iter().skip(1).chain([&self.raw]) {
+            audit(&**store);
+            let stored: Vec<Timer> = all(&**store);
+            assert!(
+                stored.iter().eq(self.seen.stored.values()),
+                "the stores differ in what they have stored"
+            );
+        }
+        for timer in self.seen.stored.values().filter(|timer| !self.ids.contains(&timer.id)) {
+            let derived =
+                timer.series.as_ref().map(|series| TimerId::of_occurrence(series.id, timer.scheduled));
+            let is_derived = derived.is_none_or(|id| id == timer.id);
+            assert!(is_derived, "{} is not the id of the instant for which it was made", timer.id);
+        }
+        if self.stores.len() < 2 {
+            return;
+        }
+        let _same = self.ask(|store| store.counts());
+        let _same = self.ask(|store| store.horizon());
+        let _same = self.ask(|store| store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 1_000));
+        let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].map(Some);
+        for phase in phases.into_iter().chain([None]) {
+            for (label, key) in [(None, None), (Some("l"), None), (None, Some("k")), (Some("m"), Some("k1"))]
+            {
+                let filter = Filter {
+                    label: label.map(Into::into),
+                    key_prefix: key.map(Into::into),
+                    phase,
+                    ..Filter::default()
+                };
+                let _same = self.ask(|store| Box::pin(core::future::ready(Ok(pages(store, &filter)))));
+            }
+        }
+    }
+}
+
+/// The ids of all pages of a list, in order of the ids: not every list has a given order.
+fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = pollster::block_on(store.list(filter.clone(), cursor, 7)).expect("a read failed");
+        ids.extend(page.timers.iter().map(|timer| timer.id));
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => break,
+        }
+    }
+    ids.sort_unstable();
+    ids
+}

@@ -1,0 +1,409 @@
+//! Creations, keys and cancels.
+
+use crate::bench::{Bench, Case, HOUR, Make, at};
+use core::time::Duration;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
+use tourbillon_durable::state::{Death, DeathReason, Failure, Phase, Refusal, State};
+use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreErrorKind};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a timer is stored as it was given", a_timer_is_stored_as_it_was_given),
+    ("keys by mode and phase", keys_by_mode_and_phase),
+    ("a timer takes the place of the one that is meant", a_timer_takes_the_place_of_the_one_that_is_meant),
+    ("a key belongs to its namespace", a_key_belongs_to_its_namespace),
+    ("a repeated creation makes one timer", a_repeated_creation_makes_one_timer),
+    ("ids are forgotten after an hour", ids_are_forgotten_after_an_hour),
+    ("an id is forgotten however many are over", an_id_is_forgotten_however_many_are_over),
+    ("an id is remembered from its last end on", an_id_is_remembered_from_its_last_end_on),
+    ("a batch is applied in order", a_batch_is_applied_in_order),
+    ("arguments beyond the limits change nothing", arguments_beyond_the_limits_change_nothing),
+    ("cancels say what became of the timer", cancels_say_what_became_of_the_timer),
+    ("moves", moves),
+    ("the last moment", the_last_moment),
+];
+
+fn a_timer_is_stored_as_it_was_given(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let policy = Policy {
+        attempts: 3,
+        deliveries: 4,
+        max_age: Some(Duration::from_secs(5)),
+        backoff: Backoff::Ladder(vec![Duration::from_millis(1), Duration::from_nanos(1)]),
+        timeout: Duration::from_secs(6),
+        misfire: Misfire::Within(Duration::from_secs(7)),
+        jitter: Duration::from_secs(8),
+        guarantee: Guarantee::AtMostOnce,
+    };
+    let given = Timer {
+        namespace: "a namespace".into(),
+        key: Some("clé".into()),
+        kind: "kind".into(),
+        labels: vec!["b".into(), "a".into()],
+        policy,
+        trace: Some("00-1-2-01".into()),
+        has_chosen_id: true,
+        due: at(5_007),
+        ..bench.timer(5_000)
+    };
+    bench.set(3);
+    bench.create(&given);
+    let stored = Timer { created: at(3), ..given.clone() };
+    assert_eq!(bench.get(given.id), Some(stored.clone()));
+    let key = KeyOf { namespace: "a namespace".into(), key: "clé".into() };
+    assert_eq!(bench.get(Address::Key(key)), Some(stored.clone()));
+    assert_eq!(bench.get("clé"), None, "the key is another namespace's");
+    assert_eq!(bench.all(), [stored]);
+    let plain = Timer { payload: tourbillon_durable::timer::Payload::default(), ..bench.timer(0) };
+    bench.create(&plain);
+    assert_eq!(bench.get(plain.id), Some(Timer { created: at(3), ..plain }));
+}
+
+/// The old timer in each phase, and whether it has its key then.
+fn olds(bench: &Bench) -> Vec<(Timer, Phase, bool)> {
+    let mut olds = Vec::new();
+    for phase in ["pending", "leased", "withdrawn", "parked", "dead"] {
+        let old = bench.keyed(phase, 0);
+        bench.create(&old);
+        let leased = || {
+            let due = bench.due();
+            due.into_iter().find(|leased| leased.timer.id == old.id).expect("it is due")
+        };
+        let owns = match phase {
+            "leased" => leased().timer.state.phase() == Phase::Leased,
+            "withdrawn" => {
+                let _leased = leased();
+                assert_eq!(bench.apply(Op::Cancel(old.id.into(), None)), Outcome::InFlight(old.id));
+                false
+            }
+            "parked" => bench.apply(Op::Pause(old.id.into())) == Outcome::Changed(old.id),
+            "dead" => {
+                let failure = Failure { is_final: true, ..Failure::default() };
+                let _outcome = bench.apply(Op::Fail(old.id, leased().token, failure));
+                false
+            }
+            _ => {
+                assert_eq!(bench.apply(Op::Move(old.id.into(), at(9_000))), Outcome::Changed(old.id));
+                true
+            }
+        };
+        let stored = bench.get(old.id).expect("it is stored");
+        let is = stored.state.phase();
+        olds.push((stored, is, owns));
+    }
+    olds
+}
+
+fn keys_by_mode_and_phase(make: Make<'_>) {
+    for mode in [IfPresent::Reject, IfPresent::Keep, IfPresent::Replace, IfPresent::ReplaceKeepDue] {
+        let bench = Bench::new(make);
+        for (old, was, owns) in olds(&bench) {
+            let key = old.key.clone().expect("it has a key");
+            let new = bench.keyed(&key, 70_000);
+            let outcome = bench.place(&new, mode);
+            let created = Timer { created: at(0), ..new.clone() };
+            if !owns {
+                assert_eq!(outcome, Outcome::Created(new.id), "{mode:?} of a {was:?} timer without its key");
+                assert_eq!(bench.get(&*key), Some(created));
+                assert_eq!(bench.get(old.id), Some(old));
+                continue;
+            }
+            match mode {
+                IfPresent::Reject => {
+                    let refused = Outcome::KeyExists { holder: old.id, refused: Box::new(created) };
+                    assert_eq!(outcome, refused);
+                }
+                IfPresent::Keep => assert_eq!(outcome, Outcome::Kept { id: old.id, was }),
+                IfPresent::Replace | IfPresent::ReplaceKeepDue | IfPresent::ReplaceOnly(_) => {
+                    assert_eq!(outcome, Outcome::Replaced { new: new.id, old: old.id, was });
+                    let (due, scheduled) = match mode {
+                        IfPresent::ReplaceKeepDue => (old.due, old.scheduled),
+                        _ => (new.due, new.scheduled),
+                    };
+                    assert_eq!(bench.get(&*key), Some(Timer { due, scheduled, ..created }));
+                    match was {
+                        Phase::Leased => assert_eq!(bench.phase(old.id), Some(Phase::Leased)),
+                        _ => assert_eq!(bench.get(old.id), None),
+                    }
+                    continue;
+                }
+            }
+            assert_eq!(bench.get(&*key), Some(old), "the old timer stays as it was");
+            assert_eq!(bench.get(new.id), None);
+        }
+        // Once more, to every delivery's end: no timer that was withdrawn comes back.
+        bench.set(super::bench::LEASE);
+        let reaped = bench.reap(100);
+        let replaces = matches!(mode, IfPresent::Replace | IfPresent::ReplaceKeepDue);
+        assert_eq!((reaped.withdrawn, reaped.returned.len()), if replaces { (2, 0) } else { (1, 1) });
+    }
+}
+
+fn a_key_belongs_to_its_namespace(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let names = [("", "ab"), ("a", "b"), ("ab", ""), ("a", ""), ("", "")];
+    for (namespace, key) in names {
+        let timer = Timer { namespace: namespace.into(), ..bench.keyed(key, 0) };
+        bench.create(&timer);
+        let at = Address::Key(KeyOf { namespace: namespace.into(), key: key.into() });
+        assert_eq!(bench.get(at).map(|timer| timer.id), Some(timer.id));
+    }
+    for (namespace, key) in names {
+        let timer = Timer { namespace: namespace.into(), ..bench.keyed(key, 0) };
+        assert!(matches!(bench.place(&timer, IfPresent::Reject), Outcome::KeyExists { .. }));
+    }
+}
+
+fn chosen(bench: &Bench, due: u64) -> Timer {
+    Timer { has_chosen_id: true, ..bench.timer(due) }
+}
+
+fn a_repeated_creation_makes_one_timer(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let timer = Timer { key: Some("k".into()), ..chosen(&bench, 100) };
+    let repeated = Outcome::Repeated(timer.id);
+    bench.create(&timer);
+    let stored = bench.get(timer.id);
+    for mode in [IfPresent::Reject, IfPresent::Keep, IfPresent::Replace, IfPresent::ReplaceKeepDue] {
+        let other =
+            Timer { due: at(7), payload: tourbillon_durable::timer::Payload::default(), ..timer.clone() };
+        assert_eq!(bench.place(&other, mode), repeated);
+        assert_eq!(bench.get(timer.id), stored, "a repeated creation changes nothing");
+    }
+    bench.set(100);
+    let leased = bench.the_due();
+    assert_eq!(bench.place(&timer, IfPresent::Replace), repeated, "while it is delivered");
+    let ended = Outcome::Ended { id: timer.id, phase: Phase::Done, next: None, skipped: 0 };
+    assert_eq!(bench.apply(Op::Ack(timer.id, leased.token)), ended);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), repeated, "after its end");
+    let in_one = bench.apply_all(vec![
+        Op::Place(Box::new(timer.clone()), IfPresent::Reject),
+        Op::Place(Box::new(bench.keyed("k", 1)), IfPresent::Reject),
+    ]);
+    assert!(matches!(in_one[..], [Outcome::Repeated(_), Outcome::Created(_)]), "the key is free: {in_one:?}");
+    // Every other end is remembered, too.
+    let [cancelled, replaced, once] = [0, 1, 2].map(|n| Timer {
+        key: Some(format!("end {n}").into()),
+        policy: Policy {
+            guarantee: if n == 2 { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce },
+            ..Policy::default()
+        },
+        ..chosen(&bench, 0)
+    });
+    for timer in [&cancelled, &replaced] {
+        bench.create(timer);
+    }
+    assert!(matches!(bench.apply(Op::Cancel("end 0".into(), None)), Outcome::Cancelled(_)));
+    let replacement = bench.keyed("end 1", 0);
+    assert!(matches!(bench.place(&replacement, IfPresent::Replace), Outcome::Replaced { .. }));
+    let _due = bench.due();
+    bench.create(&once);
+    assert_eq!(bench.due_ids(), [once.id]);
+    for timer in [cancelled, replaced, once] {
+        assert_eq!(bench.place(&timer, IfPresent::Replace), Outcome::Repeated(timer.id));
+    }
+}
+
+fn ids_are_forgotten_after_an_hour(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let timer = chosen(&bench, 0);
+    bench.create(&timer);
+    assert!(matches!(bench.apply(Op::Cancel(timer.id.into(), None)), Outcome::Cancelled(_)));
+    bench.set(HOUR - 1);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
+    bench.set(HOUR);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
+    // An id that its caller did not choose is not remembered.
+    let other = bench.timer(0);
+    bench.create(&other);
+    assert!(matches!(bench.apply(Op::Cancel(other.id.into(), None)), Outcome::Cancelled(_)));
+    bench.create(&other);
+}
+
+fn an_id_is_forgotten_however_many_are_over(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let timers: Vec<Timer> = (0..350).map(|_| chosen(&bench, 0)).collect();
+    let place = |timer: &Timer| Op::Place(Box::new(timer.clone()), IfPresent::Reject);
+    let cancel = |timer: &Timer| Op::Cancel(timer.id.into(), None);
+    let _created = bench.apply_all(timers.iter().map(place).collect());
+    let _cancelled = bench.apply_all(timers.iter().map(cancel).collect());
+    bench.set(HOUR);
+    let last = timers.last().expect("there are some");
+    assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Created(last.id));
+    // Its next end is remembered for a whole hour, although its earlier end is forgotten in between.
+    assert!(matches!(bench.apply(cancel(last)), Outcome::Cancelled(_)));
+    for _ in 0..10 {
+        bench.create(&bench.timer(10 * HOUR));
+    }
+    assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Repeated(last.id));
+    bench.set(2 * HOUR);
+    assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Created(last.id));
+}
+
+fn an_id_is_remembered_from_its_last_end_on(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let timer = Timer { policy, ..chosen(&bench, 0) };
+    bench.create(&timer);
+    let leased = bench.due();
+    assert_eq!(leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [timer.id]);
+    // It has ended, comes back, and ends again.
+    let later = Timer { due: at(HOUR / 2), ..timer.clone() };
+    assert_eq!(bench.apply(Op::Return(Box::new(later), leased[0].token)), Outcome::Created(timer.id));
+    bench.set(HOUR / 2);
+    assert_eq!(bench.due_ids(), [timer.id]);
+    bench.set(HOUR);
+    // Memories that are over are dropped with the next creation.
+    bench.create(&bench.timer(10 * HOUR));
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
+    bench.set(HOUR + HOUR / 2);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
+}
+
+fn a_batch_is_applied_in_order(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let (first, second) = (bench.keyed("k", 5), bench.keyed("k", 6));
+    let outcomes = bench.apply_all(vec![
+        Op::Place(Box::new(first.clone()), IfPresent::Reject),
+        Op::Place(Box::new(second.clone()), IfPresent::Replace),
+        Op::Cancel("k".into(), None),
+        Op::Place(Box::new(first.clone()), IfPresent::Keep),
+        Op::Move(first.id.into(), at(70)),
+        Op::Cancel(second.id.into(), None),
+    ]);
+    assert_eq!(outcomes[0], Outcome::Created(first.id));
+    assert_eq!(outcomes[1], Outcome::Replaced { new: second.id, old: first.id, was: Phase::Pending });
+    assert_eq!(outcomes[2], Outcome::Cancelled(Box::new(Timer { created: at(0), ..second })));
+    assert_eq!(outcomes[3], Outcome::Created(first.id));
+    assert_eq!(outcomes[4], Outcome::Changed(first.id));
+    assert_eq!(outcomes[5], Outcome::NotFound);
+    assert_eq!(bench.get("k").map(|timer| timer.due), Some(at(70)));
+    assert_eq!(bench.apply_all(Vec::new()), []);
+}
+
+fn arguments_beyond_the_limits_change_nothing(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let long = "n".repeat(255);
+    let fits = Timer {
+        namespace: long.as_str().into(),
+        labels: vec![long.as_str().into(), "a".into(), "a".into()],
+        ..bench.keyed("k", 0)
+    };
+    bench.create(&fits);
+    let leased = bench.the_due();
+    let parked = bench.apply(Op::Park(fits.id, leased.token, long.as_str().into()));
+    assert!(matches!(parked, Outcome::Ended { phase: Phase::Parked, .. }));
+    assert_eq!(bench.apply(Op::Unpark(long.as_str().into(), 5)), Outcome::Unparked(1));
+    assert!(matches!(bench.apply(Op::Cancel(fits.id.into(), None)), Outcome::Cancelled(_)));
+
+    let too_long: Box<str> = "n".repeat(256).into();
+    let good = Op::Place(Box::new(bench.timer(0)), IfPresent::Reject);
+    let token = leased.token;
+    let lease = tourbillon_durable::state::Lease { token, until: at(5), withdrawn: None };
+    let death = Death { reason: DeathReason::Refused, at: at(0) };
+    for bad in [
+        Op::Place(Box::new(Timer { namespace: too_long.clone(), ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { labels: vec![too_long.clone()], ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { state: State::Leased(lease), ..bench.timer(0) }), IfPresent::Reject),
+        Op::Place(Box::new(Timer { state: State::Dead(death), ..bench.timer(0) }), IfPresent::Reject),
+        Op::Park(fits.id, token, too_long.clone()),
+    ] {
+        let text = format!("{bad:?}");
+        assert_eq!(bench.refuses(vec![good.clone(), bad]), StoreErrorKind::Limit, "{text}");
+    }
+}
+
+fn cancels_say_what_became_of_the_timer(make: Make<'_>) {
+    let bench = Bench::new(make);
+    assert_eq!(bench.apply(Op::Cancel("k".into(), None)), Outcome::NotFound);
+    let pending = bench.keyed("k", 0);
+    bench.create(&pending);
+    let other = TimerId::from_u128(5);
+    assert_eq!(bench.apply(Op::Cancel("k".into(), Some(other))), Outcome::NotFound);
+    let stored = bench.get("k").expect("it is stored");
+    assert_eq!(bench.apply(Op::Cancel("k".into(), Some(pending.id))), Outcome::Cancelled(Box::new(stored)));
+    assert_eq!(bench.due_ids(), [], "a cancelled timer is not claimed");
+    // In flight: no further delivery, whatever becomes of this one.
+    for end in 0..5 {
+        let timer = bench.keyed("k", 0);
+        bench.create(&timer);
+        let token = bench.the_due().token;
+        for _ in 0..2 {
+            assert_eq!(bench.apply(Op::Cancel(timer.id.into(), None)), Outcome::InFlight(timer.id));
+        }
+        assert_eq!(bench.get("k"), None, "the key is free");
+        let ended = bench.apply(match end {
+            0 => Op::Fail(timer.id, token, Failure::default()),
+            1 => Op::Snooze(timer.id, token, at(0)),
+            2 => Op::Release(timer.id, token),
+            3 => Op::Park(timer.id, token, "limit".into()),
+            _ => Op::Skip(timer.id, token),
+        });
+        let withdrawn = Outcome::Ended { id: timer.id, phase: Phase::Withdrawn, next: None, skipped: 0 };
+        assert_eq!(ended, withdrawn);
+        assert_eq!(bench.get(timer.id), None);
+        assert_eq!(bench.due_ids(), []);
+    }
+    let timer = bench.keyed("k", 0);
+    bench.create(&timer);
+    let token = bench.the_due().token;
+    assert_eq!(bench.apply(Op::Cancel("k".into(), None)), Outcome::InFlight(timer.id));
+    let done = Outcome::Ended { id: timer.id, phase: Phase::Done, next: None, skipped: 0 };
+    assert_eq!(bench.apply(Op::Ack(timer.id, token)), done, "a delivery that succeeded succeeded");
+    assert_eq!(bench.all(), []);
+}
+
+fn moves(make: Make<'_>) {
+    let bench = Bench::new(make);
+    assert_eq!(bench.apply(Op::Move("k".into(), at(5))), Outcome::NotFound);
+    let timer = bench.keyed("k", 10);
+    bench.create(&timer);
+    assert_eq!(bench.apply(Op::Move("k".into(), at(500))), Outcome::Changed(timer.id));
+    let moved = bench.get("k").expect("it is stored");
+    assert_eq!((moved.due, moved.scheduled), (at(500), at(500)));
+    bench.set(499);
+    assert_eq!(bench.due_ids(), []);
+    assert_eq!(bench.apply(Op::Move("k".into(), at(20))), Outcome::Changed(timer.id));
+    let token = bench.the_due().token;
+    let refused = |phase| Outcome::Refused(Refusal::State(phase));
+    assert_eq!(bench.apply(Op::Move("k".into(), at(900))), refused(Phase::Leased));
+    let _parked = bench.apply(Op::Park(timer.id, token, "limit".into()));
+    assert_eq!(bench.apply(Op::Move("k".into(), at(900))), Outcome::Changed(timer.id));
+    assert_eq!(bench.phase("k"), Some(Phase::Parked));
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 1)), Outcome::Unparked(1));
+    bench.set(899);
+    assert_eq!(bench.due_ids(), []);
+    bench.set(900);
+    assert_eq!(bench.due_ids(), [timer.id]);
+}
+
+fn the_last_moment(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let last = Timer { due: UtcMillis::MAX, scheduled: UtcMillis::MAX, ..bench.timer(0) };
+    let first = Timer { due: UtcMillis::ZERO, scheduled: UtcMillis::ZERO, ..bench.timer(0) };
+    bench.create(&last);
+    bench.create(&first);
+    let claimed = bench.claim(9, 9_999);
+    assert_eq!(claimed.leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [first.id]);
+    assert_eq!(claimed.next_due, Some(UtcMillis::MAX));
+}
+
+fn a_timer_takes_the_place_of_the_one_that_is_meant(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let keyed = |due| Timer { key: Some("k".into()), ..bench.timer(due) };
+    let (first, second, third) = (keyed(1_000), keyed(2_000), keyed(3_000));
+    let over = |timer: &Timer, old: &Timer| bench.place(timer, IfPresent::ReplaceOnly(old.id));
+    assert_eq!(over(&second, &first), Outcome::NotFound, "no timer has the key");
+    bench.create(&first);
+    assert_eq!(
+        over(&second, &first),
+        Outcome::Replaced { new: second.id, old: first.id, was: Phase::Pending }
+    );
+    let refused = over(&third, &first);
+    assert!(matches!(refused, Outcome::KeyExists { holder, .. } if holder == second.id), "{refused:?}");
+    assert_eq!(bench.get("k").map(|timer| timer.id), Some(second.id));
+    assert_eq!(bench.get(third.id), None);
+    let keyless = bench.timer(0);
+    assert_eq!(over(&keyless, &second), Outcome::NotFound, "a timer without a key takes no place");
+}

@@ -1,0 +1,303 @@
+//! Claims in turn: a namespace that has its share is passed over.
+
+use crate::bench::{Case, Make, START, at};
+use core::time::Duration;
+use pollster::block_on;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Claimant, Claimed, Durability, IfPresent, Late, Limit, Op, Shares, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+pub(crate) const CASES: &[Case] = &[
+    (
+        "turns: a herd gets its share and those behind it are claimed",
+        a_herd_gets_its_share_and_those_behind_it_are_claimed,
+    ),
+    ("turns: namespaces that wait are served in turn", namespaces_that_wait_are_served_in_turn),
+    (
+        "turns: no timer is forgotten whatever makes it due again",
+        no_timer_is_forgotten_whatever_makes_it_due_again,
+    ),
+    ("turns: a clock that goes back hides no timer", a_clock_that_goes_back_hides_no_timer),
+    (
+        "turns: a clock that goes back to after the first claim is no error",
+        a_clock_that_goes_back_to_after_the_first_claim_is_no_error,
+    ),
+    (
+        "turns: those that wait are served while the frontier has far to go",
+        those_that_wait_are_served_while_the_frontier_has_far_to_go,
+    ),
+    (
+        "turns: a herd whose deliveries end at once leaves a part of each claim",
+        a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim,
+    ),
+    ("turns: each namespace has its own rate of late timers", each_namespace_has_its_own_rate_of_late_timers),
+];
+
+const CLAIMANT: Claimant = Claimant { incarnation: 1, lease: Duration::from_secs(600) };
+const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
+/// The greatest number of operations of one transaction.
+const BATCH: usize = 500;
+
+/// A store with a clock, and the deliveries under way by namespace, as a runtime has them.
+struct Turns {
+    store: Arc<dyn TimerStore>,
+    clock: ManualClock,
+    room: usize,
+    late: Option<Late>,
+    under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
+    claims: u64,
+    made: u128,
+}
+
+impl Turns {
+    fn new(make: Make<'_>, room: usize) -> Self {
+        let clock = ManualClock::new();
+        clock.set(Timestamp::from_nanos(START * 1_000_000));
+        let store = make(clock.clone());
+        Self { store, clock, room, late: None, under_way: BTreeMap::new(), claims: 0, made: 0 }
+    }
+
+    /// Sets the clock to this number of milliseconds after the start.
+    fn set(&self, millis: u64) {
+        self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
+    }
+
+    /// Stores timers of a namespace that are due this number of milliseconds after the start.
+    fn place(&mut self, namespace: &str, due: u64, count: usize) {
+        let place = |_| {
+            self.made += 1;
+            let id = TimerId::from_u128(self.made);
+            let timer = Timer { namespace: namespace.into(), ..Timer::new(id, "kind", at(due)) };
+            Op::Place(Box::new(timer), IfPresent::Reject)
+        };
+        let ops: Vec<Op> = (0..count).map(place).collect();
+        for ops in ops.chunks(BATCH) {
+            self.apply(ops.to_vec());
+        }
+    }
+
+    fn apply(&self, ops: Vec<Op>) {
+        block_on(self.store.apply(ops, Durability::Volatile)).expect("the store fails");
+    }
+
+    /// Claims, and returns the number of claimed timers of each namespace.
+    fn claim(&mut self, limit: Limit) -> (BTreeMap<Box<str>, usize>, Claimed) {
+        self.claims += 1;
+        let counts = self.under_way.iter().map(|(namespace, timers)| (namespace.clone(), timers.len()));
+        let used: usize = self.under_way.values().map(Vec::len).sum();
+        let shares = Shares::new(self.room - used, Arc::new(counts.collect())).with_late(self.late.clone());
+        let call = self.store.claim_in_turn(CLAIMANT, self.claims, limit, shares);
+        let claimed = block_on(call).expect("the store fails");
+        let mut counts = BTreeMap::new();
+        for leased in &claimed.leased {
+            let namespace = &leased.timer.namespace;
+            *counts.entry(namespace.clone()).or_default() += 1;
+            self.under_way.entry(namespace.clone()).or_default().push((leased.timer.id, leased.token));
+        }
+        (counts, claimed)
+    }
+
+    /// Ends this number of deliveries of a namespace by an operation.
+    fn end(&mut self, namespace: &str, count: usize, op: impl Fn(TimerId, Token) -> Op) {
+        let timers = self.under_way.get_mut(namespace).expect("it has deliveries");
+        let ops = timers.drain(..count).map(|(id, token)| op(id, token)).collect();
+        self.apply(ops);
+    }
+}
+
+fn ack(id: TimerId, token: Token) -> Op {
+    Op::Ack(id, token)
+}
+
+fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
+    let mut turns = Turns::new(make, 100);
+    turns.place("herd", 0, 10_000);
+    turns.place("other", 1, 5);
+    turns.clock.advance(Duration::from_millis(10));
+    let (mut herd, mut other) = (0, 0);
+    // A bounded number of entries is passed over by one claim.
+    for _ in 0..4 {
+        let (counts, _) = turns.claim(ALL);
+        herd += counts.get("herd").copied().unwrap_or(0);
+        other += counts.get("other").copied().unwrap_or(0);
+    }
+    assert_eq!((herd, other), (75, 5));
+    let (counts, claimed) = turns.claim(ALL);
+    assert!(counts.is_empty() && claimed.next_due.is_some() && claimed.next_claim.is_none());
+    // Its timers are claimed as soon as its share has room, in their order.
+    turns.end("herd", 10, ack);
+    let (counts, claimed) = turns.claim(ALL);
+    let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
+    assert_eq!(counts.get("herd"), Some(&ids.len()));
+    assert_eq!(ids, (76..76 + ids.len() as u128).collect::<Vec<_>>());
+}
+
+fn namespaces_that_wait_are_served_in_turn(make: Make<'_>) {
+    let mut turns = Turns::new(make, 40);
+    for namespace in ["a", "b", "c"] {
+        turns.place(namespace, 0, 2_000);
+    }
+    let mut sums: BTreeMap<Box<str>, usize> = BTreeMap::new();
+    for round in 0..120 {
+        let (counts, _) = turns.claim(ALL);
+        if round > 20 {
+            counts.into_iter().for_each(|(namespace, count)| *sums.entry(namespace).or_default() += count);
+        }
+        // Deliveries of all end.
+        for namespace in ["a", "b", "c"] {
+            let has = turns.under_way.get(namespace).map_or(0, Vec::len);
+            if has > 0 {
+                turns.end(namespace, has.min(5), ack);
+            }
+        }
+    }
+    let (least, most) =
+        (sums.values().min().copied().unwrap_or(0), sums.values().max().copied().unwrap_or(0));
+    assert!(sums.len() == 3 && most - least <= most / 4, "{sums:?}");
+}
+
+fn no_timer_is_forgotten_whatever_makes_it_due_again(make: Make<'_>) {
+    let mut turns = Turns::new(make, 40);
+    turns.place("herd", 0, 5_000);
+    turns.place("other", 0, 20);
+    let mut ended = 0;
+    let (mut returned, mut late) = (0, 0);
+    for round in 0..20_000 {
+        let (counts, claimed) = turns.claim(ALL);
+        for (namespace, count) in counts {
+            // Some come back, under due moments that claims have passed.
+            if round % 7 == 0 && returned < 500 {
+                returned += count;
+                turns.end(&namespace, count, Op::Release);
+            } else if round % 11 == 0 {
+                turns.end(&namespace, count, |id, token| Op::Park(id, token, "r".into()));
+                turns.apply(vec![Op::Unpark("r".into(), 1_000)]);
+            } else {
+                ended += count;
+                turns.end(&namespace, count, ack);
+            }
+        }
+        if late < 50 && round % 3 == 0 {
+            late += 1;
+            turns.place("late", 0, 1);
+        }
+        if claimed.next_due.is_none() && late == 50 {
+            break;
+        }
+    }
+    assert_eq!(ended, 5_000 + 20 + 50);
+    assert_eq!(block_on(turns.store.check()).expect("the store fails"), []);
+}
+
+fn a_clock_that_goes_back_hides_no_timer(make: Make<'_>) {
+    let mut turns = Turns::new(make, 40);
+    turns.place("herd", 0, 100);
+    turns.place("herd", 5_000, 100);
+    turns.clock.advance(Duration::from_secs(10));
+    turns.claim(ALL);
+    turns.set(1_000);
+    turns.place("other", 2_000, 1);
+    turns.set(10_000);
+    let (counts, _) = turns.claim(ALL);
+    assert_eq!(counts.get("other"), Some(&1));
+}
+
+fn a_clock_that_goes_back_to_after_the_first_claim_is_no_error(make: Make<'_>) {
+    let mut turns = Turns::new(make, 4);
+    turns.place("herd", 0, 10);
+    turns.claim(ALL);
+    turns.place("herd", 10_000, 10);
+    turns.place("other", 12_000, 2);
+    turns.clock.advance(Duration::from_secs(30));
+    let (counts, _) = turns.claim(ALL);
+    assert_eq!(counts.get("other"), Some(&1), "three quarters of the rest");
+    turns.set(11_000);
+    turns.end("herd", 3, ack);
+    let (counts, _) = turns.claim(ALL);
+    assert_eq!(counts.get("herd"), Some(&3));
+    turns.set(13_000);
+    turns.end("herd", 3, ack);
+    turns.end("other", 1, ack);
+    let mut other = 0;
+    for _ in 0..4 {
+        let (counts, _) = turns.claim(ALL);
+        other += counts.get("other").copied().unwrap_or(0);
+        if let Some(herd) = counts.get("herd") {
+            turns.end("herd", *herd, ack);
+        }
+    }
+    assert_eq!(other, 1, "the second one");
+}
+
+fn those_that_wait_are_served_while_the_frontier_has_far_to_go(make: Make<'_>) {
+    let mut turns = Turns::new(make, 8);
+    turns.place("herd", 5, 25_000);
+    turns.clock.advance(Duration::from_millis(10));
+    turns.claim(ALL);
+    turns.place("other", 0, 1);
+    // Of a claim of one timer, too.
+    for limit in [ALL, Limit { timers: 1, ..ALL }] {
+        let mut came = 0;
+        for _ in 0..3 {
+            let (counts, _) = turns.claim(limit);
+            came += counts.get("other").copied().unwrap_or(0);
+        }
+        assert_eq!(came, 1, "{limit:?}");
+        turns.end("other", 1, Op::Release);
+    }
+}
+
+fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_>) {
+    let mut turns = Turns::new(make, 1_024);
+    turns.place("herd", 0, 5_000);
+    turns.clock.advance(Duration::from_millis(10));
+    // It never ends, and has room for all of a claim.
+    for round in 0..20 {
+        turns.place("other", 10 + round, 3);
+        let (counts, claimed) = turns.claim(ALL);
+        let herd = counts.get("herd").copied().unwrap_or(0);
+        assert!(herd > 100, "{counts:?}");
+        let next = claimed.next_claim;
+        assert!(next.is_some_and(|next| next <= claimed.now), "the next claim takes more of it");
+        // A claim may go past a bounded number of timers.
+        if round > 2 {
+            assert_eq!(counts.get("other"), Some(&3), "{round}: {counts:?}");
+        }
+        turns.end("herd", herd, ack);
+        turns.place("herd", 0, herd);
+        turns.clock.advance(Duration::from_millis(1));
+    }
+}
+
+fn each_namespace_has_its_own_rate_of_late_timers(make: Make<'_>) {
+    let mut turns = Turns::new(make, 1_000);
+    turns.place("herd", 0, 100);
+    turns.place("other", 0, 100);
+    turns.place("third", 60_000, 50);
+    turns.clock.advance(Duration::from_secs(60));
+    let limited = |left: &[(&str, usize)]| {
+        let left = left.iter().map(|(name, count)| ((*name).into(), *count)).collect();
+        Some(Late::new(Duration::from_secs(5), 10, Arc::new(left)))
+    };
+    turns.late = limited(&[("other", 3)]);
+    let (counts, claimed) = turns.claim(ALL);
+    let expected = [("herd".into(), 10), ("other".into(), 3), ("third".into(), 50)];
+    assert_eq!(counts, BTreeMap::from(expected));
+    assert_eq!(claimed.next_claim, None, "those that wait have no permit");
+    turns.late = limited(&[("herd", 0)]);
+    let (counts, _) = turns.claim(ALL);
+    assert_eq!(counts, BTreeMap::from([("other".into(), 10)]));
+    // Those that wait are claimed in their order once there are permits.
+    turns.late = None;
+    let mut all = BTreeMap::<Box<str>, usize>::new();
+    for _ in 0..4 {
+        let (counts, _) = turns.claim(ALL);
+        counts.into_iter().for_each(|(name, count)| *all.entry(name).or_default() += count);
+    }
+    assert_eq!(all, BTreeMap::from([("herd".into(), 90), ("other".into(), 87)]));
+}

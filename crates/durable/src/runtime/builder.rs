@@ -1,0 +1,380 @@
+//! The settings of a runtime, and its start.
+
+use super::alarm::Alarms;
+use super::delivery_loop::DeliveryLoop;
+use super::durable::Durable;
+use super::event::{Event, Incident};
+use super::settings::Settings;
+use super::shared::{Clocks, Runtime};
+use super::timers::Timers;
+use crate::delivery::Delivery;
+use crate::executor::{Executor, Threads};
+use crate::handler::{Asynchronous, Blocking, Bytes, Handler, Verdict};
+use crate::spec::{Kind, Limits};
+use crate::state::LONGEST_LEASE;
+use crate::store::{Durability, StoreError, TimerStore};
+use crate::timer::TimerId;
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use tourbillon::{Clock, SystemClock};
+
+/// The settings of a runtime, with defaults. Made by [`Durable::builder`].
+#[must_use = "a builder starts nothing by itself"]
+pub struct Builder {
+    store: Arc<dyn TimerStore>,
+    handlers: HashMap<&'static str, Arc<dyn Handler>>,
+    duplicate: Option<&'static str>,
+    clock: Arc<dyn Clock>,
+    /// The clock beside which a step of the store's clock shows.
+    steady: Arc<dyn Clock>,
+    workers: usize,
+    concurrency: Option<usize>,
+    settings: Settings,
+}
+
+/// The reason why a runtime was not started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Two handlers were given for one kind.
+    DuplicateKind(&'static str),
+    /// The name of a kind is longer than 64 bytes.
+    LongKind(&'static str),
+    /// The system did not start a thread.
+    Thread(std::io::Error),
+    /// The engine was not started.
+    Engine(tourbillon::BuildError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DuplicateKind(kind) => write!(f, "two handlers were given for the kind {kind:?}"),
+            Self::LongKind(kind) => write!(f, "the name of the kind {kind:?} is longer than 64 bytes"),
+            Self::Thread(error) => write!(f, "a thread was not started: {error}"),
+            Self::Engine(error) => write!(f, "the engine was not started: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+impl Builder {
+    /// The settings of a runtime on this store.
+    pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
+        Self {
+            store,
+            handlers: HashMap::new(),
+            duplicate: None,
+            clock: Arc::new(SystemClock::new()),
+            #[cfg(target_os = "linux")]
+            steady: Arc::new(tourbillon::BootClock::new()),
+            #[cfg(not(target_os = "linux"))]
+            steady: Arc::new(SystemClock::new()),
+            workers: 8,
+            concurrency: None,
+            settings: Settings {
+                concurrency: 0,
+                in_turn: false,
+                lease: Duration::from_secs(30),
+                limits: Limits::default(),
+                catch_up_rate: Some(10_000),
+                end_durability: Durability::Volatile,
+                executor: None,
+                on_incident: None,
+                observe: None,
+                follow_clock: None,
+            },
+        }
+    }
+
+    /// Delivers timers of the kind `K` to an asynchronous function. Its answer is a [`Verdict`], or `()`, or a `Result`
+    /// whose error is a reason to try again.
+    ///
+    /// The future runs on the [`executor`](Self::executor), or else on one of the runtime's
+    /// [`workers`](Self::workers), which it occupies until its end.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Delivery, Durable};
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .handler(async |remind: Remind, delivery: Delivery| {
+    ///         if remind.order == 0 { Err(format!("attempt {}: no such order", delivery.attempt)) } else { Ok(()) }
+    ///     })
+    ///     .start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn handler<K, F, R>(self, handler: F) -> Self
+    where
+        K: Kind,
+        F: Fn(K, Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: Into<Verdict>> + Send + 'static,
+    {
+        self.add(K::NAME, Arc::new(Asynchronous(handler, PhantomData::<fn(K)>)))
+    }
+
+    /// Delivers timers of the kind `K` to a function that may block. It runs on one of the runtime's
+    /// [`workers`](Self::workers).
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .blocking_handler(|remind: Remind, _| println!("order {} is not paid", remind.order))
+    ///     .start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn blocking_handler<K, F, V>(self, handler: F) -> Self
+    where
+        K: Kind,
+        F: Fn(K, Delivery) -> V + Send + Sync + 'static,
+        V: Into<Verdict> + 'static,
+    {
+        self.add(K::NAME, Arc::new(Blocking(Arc::new(handler), PhantomData::<fn(K)>)))
+    }
+
+    /// Delivers timers of this kind to an asynchronous function that gets the payload as it is stored. For kinds whose
+    /// payload is not JSON: see [`Timers::schedule_bytes`].
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("mail", async |text, _| println!("{}", String::from_utf8_lossy(&text)))
+    ///     .start()?;
+    /// durable.handle().schedule_bytes_blocking("mail", Spec::new(b"hello".to_vec()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bytes_handler<F, R>(self, kind: &'static str, handler: F) -> Self
+    where
+        F: Fn(Box<[u8]>, Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: Into<Verdict>> + Send + 'static,
+    {
+        self.add(kind, Arc::new(Bytes(handler)))
+    }
+
+    fn add(mut self, kind: &'static str, handler: Arc<dyn Handler>) -> Self {
+        if self.handlers.insert(kind, handler).is_some() {
+            self.duplicate = Some(kind);
+        }
+        self
+    }
+
+    /// Runs the futures of handlers on this executor, for example `move |work| drop(tokio_handle.spawn(work))`.
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// // Each on a thread of its own.
+    /// let spawn = |work| drop(std::thread::spawn(|| pollster::block_on(work)));
+    /// let builder = Durable::builder(MemoryStore::default()).executor(spawn);
+    /// let durable = builder.bytes_handler("mail", async |_, _| {}).start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn executor(mut self, executor: impl Executor) -> Self {
+        self.settings.executor = Some(Arc::new(executor));
+        self
+    }
+
+    /// Sets the number of threads for handlers that do not run on an executor. 8 by default; 0 counts as 1.
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// Sets the greatest number of handlers that run at a time. By default the number of
+    /// [`workers`](Self::workers), or 1,024 with an executor. No more timers are claimed than can begin at once.
+    pub fn concurrency(self, handlers: usize) -> Self {
+        Self { concurrency: Some(handlers.max(1)), ..self }
+    }
+
+    /// Has the namespaces share the handlers: one that has many timers due at once holds up no other. A namespace alone
+    /// has three quarters of the [`concurrency`](Self::concurrency), a second one three quarters of the rest, and so
+    /// on; its further timers wait in the store, and those of others are claimed that are due later. Each namespace has
+    /// the [`catch_up_rate`](Self::catch_up_rate) for itself. A store that has no claims in turn delivers by the due
+    /// moments alone, as without this; those of this project have them.
+    pub fn in_turn(mut self) -> Self {
+        self.settings.in_turn = true;
+        self
+    }
+
+    /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
+    /// run. If the process dies, another one delivers its timers after that time at most; a store that only one process
+    /// can open does so at once.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
+        self
+    }
+
+    /// Sets the limits for payloads and delays.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
+    /// Sets the rate, in deliveries a second, at which timers are delivered that are late by more than 5 s: after a
+    /// downtime they may be millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the
+    /// rate of each namespace.
+    pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
+        self.settings.catch_up_rate = rate;
+        self
+    }
+
+    /// Sets the failures that the end of a delivery survives before the handler's place is given to the next delivery.
+    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer
+    /// again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
+    /// ([`TimerStore::parts`]) other timers are delivered while an end waits.
+    pub fn end_durability(mut self, durability: Durability) -> Self {
+        self.settings.end_durability = durability;
+        self
+    }
+
+    /// Sets the function that is called for each [`Incident`], on a thread of the runtime. It must not block.
+    pub fn on_incident(mut self, on_incident: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
+        self.settings.on_incident = Some(Arc::new(on_incident));
+        self
+    }
+
+    /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a timer's in their order. The
+    /// thread claims and delivers nothing during a call, so the function must not block: it passes the event to a
+    /// channel, for example. A panic in it is caught. Without such a function no event is made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::state::Phase;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Event, Spec};
+    ///
+    /// let (sender, events) = std::sync::mpsc::channel();
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("mail", async |_, _| {})
+    ///     .observe(move |event| drop(sender.send(event.clone())))
+    ///     .start()?;
+    /// durable.handle().schedule_bytes_blocking("mail", Spec::new(b"hello".to_vec()).key("a"))?;
+    /// let mut next = || events.recv_timeout(Duration::from_secs(20));
+    /// assert!(matches!(next()?, Event::Began { attempt, .. } if attempt.key.as_deref() == Some("a")));
+    /// assert!(matches!(next()?, Event::Ended { phase: Phase::Done, .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe(mut self, observe: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.settings.observe = Some(Arc::new(observe));
+        self
+    }
+
+    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
+    /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
+    ///
+    /// A step of the store's clock shows beside this clock ([`Incident::ClockStepped`]); by default, beside the
+    /// system's clock that goes on while the machine is suspended, where there is one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock as _, ManualClock};
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let clock = ManualClock::new();
+    /// let builder = Durable::builder(MemoryStore::new(clock.clone())).bytes_handler("mail", async |_, _| {});
+    /// let durable = builder.clock(clock.clone()).start()?;
+    /// let timers = durable.handle();
+    /// let year = Duration::from_secs(365 * 86_400);
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).after(year))?;
+    /// clock.advance(year + Duration::from_millis(1));
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(timers.stats().done, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        Self { steady: Arc::clone(&clock), clock, ..self }
+    }
+
+    /// Sets the function that computes plans anew by the store's present clock: at the start, and after each step back.
+    /// It runs on a worker.
+    pub(crate) fn follow_clock(
+        mut self,
+        follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.follow_clock = Some(Arc::new(follow));
+        self
+    }
+
+    /// Starts the runtime. Timers that became due in the meantime are delivered, the longest due first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if two handlers are of one kind, or if the system starts no more threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, StartError};
+    ///
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let twice = builder.bytes_handler("mail", async |_, _| {}).bytes_handler("mail", async |_, _| {});
+    /// assert!(matches!(twice.start(), Err(StartError::DuplicateKind("mail"))));
+    /// ```
+    pub fn start(self) -> Result<Durable, StartError> {
+        let Self { store, handlers, duplicate, clock, steady, workers, concurrency, mut settings } = self;
+        if let Some(kind) = duplicate {
+            return Err(StartError::DuplicateKind(kind));
+        }
+        if let Some(kind) = handlers.keys().find(|kind| kind.len() > 64) {
+            return Err(StartError::LongKind(kind));
+        }
+        let default = if settings.executor.is_some() { 1_024 } else { workers.max(1) };
+        settings.concurrency = concurrency.unwrap_or(default);
+        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
+        let incarnation = TimerId::random().as_u128() as u64;
+        let clocks = Clocks { alarms: Arc::clone(&clock), steady };
+        let runtime = Arc::new(Runtime::new(Arc::clone(&store), clocks, settings, handlers, incarnation));
+        let threads = Threads::start(workers).map_err(StartError::Thread)?;
+        let weak = Arc::downgrade(&runtime);
+        let on_signal = move |signal| drop(weak.upgrade().inspect(|runtime| runtime.signal(signal)));
+        runtime.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
+        let weak = Arc::downgrade(&runtime);
+        store.subscribe(Box::new(move || drop(weak.upgrade().inspect(|runtime| runtime.look()))));
+        let serving = Arc::clone(&runtime);
+        let serve = move || {
+            DeliveryLoop::run(&serving, &threads);
+            if !serving.is_occupied() {
+                threads.join();
+            }
+        };
+        let thread = thread::Builder::new().name("tb-durable".to_owned()).spawn(serve);
+        let thread = Some(thread.map_err(StartError::Thread)?);
+        Ok(Durable { timers: Timers { runtime }, thread })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("kinds", &self.handlers.keys()).finish_non_exhaustive()
+    }
+}

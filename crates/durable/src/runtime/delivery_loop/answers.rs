@@ -1,0 +1,134 @@
+//! The answers to ends and renewals.
+
+use super::DeliveryLoop;
+use super::ends::{Answered, Stored};
+use super::renewals::{Lease, Renewed};
+use crate::runtime::event::Event;
+use crate::runtime::shared::{REAP, RenewalAlarm};
+use crate::store::{Op, Outcome};
+use crate::timer::TimerId;
+use crate::utc::UtcMillis;
+use core::task::Context;
+use std::sync::Arc;
+
+impl DeliveryLoop<'_> {
+    /// Reports ends that the store has, or that are lost, and begins the deliveries that waited for them.
+    pub(super) fn report(&mut self, answered: Answered) {
+        let runtime = self.runtime;
+        for batch in answered.batches {
+            match batch {
+                Ok(stored) => {
+                    runtime.reporter.store_answered();
+                    for stored in &stored {
+                        runtime.reporter.ended(&stored.end.delivery, &stored.end.op, &stored.outcome);
+                        self.emit_end(stored);
+                    }
+                }
+                Err(lost) => {
+                    // The leases end by themselves, and the timers are delivered again.
+                    runtime.reporter.ends_lost(lost.len());
+                    for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
+                        let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store.now());
+                        runtime.reporter.emit(&Event::EndLost { attempt, at });
+                    }
+                }
+            }
+        }
+        let now = runtime.store.now();
+        answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
+        // An end that was lost leaves a lease.
+        self.launcher.set_renewal();
+    }
+
+    /// Emits the end of a delivery as the store has it, if there is an observer.
+    fn emit_end(&self, stored: &Stored) {
+        let Stored { end, outcome, next_due } = stored;
+        let Some(observed) = &end.delivery.observed else { return };
+        let reporter = &self.runtime.reporter;
+        let (attempt, at) = (Arc::clone(&observed.attempt), self.runtime.store.now());
+        let (phase, next) = match (&end.op, outcome) {
+            (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) => (timer.state.phase(), None),
+            (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
+            _ => return reporter.emit(&Event::LeaseLost { attempt, at }),
+        };
+        let (ending, took) = (observed.ending(&end.op), observed.took);
+        reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
+    }
+
+    /// Sends a renewal of the leases of all deliveries under way.
+    pub(super) fn renew(&mut self) {
+        let leases = {
+            let mut state = self.runtime.lock();
+            if !state.settled.ends.is_empty() {
+                // The leases of these are renewed once they are sent, and must not be ended as those of a holder that
+                // is gone.
+                state.requests.renewal = RenewalAlarm::Rung;
+                return;
+            }
+            let stored = state.deliveries.iter().filter(|delivery| delivery.unstored.is_none());
+            stored.map(Lease::of_delivery).collect()
+        };
+        self.renewals.send(leases, self.ends.leases());
+        self.renewals.poll(&mut Context::from_waker(&self.waker));
+    }
+
+    /// Notes the answer to a renewal, and ends the leases whose holder is gone.
+    pub(super) fn reap(&mut self, renewed: Renewed) {
+        let runtime = self.runtime;
+        let lost = match &renewed.lost {
+            Ok(lost) => lost,
+            Err(error) => {
+                // Leases that could not be renewed are not ended either: the handlers go on.
+                runtime.reporter.store_failed(error);
+                let rest = self.renewals.backoff.next();
+                return self.launcher.set_renewal_in(rest);
+            }
+        };
+        self.renewals.backoff.reset();
+        // A renewal of no lease asks the store nothing.
+        if !renewed.leases.is_empty() {
+            runtime.reporter.store_answered();
+        }
+        self.note_renewal(&renewed.leases, lost, renewed.begin);
+        for lease in renewed.leases.iter().filter(|lease| lost.contains(&lease.id)) {
+            // An end may have been reported since the renewal: then the delivery is not under way any more.
+            if runtime.settle_lost(lease.delivery) {
+                runtime.reporter.lease_lost();
+            }
+        }
+        match self.wait_for(runtime.store.reap(REAP)) {
+            Ok(reaped) => {
+                runtime.reporter.store_answered();
+                runtime.reporter.reaped(&reaped, runtime.store.now());
+                let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
+                let has_deliveries = {
+                    let mut state = runtime.lock();
+                    state.requests.look |= !reaped.returned.is_empty();
+                    if ended >= REAP as usize {
+                        state.requests.renewal = RenewalAlarm::Rung;
+                    }
+                    !state.deliveries.is_empty()
+                };
+                match reaped.next {
+                    Some(end) => self.launcher.set_renewal_by(end, runtime.store.now()),
+                    None if has_deliveries => self.launcher.set_renewal(),
+                    None => {}
+                }
+            }
+            Err(error) => {
+                runtime.reporter.store_failed(&error);
+                self.launcher.set_renewal();
+            }
+        }
+    }
+
+    /// Notes the new ends of leases, which are not before a lease's length from `begin` on.
+    fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
+        let mut state = self.runtime.lock();
+        for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {
+            if let Some(delivery) = state.deliveries.get_mut(lease.delivery) {
+                delivery.until = begin + self.runtime.settings.lease;
+            }
+        }
+    }
+}

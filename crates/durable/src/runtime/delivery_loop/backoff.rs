@@ -1,0 +1,32 @@
+//! The delays after errors of the store.
+
+use core::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Delays, each twice as long as the one before, up to the longest.
+pub(super) struct Backoff {
+    last: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// Delays well below the lease, so that leases are renewed in time once the store recovers.
+    pub(super) fn new(lease: Duration) -> Self {
+        Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        self.last = (2 * self.last).clamp(FIRST, self.longest);
+        self.last
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.last = Duration::ZERO;
+    }
+
+    pub(super) fn is_longest(&self) -> bool {
+        self.last >= self.longest
+    }
+}

@@ -1,0 +1,38 @@
+//! A call of the store that the loop does not wait for.
+
+use crate::store::{Answer, StoreError, StoreErrorKind};
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A future of the store's, whose panics are errors: those of its polls, and those of its drop.
+pub(super) struct Call<T>(Option<Answer<'static, T>>);
+
+impl<T> Call<T> {
+    pub(super) fn new(call: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
+        Self(Some(Box::pin(call)))
+    }
+}
+
+/// The error for a panic of the store.
+pub(super) fn store_panicked() -> StoreError {
+    StoreError::new(StoreErrorKind::Unknown, "the store panicked")
+}
+
+impl<T> Future for Call<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(call) = &mut self.0 else { return Poll::Pending };
+        catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
+            .unwrap_or_else(|_| Poll::Ready(Err(store_panicked())))
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        let call = self.0.take();
+        let _panic = catch_unwind(AssertUnwindSafe(|| drop(call)));
+    }
+}

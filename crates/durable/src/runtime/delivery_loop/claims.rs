@@ -1,0 +1,185 @@
+//! Claims of due timers, and of parked timers for callers.
+
+use super::DeliveryLoop;
+use super::backoff::Backoff;
+use crate::handler::Verdict;
+use crate::runtime::catch_up::CatchUp;
+use crate::runtime::settings::Settings;
+use crate::runtime::shared::{Backlog, Fetch, REAP};
+use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+
+/// The greatest number of timers that one claim takes.
+const CLAIM: u32 = 512;
+/// The payload bytes after which a claim takes no further timer.
+const CLAIM_BYTES: u64 = 4 << 20;
+/// The longest time for which the alarm is set.
+const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
+
+/// The claims of a loop.
+pub(super) struct Claims {
+    catch_up: CatchUp,
+    /// The pauses after errors.
+    pub(super) backoff: Backoff,
+    /// The number of the last claim.
+    number: u64,
+    /// The last claim was one of parked timers.
+    pub(super) was_fetch: bool,
+}
+
+impl Claims {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            catch_up: CatchUp::new(settings.catch_up_rate, settings.in_turn),
+            backoff: Backoff::new(settings.lease),
+            number: 0,
+            was_fetch: false,
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+}
+
+fn limit(timers: u32) -> Limit {
+    Limit { timers, bytes: CLAIM_BYTES }
+}
+
+impl DeliveryLoop<'_> {
+    /// Puts timers back whose handlers were missing when they were due, and are there now.
+    pub(super) fn put_back_known_kinds(&mut self) {
+        let runtime = self.runtime;
+        for kind in runtime.kinds() {
+            loop {
+                let op = Op::Unpark(Verdict::reason_for_unknown(kind), REAP);
+                match self.wait_for(runtime.store.apply(vec![op], Durability::Volatile)) {
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        if !self.bear(&error) || error.kind() == StoreErrorKind::Closed {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims due timers, and begins their deliveries.
+    pub(super) fn claim(&mut self, room: usize) {
+        let runtime = self.runtime;
+        let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
+        let now = runtime.store.now();
+        let claim = self.claims.next_number();
+        let call = match &mut self.claims.catch_up {
+            CatchUp::Together(rate) => {
+                let backlog = runtime.lock().backlog;
+                // A store without pending timers has none that is late.
+                let next_due = backlog.has_claimed.then(|| backlog.next_due.unwrap_or(now));
+                match rate.permits(next_due, now, wanted) {
+                    Ok(permitted) => runtime.store.claim(runtime.claimant, claim, limit(permitted)),
+                    Err(rest) => return self.launcher.alarms.look_in(rest),
+                }
+            }
+            CatchUp::InTurn(rates) => {
+                let running = {
+                    let mut state = runtime.lock();
+                    // A handler that returns during the claim makes the loop look again.
+                    state.backlog.is_withheld = true;
+                    state.deliveries.by_namespace()
+                };
+                let shares = Shares::new(room, running).with_late(rates.permits(now));
+                runtime.store.claim_in_turn(runtime.claimant, claim, limit(wanted), shares)
+            }
+        };
+        let claimed = match self.wait_for(call) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                self.recover(&error, claim);
+                let _goes_on = self.bear(&error);
+                self.launcher.set_renewal();
+                runtime.look();
+                return;
+            }
+        };
+        self.claims.backoff.reset();
+        runtime.reporter.claimed(&claimed);
+        let is_due = |moment: Option<UtcMillis>| moment.is_some_and(|moment| moment <= claimed.now);
+        let (next, permit) = match &mut self.claims.catch_up {
+            CatchUp::Together(rate) => {
+                rate.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
+                (claimed.next_due, None)
+            }
+            CatchUp::InTurn(rates) => {
+                rates.note(&claimed.leased, claimed.now);
+                let is_withheld = is_due(claimed.next_due) && !is_due(claimed.next_claim);
+                let permit = rates.rest(claimed.now).filter(|_| is_withheld);
+                (claimed.next_claim, permit)
+            }
+        };
+        {
+            let mut state = runtime.lock();
+            let is_withheld = is_due(claimed.next_due) && !is_due(next);
+            state.backlog = Backlog { has_claimed: true, next_due: claimed.next_due, is_withheld };
+            state.requests.look |= is_due(next);
+        }
+        if let Some(end) = claimed.next_reap {
+            self.launcher.set_renewal_by(end, claimed.now);
+        }
+        let next_due = next.filter(|due| *due > claimed.now).map(|due| due - claimed.now);
+        if let Some(rest) = next_due.into_iter().chain(permit).min() {
+            self.launcher.alarms.look_in(rest.min(LONGEST_ALARM));
+        }
+        self.begin(claimed.leased, claimed.now);
+    }
+
+    /// Begins deliveries, or keeps those timers whose ends are on their way (C2).
+    fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
+        for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
+            self.launcher.begin(leased, now);
+        }
+    }
+
+    /// Begins the deliveries of a claim whose answer was lost, if it can be asked for. Otherwise the leases end.
+    fn recover(&mut self, error: &StoreError, claim: u64) {
+        let runtime = self.runtime;
+        if error.kind() == StoreErrorKind::Unknown
+            && let Ok(leased) = self.wait_for(runtime.store.recover(runtime.claimant, claim))
+        {
+            self.begin(leased, runtime.store.now());
+        }
+    }
+
+    /// Claims parked timers for a caller, and begins their deliveries.
+    pub(super) fn take_parked(&mut self, fetch: Fetch, room: usize) {
+        let runtime = self.runtime;
+        let Fetch { reason, wanted, most, reply } = fetch;
+        let most = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM).min(most);
+        let claim = self.claims.next_number();
+        let call = runtime.store.claim_parked(runtime.claimant, claim, reason, wanted.min(most), limit(most));
+        let answer = match self.wait_for(call) {
+            Ok(claimed) => {
+                self.claims.backoff.reset();
+                Ok(claimed.map(|claimed| {
+                    runtime.reporter.claimed(&claimed);
+                    let count = u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX);
+                    self.begin(claimed.leased, claimed.now);
+                    count
+                }))
+            }
+            Err(error) => {
+                self.recover(&error, claim);
+                self.launcher.set_renewal();
+                Err(error)
+            }
+        };
+        let error = answer.as_ref().err().cloned();
+        let _caller_has_gone = reply.send(answer);
+        if let Some(error) = error {
+            let _goes_on = self.bear(&error);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The ends of deliveries on their way to the store.
+//!
+//! The calls are futures of one [`FuturesUnordered`]. The loop polls it between its other steps, and while it waits for
+//! a claim. So an end that the store does not answer delays the ends of its own part of the store, and no claim.
+//!
+//! # Parts
+//! A store has parts that may be away while others answer ([`TimerStore::parts`]), or none. The ends of a part are sent
+//! in their order, in one batch at a time; ends that come before the answer make the next batch. A part without ends is
+//! forgotten.
+//!
+//! | state of a part | begins with | ends with |
+//! |---|---|---|
+//! | `AtStore` | an end, or the end of a rest | the answer: the next batch is sent, or the part is forgotten; an error: `Resting` |
+//! | `Resting` | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
+//!
+//! An error that is not transient has no second attempt. Its batch is sent end by end after the rest, since one of them
+//! may be at fault, and an end that fails alone is *lost*: its lease ends by itself, and the timer is delivered again.
+//! During a stop a batch is lost as well once its pauses have become long, or once the stop has waited for its lease's
+//! length.
+//!
+//! # Invariants
+//! C1. An end is in one place: noted under the runtime's lock, waiting here, at the store, or answered. It leaves this
+//!     module once, as stored or as lost. C2. At most one end of a timer is here that the store can accept. A delivery
+//!     of a timer that is claimed while its end is here begins after the end's answer. So the store gets the ends of a
+//!     timer in their order, and an observer sees its deliveries in their order. C3. While an end is here, its lease is
+//!     renewed. It is not ended as that of a holder that is gone. C4. A store without parts answers as a whole: nothing
+//!     is claimed while ends of it are here.
+//!
+//! # Races
+//! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:
+//!   the runtime counts a lost lease. Nothing is delivered a second time.
+//! - *The lease ends while the end rests.* Another holder delivers the timer, and the end is refused by its token.
+//! - *A renewal and an end of the same lease are at the store.* If the end comes first, the renewal finds the lease
+//!   lost. The delivery is not under way any more, and nothing is counted.
+//! - *The stop comes while an end is at the store.* The stop waits for the answer.
+
+use super::backoff::Backoff;
+use super::call::Call;
+use crate::runtime::shared::DeliveryEnd;
+use crate::state::{Phase, Token};
+use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::timer::TimerId;
+use crate::utc::UtcMillis;
+use core::future::Future;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The greatest number of ends that are reported in one batch.
+const BATCH: usize = 4_096;
+
+/// An end that the store has, with its answer.
+pub(super) struct Stored {
+    pub(super) end: DeliveryEnd,
+    pub(super) outcome: Outcome,
+    /// The due moment of the next delivery, for an observer.
+    pub(super) next_due: Option<UtcMillis>,
+}
+
+/// The results of ends since the loop last asked.
+#[derive(Default)]
+pub(super) struct Answered {
+    /// The batches that the store has, and those that it has not answered and is not asked again, in their order.
+    pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
+    /// The claimed timers that waited for these ends (C2).
+    pub(super) free: Vec<Leased>,
+}
+
+/// The ends of one part of the store.
+struct Part {
+    waiting: VecDeque<DeliveryEnd>,
+    /// The ends that are at the store, or rest.
+    batch: Vec<DeliveryEnd>,
+    state: PartState,
+    /// The time of the last change of the state, for the runtime's health.
+    since: Instant,
+    backoff: Backoff,
+    /// The number of ends, from the next one on, that are sent one by one.
+    alone: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartState {
+    AtStore,
+    Resting { until: Instant },
+}
+
+/// The answer to a batch: for each end its outcome and the due moment of the next delivery.
+type Answers = Vec<(Outcome, Option<UtcMillis>)>;
+
+/// The call with the batch of a part.
+struct Report {
+    part: u32,
+    call: Call<Answers>,
+}
+
+impl Future for Report {
+    type Output = (u32, Result<Answers, StoreError>);
+
+    fn poll(mut self: core::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let part = self.part;
+        core::pin::Pin::new(&mut self.call).poll(context).map(|result| (part, result))
+    }
+}
+
+/// All ends between the runtime's lock and their reports.
+pub(super) struct Ends {
+    store: Arc<dyn TimerStore>,
+    durability: Durability,
+    lease: Duration,
+    parts: HashMap<u32, Part>,
+    reports: FuturesUnordered<Report>,
+    answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
+    errors: Vec<StoreError>,
+    /// The number of ends here.
+    count: usize,
+    /// The timers of these ends, if the store has parts (C2).
+    ids: HashSet<TimerId>,
+    /// Claimed timers whose ends are here (C2).
+    kept: HashMap<TimerId, Vec<Leased>>,
+    is_stopping: bool,
+}
+
+impl Ends {
+    pub(super) fn new(store: Arc<dyn TimerStore>, durability: Durability, lease: Duration) -> Self {
+        Self {
+            store,
+            durability,
+            lease,
+            parts: HashMap::new(),
+            reports: FuturesUnordered::new(),
+            answered: Vec::new(),
+            errors: Vec::new(),
+            count: 0,
+            ids: HashSet::new(),
+            kept: HashMap::new(),
+            is_stopping: false,
+        }
+    }
+
+    /// Whether the store has parts that may be away while others answer (C4).
+    pub(super) fn has_parts(&self) -> bool {
+        self.store.parts() > 0
+    }
+
+    /// Whether an end that comes now is sent at once, perhaps.
+    pub(super) fn sends_at_once(&self) -> bool {
+        self.parts.is_empty() || self.store.parts() > 1
+    }
+
+    /// The number of ends that are here.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The number of timers that are claimed and wait for their ends.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// The beginning of the longest call or rest.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.parts.values().map(|part| part.since).min()
+    }
+
+    /// The first end of a rest.
+    pub(super) fn first_rest(&self) -> Option<Instant> {
+        let rest = |part: &Part| match part.state {
+            PartState::AtStore => None,
+            PartState::Resting { until } => Some(until),
+        };
+        self.parts.values().filter_map(rest).min()
+    }
+
+    /// The leases of the ends that are here (C3).
+    pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
+        let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
+        let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
+        deliveries.map(|delivery| (delivery.id, delivery.token))
+    }
+
+    /// Takes ends over, and sends them if nothing of their parts is at the store. They are at the store after the next
+    /// [`poll`](Self::poll).
+    pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
+        let has_parts = self.has_parts();
+        let mut idle = Vec::new();
+        for end in ends {
+            let id = end.delivery.id;
+            let number = match has_parts {
+                true => catch_unwind(AssertUnwindSafe(|| self.store.part_of(id))).unwrap_or_default(),
+                false => 0,
+            };
+            if has_parts {
+                self.ids.insert(id);
+            }
+            self.count += 1;
+            let part = self.parts.entry(number).or_insert_with(|| {
+                idle.push(number);
+                Part {
+                    waiting: VecDeque::new(),
+                    batch: Vec::new(),
+                    state: PartState::AtStore,
+                    since: Instant::now(),
+                    backoff: Backoff::new(self.lease),
+                    alone: 0,
+                }
+            });
+            part.waiting.push_back(end);
+        }
+        idle.into_iter().for_each(|number| self.send(number));
+    }
+
+    /// Sends the next batch of a part that has nothing at the store, or forgets the part.
+    fn send(&mut self, number: u32) {
+        let Some(part) = self.parts.get_mut(&number) else { return };
+        if part.batch.is_empty() {
+            let most = if part.alone > 0 { 1 } else { BATCH };
+            part.alone = part.alone.saturating_sub(1);
+            part.batch = part.waiting.drain(..part.waiting.len().min(most)).collect();
+        }
+        if part.batch.is_empty() {
+            self.parts.remove(&number);
+            return;
+        }
+        (part.state, part.since) = (PartState::AtStore, Instant::now());
+        let call = report(Arc::clone(&self.store), &part.batch, self.durability);
+        self.reports.push(Report { part: number, call });
+    }
+
+    /// Sends the batches that have rested, and takes the answers that are there. A store that answers at once gets
+    /// batch after batch.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) {
+        let now = Instant::now();
+        self.end_rests(|until| until <= now);
+        while let Poll::Ready(Some((number, result))) = self.reports.poll_next_unpin(context) {
+            self.answer(number, result);
+        }
+    }
+
+    fn answer(&mut self, number: u32, result: Result<Answers, StoreError>) {
+        let Some(part) = self.parts.get_mut(&number) else { return };
+        let error = match result {
+            Ok(answers) => {
+                part.backoff.reset();
+                let ends = core::mem::take(&mut part.batch).into_iter();
+                let stored = |(end, (outcome, next_due))| Stored { end, outcome, next_due };
+                self.answered.push(Ok(ends.zip(answers).map(stored).collect()));
+                self.send(number);
+                return;
+            }
+            Err(error) => error,
+        };
+        let rest = part.backoff.next();
+        let is_over = self.is_stopping && part.backoff.is_longest();
+        if error.is_transient() && !is_over {
+            // The same batch again.
+        } else if part.batch.len() > 1 && error.kind() != StoreErrorKind::Closed && !error.is_transient() {
+            part.alone += part.batch.len();
+            part.batch.drain(..).rev().for_each(|end| part.waiting.push_front(end));
+        } else {
+            self.answered.push(Err(core::mem::take(&mut part.batch)));
+        }
+        part.state = PartState::Resting { until: Instant::now() + rest };
+        self.errors.push(error);
+    }
+
+    fn end_rests(&mut self, is_over: impl Fn(Instant) -> bool) {
+        let has_rested = |part: &Part| match part.state {
+            PartState::AtStore => false,
+            PartState::Resting { until } => is_over(until),
+        };
+        let rested = self.parts.iter().filter(|(_, part)| has_rested(part)).map(|(number, _)| *number);
+        rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
+    }
+
+    /// Ends all rests, once: a batch that rests is sent again at once, and given up once its pauses are long.
+    pub(super) fn stop(&mut self) {
+        if !core::mem::replace(&mut self.is_stopping, true) {
+            self.end_rests(|_| true);
+        }
+    }
+
+    /// Gives all ends up that are here, and the timers that wait for them.
+    pub(super) fn give_up(&mut self) {
+        self.reports.clear();
+        for (_, mut part) in self.parts.drain() {
+            part.batch.extend(part.waiting);
+            self.answered.push(Err(part.batch));
+        }
+        self.kept.clear();
+    }
+
+    /// The results since the last call. Their ends are here no longer.
+    pub(super) fn take_answered(&mut self) -> Answered {
+        let batches = core::mem::take(&mut self.answered);
+        let mut free = Vec::new();
+        let mut forget = |id: TimerId| {
+            self.count -= 1;
+            self.ids.remove(&id);
+            free.extend(self.kept.remove(&id).unwrap_or_default());
+        };
+        for batch in &batches {
+            match batch {
+                Ok(stored) => stored.iter().for_each(|stored| forget(stored.end.delivery.id)),
+                Err(lost) => lost.iter().for_each(|end| forget(end.delivery.id)),
+            }
+        }
+        Answered { batches, free }
+    }
+
+    /// The errors since the last call.
+    pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
+        core::mem::take(&mut self.errors)
+    }
+
+    /// Keeps a claimed timer until its end is answered. Returns it if no end of it is here.
+    pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
+        if !self.ids.contains(&leased.timer.id) {
+            return Some(leased);
+        }
+        self.kept.entry(leased.timer.id).or_default().push(leased);
+        None
+    }
+}
+
+/// Reports ends to the store, and reads for an observer when the next deliveries are due.
+fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
+    let ops = ends.iter().map(|end| end.op.clone()).collect();
+    let observed =
+        |end: &DeliveryEnd| end.delivery.observed.is_some().then(|| (end.delivery.id, phase_of(&end.op)));
+    let observed: Vec<Option<(TimerId, Option<Phase>)>> = ends.iter().map(observed).collect();
+    Call::new(async move {
+        let outcomes = store.apply(ops, durability).await?;
+        if outcomes.len() != observed.len() {
+            return Err(StoreError::new(
+                StoreErrorKind::Corrupt,
+                "the store gave another number of outcomes",
+            ));
+        }
+        let mut answers = Vec::with_capacity(outcomes.len());
+        for (outcome, observed) in outcomes.into_iter().zip(observed) {
+            let mut next_due = None;
+            if let Some(next) = observed.and_then(|(id, returned)| next_delivery(id, returned, &outcome)) {
+                next_due = store.get(next.into()).await.ok().flatten().map(|timer| timer.due);
+            }
+            answers.push((outcome, next_due));
+        }
+        Ok(answers)
+    })
+}
+
+/// The phase of a timer that is stored again.
+fn phase_of(op: &Op) -> Option<Phase> {
+    match op {
+        Op::Return(timer, _) => Some(timer.state.phase()),
+        _ => None,
+    }
+}
+
+/// The timer that is delivered next, after an end.
+fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
+    let (phase, next) = match (returned, outcome) {
+        (Some(phase), _) => (phase, None),
+        (None, Outcome::Ended { phase, next, .. }) => (*phase, *next),
+        (None, _) => return None,
+    };
+    next.or((phase == Phase::Pending).then_some(id))
+}

@@ -1,0 +1,188 @@
+//! The loop of a runtime: it claims due timers, hands them to handlers, and reports the ends of deliveries to the
+//! store.
+//!
+//! One thread does all of it. It chooses a step, makes it, and chooses again; without a step it sleeps until a signal:
+//!
+//! | signal | from | the loop |
+//! |---|---|---|
+//! | `fetch` | a caller that wants parked timers ([`Timers::fetch`](crate::Timers::fetch)) | claims these, in turn with those that are due |
+//! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
+//! | `events` | a handler that is called, if there is an observer | emits them |
+//! | `ends` | a delivery that is settled | sends the ends that are there to the store, in one batch for each part of it |
+//! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps |
+//! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews |
+//! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
+//!
+//! # States
+//! The shared state ([`RuntimeState`](super::shared::RuntimeState)) has the life of the runtime (`stage`), the present
+//! work of the thread (`activity`), and the alarm of the next renewal (`requests.renewal`). Ends and renewals have
+//! states of their own ([`ends`], [`renewals`]).
+//!
+//! | `stage` | claims | renewals | ends with |
+//! |---|---|---|---|
+//! | `Running` | yes | yes | `shutdown`, or the drop of the runtime |
+//! | `Stopping` | no | until its moment | no delivery under way and no end without an answer. At its moment the deliveries are given back; a lease's length later the ends are given up |
+//! | `Ended` | no | no | |
+//!
+//! | `activity` | step | calls that are driven | ends with |
+//! |---|---|---|---|
+//! | `Choosing` | none; the thread drives calls, or sleeps | all | a step |
+//! | `Emitting` | [`Step::Emit`] | none | the observer returns |
+//! | `AtStore` | any other | while the step waits: all, but new ends only to a store with parts | the step's call is answered. After an error or a panic the thread pauses first, until the stop at most |
+//!
+//! | renewal alarm | begins with | ends with |
+//! |---|---|---|
+//! | `Unset` | a renewal is sent | a delivery begins, an end is answered, or a claim or reap has seen a lease: `Set` |
+//! | `Set` | the alarm is armed | it rings: `Rung`. A reap that was full rings it |
+//! | `Rung` | the start, the alarm | the renewal is sent, once no ends wait to be sent and C4 permits it: `Unset` |
+//!
+//! # Choice of a step
+//! The first line that applies ([`DeliveryLoop::choose`](wait)):
+//!
+//! | condition | choice |
+//! |---|---|
+//! | a call was woken, a rest is over, ends wait to be sent, or the stop is new | drive the calls |
+//! | there are events | `Emit` |
+//! | ends were answered | `Report` |
+//! | a renewal was answered | `Reap` |
+//! | the stop has nothing to wait for | end |
+//! | the stop's moment has passed | give back the deliveries; or give up the ends |
+//! | a renewal is wanted and may be sent | `Renew` |
+//! | a fetch waits, there is room, and it is its turn | `Fetch` |
+//! | a look is wanted, and there is room | `Claim` |
+//! | otherwise | sleep |
+//!
+//! # Wake-ups
+//! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
+//! `poll` under the lock, and then polls: the call that it waits for, the ends, the renewal. A waker that is called
+//! after a poll sets `poll` again, and the thread sees it before it sleeps, since it looks at `poll` and begins to
+//! sleep under one lock. A call that is polled once too often answers "pending" again. No call is pushed or made
+//! without a poll after it.
+//!
+//! # Why no timers are loaded ahead
+//! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
+//! the engine's wheel has one timer for all stored ones: the alarm. A timer that is created, moved or cancelled changes
+//! the index in the transaction that answers its caller, and there is no copy of the index that could be out of date.
+//!
+//! # Invariants
+//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop. R2. While a claimable timer is in
+//! the store and there is room for a delivery, the loop looks, or an alarm is set for the timer's due moment or an
+//! earlier one. R3. No error of the store ends the loop. It tries again after a pause. R4. While leases are in the
+//! store, as far as is known, a renewal is set: it renews those of deliveries under way, and ends those whose holder is
+//! gone. R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
+//! thread that wants the lock, or want it itself. R6. Events are emitted by the loop's thread alone, a timer's in their
+//! order. Events of other threads are noted under the lock and emitted before any end that is noted later. R7. Nothing
+//! is claimed while [`MOST_ENDS`](wait) ends have no answer: a store that answers claims and no ends costs a bounded
+//! memory.
+
+mod answers;
+mod backoff;
+mod call;
+mod claims;
+mod ends;
+mod launcher;
+mod renewals;
+mod wait;
+
+use self::call::store_panicked;
+use self::claims::Claims;
+use self::ends::{Answered, Ends};
+use self::launcher::Launcher;
+use self::renewals::{Renewals, Renewed};
+use super::event::Event;
+use super::shared::{Fetch, Runtime, Stage};
+use crate::executor::{Threads, block_on};
+use crate::store::Durability;
+use core::task::Waker;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+
+/// The thread of a runtime, with the state that no other thread has.
+pub(crate) struct DeliveryLoop<'a> {
+    runtime: &'a Arc<Runtime>,
+    launcher: Launcher<'a>,
+    waker: Waker,
+    claims: Claims,
+    ends: Ends,
+    renewals: Renewals,
+}
+
+/// A step of the loop.
+enum Step {
+    Emit(Vec<Event>),
+    Report(Answered),
+    Renew,
+    Reap(Renewed),
+    Claim { room: usize },
+    Fetch { fetch: Fetch, room: usize },
+}
+
+/// Makes the loop poll its calls.
+struct Bell(Weak<Runtime>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        if let Some(runtime) = self.0.upgrade() {
+            runtime.poll();
+        }
+    }
+}
+
+impl<'a> DeliveryLoop<'a> {
+    /// Runs until the runtime is stopped.
+    pub(crate) fn run(runtime: &'a Arc<Runtime>, threads: &'a Threads) {
+        let Some(launcher) = Launcher::new(runtime, threads) else { return };
+        let (store, settings) = (&runtime.store, &runtime.settings);
+        let mut this = Self {
+            runtime,
+            launcher,
+            waker: Waker::from(Arc::new(Bell(Arc::downgrade(runtime)))),
+            claims: Claims::new(settings),
+            ends: Ends::new(Arc::clone(store), settings.end_durability, settings.lease),
+            renewals: Renewals::new(Arc::clone(store), runtime.claimant),
+        };
+        this.put_back_known_kinds();
+        // The clock may have gone back while no process ran.
+        runtime.follow_clock(threads);
+        while let Some(step) = this.next() {
+            runtime.note_step(threads);
+            // A store of the caller's may panic. The timers of the step are delivered again.
+            if catch_unwind(AssertUnwindSafe(|| this.make(step))).is_err() {
+                let _goes_on = this.bear(&store_panicked());
+                runtime.look();
+                // The panic may have been that of a reap, which would have set the next renewal (R4).
+                this.launcher.set_renewal();
+            }
+            this.finish_step();
+        }
+        drop(this);
+        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| leave(runtime)));
+        runtime.lock().stage = Stage::Ended;
+        runtime.changed.notify_all();
+    }
+
+    fn make(&mut self, step: Step) {
+        match step {
+            Step::Emit(events) => events.iter().for_each(|event| self.runtime.reporter.emit(event)),
+            Step::Report(answered) => self.report(answered),
+            Step::Renew => self.renew(),
+            Step::Reap(renewed) => self.reap(renewed),
+            Step::Claim { room } => self.claim(room),
+            Step::Fetch { fetch, room } => self.take_parked(fetch, room),
+        }
+    }
+}
+
+/// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and
+/// leaves the store to the processes that share it.
+fn leave(runtime: &Runtime) {
+    if runtime.settings.end_durability < Durability::PowerLoss
+        && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))
+    {
+        runtime.reporter.store_failed(&error);
+    }
+    if let Err(error) = block_on(runtime.store.leave()) {
+        runtime.reporter.store_failed(&error);
+    }
+}

@@ -1,0 +1,116 @@
+//! The renewal of leases (R4).
+//!
+//! | stage | begins with | ends with |
+//! |---|---|---|
+//! | `Idle` | the start; the end of a reap | a renewal is sent |
+//! | `AtStore` | a renewal of all leases | the store's answer, an error, a panic |
+//! | `Answered` | the answer | the loop takes it, and reaps |
+
+use super::backoff::Backoff;
+use super::call::Call;
+use crate::runtime::shared::UnderWay;
+use crate::state::Token;
+use crate::store::{Claimant, StoreError, TimerStore};
+use crate::timer::TimerId;
+use crate::utc::UtcMillis;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A lease of a delivery that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// The number of the delivery.
+    pub(super) delivery: u64,
+    pub(super) id: TimerId,
+    pub(super) token: Token,
+}
+
+impl Lease {
+    pub(super) fn of_delivery(delivery: &UnderWay) -> Self {
+        Self { delivery: delivery.number, id: delivery.id, token: delivery.token }
+    }
+}
+
+/// A renewal that was answered.
+pub(super) struct Renewed {
+    /// The leases of deliveries under way that were to be renewed.
+    pub(super) leases: Vec<Lease>,
+    /// The moment before the renewal was sent: the leases last for their length from then on at least.
+    pub(super) begin: UtcMillis,
+    /// The timers whose leases are lost.
+    pub(super) lost: Result<Vec<TimerId>, StoreError>,
+}
+
+#[derive(Default)]
+enum RenewalStage {
+    #[default]
+    Idle,
+    AtStore {
+        leases: Vec<Lease>,
+        begin: UtcMillis,
+        since: Instant,
+        call: Call<Vec<TimerId>>,
+    },
+    Answered(Renewed),
+}
+
+pub(super) struct Renewals {
+    store: Arc<dyn TimerStore>,
+    claimant: Claimant,
+    stage: RenewalStage,
+    pub(super) backoff: Backoff,
+}
+
+impl Renewals {
+    pub(super) fn new(store: Arc<dyn TimerStore>, claimant: Claimant) -> Self {
+        Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
+    }
+
+    /// Whether a renewal is at the store, or its answer waits for the loop.
+    pub(super) fn is_in_progress(&self) -> bool {
+        !matches!(self.stage, RenewalStage::Idle)
+    }
+
+    /// The moment at which the renewal was sent that has no answer.
+    pub(super) fn since(&self) -> Option<Instant> {
+        match self.stage {
+            RenewalStage::AtStore { since, .. } => Some(since),
+            RenewalStage::Idle | RenewalStage::Answered(_) => None,
+        }
+    }
+
+    /// Sends a renewal of the leases of deliveries under way, and of these `others`. It is at the store after the next
+    /// [`poll`](Self::poll).
+    pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
+        let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
+        let (store, claimant) = (Arc::clone(&self.store), self.claimant);
+        let begin = self.store.now();
+        let call = Call::new(async move {
+            if tokens.is_empty() { Ok(Vec::new()) } else { store.renew(claimant, tokens).await }
+        });
+        self.stage = RenewalStage::AtStore { leases, begin, since: Instant::now(), call };
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) {
+        if let RenewalStage::AtStore { leases, begin, call, .. } = &mut self.stage
+            && let Poll::Ready(lost) = Pin::new(call).poll(context)
+        {
+            let leases = core::mem::take(leases);
+            self.stage = RenewalStage::Answered(Renewed { leases, begin: *begin, lost });
+        }
+    }
+
+    /// The renewal that was answered since the last call.
+    pub(super) fn take_answered(&mut self) -> Option<Renewed> {
+        match core::mem::take(&mut self.stage) {
+            RenewalStage::Answered(renewed) => Some(renewed),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+}

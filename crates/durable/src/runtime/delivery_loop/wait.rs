@@ -1,0 +1,244 @@
+//! The choice of the loop's next step, and its waits: for work, for the answer of a call, for the end of a pause.
+
+use super::ends::Ends;
+use super::{DeliveryLoop, Step};
+use crate::delivery::Settlement;
+use crate::runtime::shared::{
+    Activity, DeliveryEnd, RenewalAlarm, Runtime, RuntimeState, Stage, Unanswered, Wakes,
+};
+use crate::store::{Op, StoreError};
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The number of ends without an answer from which on nothing is claimed (R7).
+const MOST_ENDS: usize = 4_096;
+
+enum Choice {
+    Step(Step),
+    /// Drive the calls.
+    Drive,
+    /// Give back all deliveries under way: the stop has waited for them.
+    GiveBack,
+    /// Give up the ends: the stop has waited for their answers.
+    GiveUp,
+    Sleep {
+        wakes: Wakes,
+        until: Option<Instant>,
+    },
+    Ended,
+}
+
+impl DeliveryLoop<'_> {
+    /// Waits until there is a step to make. `None` when the runtime is stopped and the store knows of all ends.
+    pub(super) fn next(&mut self) -> Option<Step> {
+        let runtime = self.runtime;
+        loop {
+            let mut state = runtime.lock();
+            match self.choose(&mut state) {
+                Choice::Step(step) => return Some(step),
+                Choice::Drive => {
+                    drop(state);
+                    self.drive(true);
+                }
+                Choice::GiveBack => {
+                    let settled = give_all_back(&mut state);
+                    drop(state);
+                    settled.iter().for_each(|settlement| settlement.wake());
+                }
+                Choice::GiveUp => {
+                    drop(state);
+                    self.ends.give_up();
+                }
+                Choice::Sleep { wakes, until } => sleep(runtime, state, wakes, until),
+                Choice::Ended => return None,
+            }
+        }
+    }
+
+    /// See the table of the module above.
+    fn choose(&mut self, state: &mut RuntimeState) -> Choice {
+        if has_calls(&self.ends, state, true) {
+            return Choice::Drive;
+        }
+        // A delivery's events come before its end, which is emitted when the store has it.
+        if !state.settled.events.is_empty() {
+            state.activity = Activity::Emitting;
+            return Choice::Step(Step::Emit(core::mem::take(&mut state.settled.events)));
+        }
+        if self.ends.has_answers() {
+            return at_store(state, Step::Report(self.ends.take_answered()));
+        }
+        if let Some(renewed) = self.renewals.take_answered() {
+            return at_store(state, Step::Reap(renewed));
+        }
+        let (now, mut until) = (Instant::now(), self.ends.first_rest());
+        if let Stage::Stopping { until: patience } = state.stage {
+            let is_settled = state.deliveries.is_empty();
+            if is_settled && self.ends.count() == 0 {
+                return Choice::Ended;
+            }
+            // A lease that is not renewed any more has ended after its length, whatever becomes of the end.
+            let last = match is_settled {
+                true => patience.checked_add(self.runtime.settings.lease),
+                false => Some(patience),
+            };
+            if last.is_some_and(|last| last <= now) {
+                return if is_settled { Choice::GiveUp } else { Choice::GiveBack };
+            }
+            until = until.into_iter().chain(last).min();
+        }
+        // (C4)
+        let is_held_up = !self.ends.has_parts() && self.ends.count() > 0;
+        let is_renewing = self.renewals.is_in_progress();
+        let may_renew = match state.stage {
+            Stage::Running => true,
+            Stage::Stopping { until } => now < until,
+            Stage::Ended => false,
+        };
+        if state.requests.renewal == RenewalAlarm::Rung && may_renew && !is_held_up && !is_renewing {
+            state.requests.renewal = RenewalAlarm::Unset;
+            return at_store(state, Step::Renew);
+        }
+        let is_held_up = is_held_up || !self.ends.has_parts() && is_renewing;
+        let occupied = state.deliveries.running() + self.ends.kept();
+        let room = self.runtime.settings.concurrency.saturating_sub(occupied);
+        let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
+        // In turn with the claims of due timers: neither waits for all of the others.
+        if may_claim
+            && !(state.requests.look && self.claims.was_fetch)
+            && let Some(fetch) = state.requests.fetches.pop_front()
+        {
+            self.claims.was_fetch = true;
+            return at_store(state, Step::Fetch { fetch, room });
+        }
+        if may_claim && state.requests.look {
+            (state.requests.look, self.claims.was_fetch) = (false, false);
+            return at_store(state, Step::Claim { room });
+        }
+        let wakes = Wakes { on_ends: self.ends.sends_at_once(), on_requests: !is_held_up };
+        Choice::Sleep { wakes, until }
+    }
+
+    /// Notes that the step has ended.
+    pub(super) fn finish_step(&self) {
+        let mut state = self.runtime.lock();
+        state.activity = Activity::Choosing;
+        state.unanswered = self.unanswered();
+        drop(state);
+        self.runtime.changed.notify_all();
+    }
+
+    fn unanswered(&self) -> Unanswered {
+        Unanswered {
+            ends: self.ends.count(),
+            is_renewing: self.renewals.is_in_progress(),
+            since: self.ends.since().into_iter().chain(self.renewals.since()).min(),
+        }
+    }
+
+    /// Polls the calls at the store, and sends the ends that were noted if `takes_ends`.
+    pub(super) fn drive(&mut self, takes_ends: bool) {
+        let (ends, is_stopping) = {
+            let mut state = self.runtime.lock();
+            // Before the polls: a waker that is called from now on is seen by the next look at it.
+            state.requests.poll = false;
+            let ends = if takes_ends { core::mem::take(&mut state.settled.ends) } else { Vec::new() };
+            state.unanswered.ends += ends.len();
+            (ends, state.is_stopping())
+        };
+        self.ends.take(ends);
+        if is_stopping {
+            self.ends.stop();
+        }
+        let mut context = Context::from_waker(&self.waker);
+        self.ends.poll(&mut context);
+        self.renewals.poll(&mut context);
+        for error in self.ends.take_errors() {
+            self.runtime.reporter.store_failed(&error);
+        }
+        self.runtime.lock().unanswered = self.unanswered();
+    }
+
+    /// Waits for the answer of a call, and drives the other calls until then.
+    pub(super) fn wait_for<F: Future>(&mut self, call: F) -> F::Output {
+        let mut call = pin!(call);
+        let waker = self.waker.clone();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(output) = call.as_mut().poll(&mut context) {
+                return output;
+            }
+            self.drive_or_sleep(None);
+        }
+    }
+
+    /// Reports an error of the store and pauses. Returns false, and does not pause, if the runtime is stopped.
+    pub(super) fn bear(&mut self, error: &StoreError) -> bool {
+        self.runtime.reporter.store_failed(error);
+        let until = Instant::now() + self.claims.backoff.next();
+        // Signals other than the stop do not end the pause: under load there are always some.
+        while !self.runtime.is_stopping() {
+            if until <= Instant::now() {
+                return true;
+            }
+            self.drive_or_sleep(Some(until));
+        }
+        false
+    }
+
+    /// A turn of a wait that no request ends: drives calls, or sleeps.
+    fn drive_or_sleep(&mut self, until: Option<Instant>) {
+        // Ends of a store without parts make one batch for the time after the wait.
+        let takes_ends = self.ends.has_parts();
+        let runtime = self.runtime;
+        let state = runtime.lock();
+        if has_calls(&self.ends, &state, takes_ends) {
+            drop(state);
+            return self.drive(takes_ends);
+        }
+        let wakes = Wakes { on_ends: takes_ends && self.ends.sends_at_once(), on_requests: false };
+        sleep(runtime, state, wakes, until.into_iter().chain(self.ends.first_rest()).min());
+    }
+}
+
+/// Whether a call needs a poll, or ends wait to be sent and `takes_ends`.
+fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
+    state.requests.poll
+        || takes_ends && !state.settled.ends.is_empty()
+        || state.is_stopping() && !ends.is_stopping()
+        || ends.first_rest().is_some_and(|rest| rest <= Instant::now())
+}
+
+fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
+    state.activity = Activity::AtStore { since: Instant::now() };
+    Choice::Step(step)
+}
+
+/// Waits for a signal among `wakes`, for the waker of a call, for the stop, or for the moment.
+fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
+    state.wakes = wakes;
+    let mut state = match until {
+        Some(until) => {
+            let rest = until.saturating_duration_since(Instant::now());
+            runtime.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
+        }
+        None => runtime.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+    };
+    state.wakes = Wakes::default();
+}
+
+/// Gives back the timers of all deliveries that are under way. Returns their settlements, for the caller to wake.
+fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
+    let mut settled = Vec::new();
+    for delivery in state.deliveries.take_all() {
+        if delivery.unstored.is_none() && delivery.settlement.settle() {
+            settled.push(Arc::clone(&delivery.settlement));
+            let op = Op::Release(delivery.id, delivery.token);
+            state.settled.ends.push(DeliveryEnd { delivery, op });
+        }
+    }
+    settled
+}

@@ -1,0 +1,109 @@
+//! A runtime from its start to its end.
+
+use super::builder::Builder;
+use super::report::Stats;
+use super::timers::Timers;
+use crate::store::TimerStore;
+use core::time::Duration;
+use std::sync::Arc;
+use std::thread;
+
+/// A runtime of durable timers, which ends when this value is dropped. Its [`Timers`] are made by
+/// [`handle`](Self::handle).
+#[derive(Debug)]
+#[must_use = "the runtime ends when it is dropped"]
+pub struct Durable {
+    pub(super) timers: Timers,
+    /// The loop. `None` once the runtime has ended.
+    pub(super) thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Durable {
+    /// The settings of a runtime on this store.
+    pub fn builder(store: impl TimerStore) -> Builder {
+        Self::builder_on(Arc::new(store))
+    }
+
+    /// The settings of a runtime on a store that is shared.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::{MemoryStore, TimerStore};
+    ///
+    /// let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    /// let durable = Durable::builder_on(Arc::clone(&store)).start()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder_on(store: Arc<dyn TimerStore>) -> Builder {
+        Builder::new(store)
+    }
+
+    /// The handle by which timers are stored, cancelled and looked at, from any thread.
+    ///
+    /// ```
+    /// use tourbillon_durable::Durable;
+    /// use tourbillon_durable::store::MemoryStore;
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).start()?;
+    /// let timers = durable.handle().clone();
+    /// std::thread::spawn(move || timers.health()).join().map_err(|_| "a panic")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn handle(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The
+    /// timers of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the
+    /// next start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
+    /// [`end_durability`](Builder::end_durability) is.
+    ///
+    /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
+    /// none, a store in a file can be opened again.
+    ///
+    /// Returns the numbers up to the end.
+    ///
+    /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs
+    /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
+    /// [`Timers`] accept no further timers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Rejection, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// let timers = durable.handle().clone();
+    /// let stats = durable.shutdown(Duration::from_secs(5));
+    /// assert_eq!(stats.released, 0);
+    /// let refused = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()));
+    /// assert!(refused.is_err_and(|error| matches!(error.reason, Rejection::ShutDown)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "the numbers show what was given back"]
+    pub fn shutdown(mut self, patience: Duration) -> Stats {
+        self.end(patience);
+        self.timers.stats()
+    }
+
+    fn end(&mut self, patience: Duration) {
+        self.timers.runtime.stop(patience);
+        let Some(thread) = self.thread.take() else { return };
+        // The function for incidents may drop the runtime on the loop's thread, which must not wait for itself.
+        if thread.thread().id() != thread::current().id() {
+            self.timers.runtime.await_end();
+            // The thread has the store until it ends.
+            let _panic = thread.join();
+        }
+    }
+}
+
+/// Ends the runtime as [`shutdown`](Durable::shutdown) does, without patience.
+impl Drop for Durable {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}

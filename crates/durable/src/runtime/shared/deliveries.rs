@@ -1,0 +1,82 @@
+//! The deliveries of a runtime, from the claim of a timer to the return of its handler.
+//!
+//! A delivery is *under way* until it is settled. Its handler *runs* until it returns or its future is dropped, which
+//! may be later: a handler that overruns its timeout still has its place.
+
+use super::delivery::UnderWay;
+use super::occupants::Occupants;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    under_way: HashMap<u64, UnderWay>,
+    /// The number of handlers that have not returned.
+    running: usize,
+    /// The namespaces of these handlers, if claims are in turn.
+    occupants: Occupants,
+    next_number: u64,
+}
+
+impl Deliveries {
+    /// A number for a delivery that no other delivery of the runtime has.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(crate) fn insert(&mut self, delivery: UnderWay) {
+        self.under_way.insert(delivery.number, delivery);
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut UnderWay> {
+        self.under_way.get_mut(&number)
+    }
+
+    /// Takes out a delivery that is settled. `None` if the delivery is not under way any more.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
+        self.under_way.remove(&number)
+    }
+
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = UnderWay> {
+        core::mem::take(&mut self.under_way).into_values()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &UnderWay> {
+        self.under_way.values()
+    }
+
+    /// Whether no delivery is under way. Handlers may run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Counts the handler of a delivery as running, for the share of this namespace if claims are in turn.
+    pub(crate) fn enter(&mut self, number: u64, namespace: Option<&str>) {
+        self.running += 1;
+        if let Some(namespace) = namespace {
+            self.occupants.enter(number, namespace);
+        }
+    }
+
+    /// Counts the handler of a delivery as returned.
+    pub(crate) fn leave(&mut self, number: u64) {
+        self.running -= 1;
+        self.occupants.leave(number);
+    }
+
+    /// The number of handlers that have not returned.
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// The number of handlers that run although their deliveries are settled.
+    pub(crate) fn overrun(&self) -> usize {
+        self.running.saturating_sub(self.under_way.len())
+    }
+
+    /// The number of handlers of each namespace, if claims are in turn.
+    pub(crate) fn by_namespace(&self) -> Arc<BTreeMap<Box<str>, usize>> {
+        self.occupants.counts()
+    }
+}

@@ -1,0 +1,85 @@
+//! The runtime as handlers see it, on their threads.
+
+use super::delivery::{DeliveryEnd, UnderWay};
+use super::settle::ended_unstored;
+use super::{Runtime, RuntimeState};
+use crate::handler::Verdict;
+use crate::runtime::event::{Ending, Event};
+use crate::store::Op;
+use crate::supervise::Supervisor;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// The pause after an executor has dropped a handler's work.
+const DROPPED: Duration = Duration::from_secs(1);
+
+impl Supervisor for Runtime {
+    fn may_begin(&self, number: u64) -> bool {
+        let (now, at) = (self.clocks.alarms.now(), self.store.now());
+        let mut state = self.lock();
+        let Some(delivery) = state.deliveries.get_mut(number) else { return false };
+        if delivery.until > at {
+            delivery.begun = Some(now);
+            let lateness = at - delivery.due;
+            self.reporter.called(lateness);
+            if let Some(attempt) = delivery.observed.as_ref().map(|observed| Arc::clone(&observed.attempt)) {
+                state.settled.events.push(Event::Began { attempt, at, lateness });
+                self.notify(&state, |wakes| wakes.on_requests);
+            }
+            return true;
+        }
+        if let Some(delivery) = state.deliveries.remove(number)
+            && delivery.settlement.settle()
+        {
+            let op = Op::Release(delivery.id, delivery.token);
+            state.settled.ends.push(DeliveryEnd { delivery, op });
+            self.notify(&state, |wakes| wakes.on_ends);
+        }
+        false
+    }
+
+    fn answered(&self, number: u64, verdict: Verdict) {
+        let timeout = self.settle(number, verdict);
+        if let Some(alarms) = self.alarms.get() {
+            alarms.cancel(timeout);
+        }
+    }
+
+    fn returned(&self, number: u64, has_begun: bool) {
+        let at = self.store.now();
+        let mut state = self.lock();
+        state.deliveries.leave(number);
+        // There is room for a timer that was withheld.
+        state.requests.look |= state.backlog.is_withheld;
+        let dropped = state.deliveries.remove(number);
+        let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
+        if let Some(delivery) = dropped
+            && delivery.settlement.settle()
+        {
+            give_back(&mut state, delivery, has_begun, at);
+            self.notify(&state, |wakes| wakes.on_ends);
+        }
+        self.notify(&state, |wakes| wakes.on_requests);
+        drop(state);
+        if let Some(settlement) = settlement {
+            settlement.wake();
+        }
+    }
+}
+
+/// Notes the end of a delivery whose work was dropped.
+fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
+    let op = match &delivery.unstored {
+        // The store has forgotten the timer, and its handler may have had its effect.
+        Some(_) if has_begun => {
+            let attempt = delivery.observed.map(|observed| observed.attempt);
+            let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));
+            return state.settled.events.extend(ended);
+        }
+        Some(timer) => Op::Return(timer.clone(), delivery.token),
+        None if state.is_stopping() => Op::Release(delivery.id, delivery.token),
+        None => Op::Snooze(delivery.id, delivery.token, at + DROPPED),
+    };
+    state.settled.ends.push(DeliveryEnd { delivery, op });
+}

@@ -1,0 +1,239 @@
+//! The part of a runtime that its threads share: the loop, the workers, the engine's thread, the callers of
+//! [`Timers`](crate::Timers).
+
+mod clocks;
+mod deliveries;
+mod delivery;
+mod handlers;
+mod occupants;
+mod settle;
+mod state;
+
+pub(super) use self::delivery::{DeliveryEnd, Observed, UnderWay};
+pub(super) use self::settle::ended_unstored;
+pub(super) use self::state::{
+    Activity, Backlog, Fetch, RenewalAlarm, RuntimeState, Stage, Unanswered, Wakes,
+};
+
+use self::state::Requests;
+use super::alarm::{Alarms, Signal};
+use super::report::Reporter;
+use super::settings::Settings;
+use super::steps::Steps;
+use crate::handler::{Handler, Verdict};
+use crate::store::{Claimant, StoreError, TimerStore};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use futures_channel::oneshot;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use tourbillon::Clock;
+
+/// The greatest number of leases that are reaped at once.
+pub(super) const REAP: u32 = 1_000;
+/// The longest patience of a stop.
+const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
+
+/// The clocks of a runtime. The third one is the store's.
+pub(super) struct Clocks {
+    /// Counts alarms and timeouts.
+    pub(super) alarms: Arc<dyn Clock>,
+    /// Shows steps of the store's clock.
+    pub(super) steady: Arc<dyn Clock>,
+}
+
+pub(crate) struct Runtime {
+    pub(crate) store: Arc<dyn TimerStore>,
+    pub(crate) settings: Settings,
+    pub(crate) reporter: Reporter,
+    pub(super) claimant: Claimant,
+    handlers: HashMap<&'static str, Arc<dyn Handler>>,
+    clocks: Clocks,
+    steps: Mutex<Steps>,
+    alarms: OnceLock<Alarms>,
+    state: Mutex<RuntimeState>,
+    pub(super) changed: Condvar,
+}
+
+/// The present load of a runtime.
+pub(crate) struct Load {
+    /// The number of handlers that have not returned.
+    pub(crate) running: usize,
+    /// Of these, the number whose deliveries are settled.
+    pub(crate) overrun: usize,
+    /// The moment of the first pending timer, as far as the last claim knew.
+    pub(crate) next_due: Option<UtcMillis>,
+    /// The time for which the loop, or an end, has waited for the store.
+    pub(crate) stuck_for: Option<Duration>,
+}
+
+impl Runtime {
+    pub(super) fn new(
+        store: Arc<dyn TimerStore>,
+        clocks: Clocks,
+        settings: Settings,
+        handlers: HashMap<&'static str, Arc<dyn Handler>>,
+        incarnation: u64,
+    ) -> Self {
+        let claimant = Claimant { incarnation, lease: settings.lease };
+        // Leases of a process that died are ended first.
+        let requests = Requests { look: true, renewal: RenewalAlarm::Rung, ..Requests::default() };
+        Self {
+            store,
+            reporter: Reporter::new(settings.on_incident.clone(), settings.observe.clone()),
+            settings,
+            claimant,
+            handlers,
+            clocks,
+            steps: Mutex::default(),
+            alarms: OnceLock::new(),
+            state: Mutex::new(RuntimeState { requests, ..RuntimeState::default() }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Gives the runtime the engine's timers, once, before the loop begins.
+    pub(super) fn set_alarms(&self, alarms: Alarms) {
+        let _only_once = self.alarms.set(alarms);
+    }
+
+    pub(super) fn alarms(&self) -> Option<&Alarms> {
+        self.alarms.get()
+    }
+
+    pub(crate) fn has_handler(&self, kind: &str) -> bool {
+        self.handlers.contains_key(kind)
+    }
+
+    pub(super) fn handler(&self, kind: &str) -> Option<&Arc<dyn Handler>> {
+        self.handlers.get(kind)
+    }
+
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.handlers.keys().copied()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RuntimeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the loop if it sleeps and this is among its signals.
+    fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
+        if is_wanted(state.wakes) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Makes the loop look for timers that are due.
+    pub(crate) fn look(&self) {
+        let mut state = self.lock();
+        state.requests.look = true;
+        self.notify(&state, |wakes| wakes.on_requests);
+    }
+
+    /// Makes the loop poll its calls.
+    pub(super) fn poll(&self) {
+        self.lock().requests.poll = true;
+        self.changed.notify_all();
+    }
+
+    /// Makes the loop claim timers that are parked for a reason. The answer is their number; `None` if the store has no
+    /// such claim.
+    pub(super) fn fetch(
+        &self,
+        reason: Box<str>,
+        wanted: u32,
+        most: u32,
+    ) -> oneshot::Receiver<Result<Option<u32>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.lock();
+        if !state.is_stopping() {
+            state.requests.fetches.push_back(Fetch { reason, wanted, most, reply });
+            self.notify(&state, |wakes| wakes.on_requests);
+        }
+        answer
+    }
+
+    /// Handles the engine's signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        match signal {
+            Signal::Look => self.look(),
+            Signal::Renew => {
+                let mut state = self.lock();
+                state.requests.renewal = RenewalAlarm::Rung;
+                self.notify(&state, |wakes| wakes.on_requests);
+            }
+            Signal::Timeout(number) => {
+                let error = "the handler did not answer in time".into();
+                let _fired = self.settle(number, Verdict::Retry { error, after: None });
+            }
+        }
+    }
+
+    /// Stops the loop. It waits for deliveries under way for at most `patience`.
+    pub(super) fn stop(&self, patience: Duration) {
+        let mut state = self.lock();
+        let until = Instant::now() + patience.min(LONGEST_STOP);
+        let is_earlier = match state.stage {
+            Stage::Running => true,
+            Stage::Stopping { until: other } => until < other,
+            Stage::Ended => false,
+        };
+        if is_earlier {
+            state.stage = Stage::Stopping { until };
+        }
+        let unanswered = core::mem::take(&mut state.requests.fetches);
+        drop(state);
+        self.changed.notify_all();
+        // Not under the lock: their wakers are called.
+        drop(unanswered);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.lock().is_stopping()
+    }
+
+    pub(super) fn await_end(&self) {
+        let mut state = self.lock();
+        while state.stage != Stage::Ended {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no timer is due, no handler runs, and the store knows of all ends; at most for `patience`.
+    pub(super) fn await_idle(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            if state.is_idle(self.store.now()) {
+                return true;
+            }
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { return false };
+            // Time may pass on a clock that signals nothing to this thread.
+            let step = rest.min(Duration::from_millis(5));
+            state = self.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether a worker is at something that may not end.
+    pub(super) fn is_occupied(&self) -> bool {
+        let state = self.lock();
+        state.deliveries.running() > 0 || state.plans.is_following()
+    }
+
+    pub(super) fn load(&self) -> Load {
+        let state = self.lock();
+        let busy_since = match state.activity {
+            Activity::AtStore { since } => Some(since),
+            Activity::Choosing | Activity::Emitting => None,
+        };
+        let stuck_since = busy_since.into_iter().chain(state.unanswered.since).min();
+        Load {
+            running: state.deliveries.running(),
+            overrun: state.deliveries.overrun(),
+            next_due: state.backlog.next_due,
+            stuck_for: stuck_since.map(|since| since.elapsed()),
+        }
+    }
+}

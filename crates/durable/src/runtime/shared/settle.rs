@@ -1,0 +1,132 @@
+//! The settlement of deliveries (R1), and their ends until the loop takes them.
+
+use super::delivery::{DeliveryEnd, Observed, UnderWay};
+use super::{Runtime, RuntimeState};
+use crate::handler::Verdict;
+use crate::runtime::event::{Attempt, Ending, Event};
+use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
+use crate::store::Op;
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon::Timestamp;
+
+/// One moment by two clocks.
+#[derive(Clone, Copy)]
+struct Now {
+    /// By the runtime's clock, which does not step.
+    runtime: Timestamp,
+    /// By the store's clock.
+    store: UtcMillis,
+}
+
+impl Runtime {
+    /// Settles a delivery with a verdict. Returns its timeout. Does nothing if the delivery is settled.
+    pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
+        let now = Now { runtime: self.clocks.alarms.now(), store: self.store.now() };
+        let mut state = self.lock();
+        let delivery = state.deliveries.remove(number)?;
+        let (timeout, settlement) = (delivery.timeout, Arc::clone(&delivery.settlement));
+        if settlement.settle() {
+            self.end(&mut state, delivery, verdict, now);
+        }
+        drop(state);
+        settlement.wake();
+        timeout
+    }
+
+    /// Settles a delivery that the store has settled already. Returns false, and does nothing, if the delivery is not
+    /// under way any more.
+    pub(crate) fn settle_lost(&self, number: u64) -> bool {
+        let at = self.store.now();
+        let mut state = self.lock();
+        let Some(delivery) = state.deliveries.remove(number) else { return false };
+        if delivery.settlement.settle()
+            && let Some(Observed { attempt, .. }) = delivery.observed
+        {
+            state.settled.events.push(Event::LeaseLost { attempt, at });
+        }
+        self.notify(&state, |wakes| wakes.on_requests);
+        drop(state);
+        delivery.settlement.wake();
+        true
+    }
+
+    /// Notes the end of a delivery that the caller has settled.
+    fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
+        let verdict = verdict.admitted();
+        let took = delivery.begun.map(|begun| now.runtime - begun);
+        if let Some(took) = took {
+            self.reporter.took(took);
+        }
+        if let Some(observed) = &mut delivery.observed {
+            (observed.verdict, observed.took) = (Some(verdict.clone()), took);
+        }
+        self.notify(state, |wakes| wakes.on_ends || delivery.unstored.is_some() && wakes.on_requests);
+        if let Some(timer) = &delivery.unstored {
+            let returned = match &verdict {
+                Verdict::Park(reason) => {
+                    Some(Timer { state: TimerState::Parked(reason.clone()), ..(**timer).clone() })
+                }
+                Verdict::Snooze(moment) => snoozed(timer, delivery.token, *moment, now.store),
+                _ => None,
+            };
+            if let Some(returned) = returned {
+                let op = Op::Return(Box::new(returned), delivery.token);
+                delivery.is_snoozed = matches!(verdict, Verdict::Snooze(_));
+                return state.settled.ends.push(DeliveryEnd { delivery, op });
+            }
+            self.reporter.ended_at_most_once(&verdict);
+            if let Some(Observed { attempt, .. }) = delivery.observed {
+                let ended = ended_unstored(attempt, now.store, Ending::Answered(verdict), took);
+                state.settled.events.push(ended);
+            }
+            return;
+        }
+        let UnderWay { id, token, .. } = delivery;
+        let op = match verdict {
+            Verdict::Done => Op::Ack(id, token),
+            Verdict::Retry { error, after } => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: after, is_final: false })
+            }
+            Verdict::Dead(error) => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: None, is_final: true })
+            }
+            Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
+            Verdict::Park(reason) => Op::Park(id, token, reason),
+        };
+        state.settled.ends.push(DeliveryEnd { delivery, op });
+    }
+}
+
+/// A timer that the store has forgotten, as it is once its handler has snoozed it.
+fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
+    let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
+    let deliveries = timer.deliveries.saturating_add(1);
+    let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
+    match step(&leased, TimerEvent::Snooze(token, moment), now) {
+        Ok(Next::Stays(snoozed)) => Some(snoozed),
+        Ok(Next::Ends(_)) | Err(_) => None,
+    }
+}
+
+/// The event of an end of which the store knows nothing.
+pub(crate) fn ended_unstored(
+    attempt: Arc<Attempt>,
+    at: UtcMillis,
+    ending: Ending,
+    took: Option<Duration>,
+) -> Event {
+    Event::Ended { attempt, at, ending, took, phase: Phase::Done, next: None, due: None }
+}
+
+/// An error's first bytes: a record must not grow with the handler's text.
+fn shorten(error: Box<str>) -> Box<str> {
+    const MOST: usize = 500;
+    if error.len() <= MOST {
+        return error;
+    }
+    let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
+}

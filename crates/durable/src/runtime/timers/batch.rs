@@ -1,0 +1,181 @@
+//! Changes of several timers in one transaction.
+
+use super::Timers;
+use super::answers::{Cancelled, Changed, Placed, cancelled, changed, placed};
+use crate::executor::block_on;
+use crate::spec::{Rejection, Spec};
+use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
+use crate::timer::{Address, TimerId};
+use crate::utc::UtcMillis;
+
+/// A change of one timer, as a part of a [`batch`](Timers::batch).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change {
+    /// See [`Timers::schedule_bytes`]. The batch's durability counts, and not the timer's own.
+    Schedule {
+        /// The kind.
+        kind: Box<str>,
+        /// The timer.
+        spec: Box<Spec<Vec<u8>>>,
+    },
+    /// See [`Timers::cancel`].
+    Cancel(Address),
+    /// See [`Timers::move_to`].
+    Move(Address, UtcMillis),
+    /// See [`Timers::pause`].
+    Pause(Address),
+    /// See [`Timers::resume`].
+    Resume(Address),
+    /// See [`Timers::fire`].
+    Fire(Address),
+    /// See [`Timers::replay`].
+    Replay(TimerId),
+}
+
+impl Change {
+    /// The creation of a timer.
+    ///
+    /// ```
+    /// use tourbillon_durable::{Change, Spec};
+    ///
+    /// let changes = [Change::schedule("mail", Spec::new(b"hello".to_vec()).key("a")), Change::Cancel("b".into())];
+    /// # let _ = changes;
+    /// ```
+    pub fn schedule(kind: impl Into<Box<str>>, spec: Spec<Vec<u8>>) -> Self {
+        Self::Schedule { kind: kind.into(), spec: Box::new(spec) }
+    }
+}
+
+/// The effect of a [`Change`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// The effect of [`Change::Schedule`].
+    Placed(Placed),
+    /// The effect of [`Change::Cancel`].
+    Cancelled(Cancelled),
+    /// The effect of any other change.
+    Changed(Changed),
+}
+
+/// The kind of effect that the outcome of an operation is.
+#[derive(Clone, Copy)]
+enum EffectKind {
+    Placed,
+    Cancelled,
+    Changed,
+}
+
+impl EffectKind {
+    fn effect(self, outcome: Outcome) -> Result<Effect, Rejection> {
+        match self {
+            Self::Placed => placed(&outcome).map(Effect::Placed),
+            Self::Cancelled => cancelled(outcome).map(Effect::Cancelled).map_err(Rejection::Store),
+            Self::Changed => changed(&outcome).map(Effect::Changed).map_err(Rejection::Store),
+        }
+    }
+}
+
+impl Timers {
+    /// The greatest number of changes in a [`batch`](Self::batch).
+    pub const MOST_CHANGES: usize = 1_000;
+
+    /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order: each sees the
+    /// changes before it. Returns one answer for each, in the same order, once all have the durability. No other caller
+    /// and no claim comes in between, and a process that dies has made all of the changes or none.
+    ///
+    /// A change that is refused, because of a limit or because of another timer's key, hinders no other. Delays count
+    /// from one moment for the whole batch. The payloads are as long as the [`limits`](crate::Builder::limits) permit,
+    /// and the store writes all of them at once: a caller that takes batches from outside bounds their bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
+    /// made, unless the error's kind is [`Unknown`](StoreErrorKind::Unknown). Such a batch may be repeated if its
+    /// timers have ids of the caller's choice.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, all changes may have been made, or none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::{Durability, MemoryStore};
+    /// use tourbillon_durable::{Change, Changed, Durable, Effect, Rejection, Spec, UtcMillis};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// let mail = |key: &str| Spec::new(b"hello".to_vec()).key(key).after(Duration::from_secs(3_600));
+    /// let changes = vec![
+    ///     Change::schedule("mail", mail("a")),
+    ///     Change::schedule("mail", mail("a")),
+    ///     Change::Move("a".into(), UtcMillis::MAX),
+    /// ];
+    /// let answers = durable.handle().batch_blocking(changes, Durability::PowerLoss)?;
+    /// let [Ok(Effect::Placed(first)), Err(Rejection::KeyExists(holder)), Ok(moved)] = &answers[..] else { panic!() };
+    /// assert_eq!(*holder, first.id());
+    /// assert_eq!(*moved, Effect::Changed(Changed::Changed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn batch(
+        &self,
+        changes: Vec<Change>,
+        durability: Durability,
+    ) -> Result<Vec<Result<Effect, Rejection>>, StoreError> {
+        if changes.len() > Self::MOST_CHANGES {
+            let message =
+                format!("a batch has {} changes, the most are {}", changes.len(), Self::MOST_CHANGES);
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let now = self.store().now();
+        let (mut ops, mut answers) = (Vec::with_capacity(changes.len()), Vec::with_capacity(changes.len()));
+        for change in changes {
+            let (op, answer) = match change {
+                Change::Schedule { kind, spec } => match self.placing(&kind, *spec, now) {
+                    Ok(op) => (op, EffectKind::Placed),
+                    Err(rejection) => {
+                        answers.push(Err(rejection));
+                        continue;
+                    }
+                },
+                Change::Cancel(at) => (Op::Cancel(at, None), EffectKind::Cancelled),
+                Change::Move(at, due) => (Op::Move(at, due), EffectKind::Changed),
+                Change::Pause(at) => (Op::Pause(at), EffectKind::Changed),
+                Change::Resume(at) => (Op::Resume(at), EffectKind::Changed),
+                Change::Fire(at) => (Op::Fire(at), EffectKind::Changed),
+                Change::Replay(id) => (Op::Replay(id), EffectKind::Changed),
+            };
+            ops.push(op);
+            answers.push(Ok(answer));
+        }
+        let outcomes = if ops.is_empty() { Vec::new() } else { self.store().apply(ops, durability).await? };
+        let mut outcomes = outcomes.into_iter();
+        let missing = || StoreError::new(StoreErrorKind::Corrupt, "the store gave no outcome");
+        let mut effect_of = |kind: EffectKind| match outcomes.next() {
+            Some(outcome) => kind.effect(outcome),
+            None => Err(Rejection::Store(missing())),
+        };
+        Ok(answers.into_iter().map(|answer| answer.and_then(&mut effect_of)).collect())
+    }
+
+    /// As [`batch`](Self::batch), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`batch`](Self::batch).
+    pub fn batch_blocking(
+        &self,
+        changes: Vec<Change>,
+        durability: Durability,
+    ) -> Result<Vec<Result<Effect, Rejection>>, StoreError> {
+        block_on(self.batch(changes, durability))
+    }
+
+    fn placing(&self, kind: &str, mut spec: Spec<Vec<u8>>, now: UtcMillis) -> Result<Op, Rejection> {
+        let payload = core::mem::take(&mut spec.payload);
+        let timer = self.admit(&spec, kind, payload, now)?;
+        Ok(Op::Place(Box::new(timer), spec.if_present))
+    }
+}

@@ -1,0 +1,330 @@
+//! Changes of stored timers.
+
+use super::Timers;
+use super::answers::{Cancelled, Changed, Progress, cancelled, changed, unexpected};
+use crate::executor::block_on;
+use crate::handler::Verdict;
+use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
+use crate::timer::{Address, TimerId};
+use crate::utc::UtcMillis;
+
+/// The number of timers that a bulk cancel withdraws in one transaction.
+const CANCELLED_AT_ONCE: u32 = 500;
+
+impl Timers {
+    /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
+    /// delivery of it begins. The call returns once that survives a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Cancelled;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// let Cancelled::Cancelled(timer) = block_on(timers.cancel("order 17"))? else { panic!("it is not due") };
+    /// assert_eq!(timer.key.as_deref(), Some("order 17"));
+    /// assert_eq!(block_on(timers.cancel(timer.id))?, Cancelled::NotFound);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn cancel(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
+        cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
+    }
+
+    /// As [`cancel`](Self::cancel), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub fn cancel_blocking(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
+        block_on(self.cancel(at))
+    }
+
+    /// Cancels all timers of a namespace that have the label, in batches between which other callers have their turn.
+    /// Calls `progress` after each batch; if it returns false, the rest stays.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails. The batches before are cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// for key in ["a", "b"] {
+    ///     timers.schedule_bytes_blocking("mail", mail(key).label("customer 4"))?;
+    /// }
+    /// let progress = block_on(timers.cancel_labelled("", "customer 4", |_| true))?;
+    /// assert_eq!((progress.cancelled, progress.in_flight), (2, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn cancel_labelled(
+        &self,
+        namespace: &str,
+        label: &str,
+        mut progress: impl FnMut(Progress) -> bool,
+    ) -> Result<Progress, StoreError> {
+        let mut done = Progress::default();
+        loop {
+            let (namespace, label) = (namespace.into(), label.into());
+            let op = Op::CancelLabelled { namespace, label, limit: CANCELLED_AT_ONCE };
+            match self.apply_one(op, Durability::PowerLoss).await? {
+                Outcome::CancelledMany { cancelled, in_flight, more } => {
+                    done.cancelled += u64::from(cancelled);
+                    done.in_flight += u64::from(in_flight);
+                    if !progress(done) || !more {
+                        return Ok(done);
+                    }
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Moves the due moment of a timer. A timer that is being delivered is not moved.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// let tomorrow = timers.timer_store().now() + Duration::from_secs(86_400);
+    /// assert_eq!(block_on(timers.move_to("order 17", tomorrow))?, Changed::Changed);
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.due), Some(tomorrow));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn move_to(&self, at: impl Into<Address>, due: UtcMillis) -> Result<Changed, StoreError> {
+        self.change(Op::Move(at.into(), due)).await
+    }
+
+    /// Delivers a timer now: one that is pending, paused, or dead.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// assert_eq!(block_on(timers.fire("order 17"))?, Changed::Changed);
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(block_on(timers.get("order 17"))?, None, "it was delivered");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn fire(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Fire(at.into())).await
+    }
+
+    /// Pauses a timer or a series. A delivery that has begun goes on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::state::Phase;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// block_on(timers.pause("order 17"))?;
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.state.phase()), Some(Phase::Parked));
+    /// block_on(timers.resume("order 17"))?;
+    /// assert_eq!(block_on(timers.get("order 17"))?.map(|timer| timer.state.phase()), Some(Phase::Pending));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn pause(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Pause(at.into())).await
+    }
+
+    /// Resumes a timer or a series that was paused. Its policy for misfires decides about moments that have passed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::Changed;
+    /// use tourbillon_durable::state::Phase;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("order 17"))?;
+    /// assert_eq!(block_on(timers.resume("order 17"))?, Changed::Refused(Phase::Pending), "it is not paused");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn resume(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Resume(at.into())).await
+    }
+
+    /// Delivers a dead timer again, as if it were new.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::{Changed, Verdict};
+    ///
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # use std::time::Duration;
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let durable = builder.bytes_handler("mail", async |_, _| Verdict::Dead("no such address".into())).start()?;
+    /// let timers = durable.handle();
+    /// let id = timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?.id();
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(pollster::block_on(timers.replay(id))?, Changed::Changed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn replay(&self, id: TimerId) -> Result<Changed, StoreError> {
+        self.change(Op::Replay(id)).await
+    }
+
+    /// The greatest number of timers that one [`unpark`](Self::unpark) puts back.
+    pub const MOST_UNPARKED: u32 = 1_000;
+
+    /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one
+    /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
+    /// timers: those that are late by more than 5 s come at the [`catch_up_rate`](Builder::catch_up_rate).
+    ///
+    /// Returns the number of timers that are pending again. An occurrence of a series that was paused is
+    /// paused then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back
+    /// repeats the call until it returns zero, while the reason stays lifted. A handler that still sees
+    /// the reason parks its timer again. To unpark timers that are [`PAUSED`](crate::store::PAUSED) is to resume it.
+    ///
+    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:
+    /// see [`Verdict::Park`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
+    /// ([`StoreErrorKind::Limit`]).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec, Verdict};
+    ///
+    /// let builder = Durable::builder(MemoryStore::default());
+    /// let durable = builder.bytes_handler("print", async |_, _| Verdict::Park("no paper".into())).start()?;
+    /// let timers = durable.handle();
+    /// timers.schedule_bytes_blocking("print", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// assert_eq!(timers.unpark_blocking("no paper", 100)?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn unpark(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        admit_reason(reason)?;
+        let op = Op::Unpark(reason.into(), limit.min(Self::MOST_UNPARKED));
+        match self.apply_one(op, Durability::PowerLoss).await? {
+            Outcome::Unparked(count) => Ok(count),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`unpark`](Self::unpark), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`unpark`](Self::unpark).
+    pub fn unpark_blocking(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        block_on(self.unpark(reason, limit))
+    }
+
+    /// Delivers timers here that are parked for this reason and whose due moments have come, the longest due first: on
+    /// a store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
+    /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put
+    /// back on a store of one process. Fewer are claimed if fewer handlers can begin at once
+    /// ([`concurrency`](Builder::concurrency)).
+    ///
+    /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, with [`StoreErrorKind::Closed`] if the runtime stops, and with
+    /// [`StoreErrorKind::Limit`] if the reason is longer than [`Verdict::LONGEST_REASON`].
+    ///
+    /// # Races
+    ///
+    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not found: see
+    /// [`Verdict::Park`].
+    pub async fn fetch(&self, reason: &str, wanted: u32, most: u32) -> Result<u32, StoreError> {
+        admit_reason(reason)?;
+        let (wanted, most) = (wanted.min(Self::MOST_UNPARKED), most.min(Self::MOST_UNPARKED));
+        let answer = self.runtime.fetch(reason.into(), wanted, most.max(wanted)).await;
+        let stopped = |_| Err(StoreError::new(StoreErrorKind::Closed, "the runtime stops"));
+        match answer.unwrap_or_else(stopped)? {
+            Some(claimed) => Ok(claimed),
+            None => self.store().put_back(reason.into(), wanted).await,
+        }
+    }
+
+    async fn change(&self, op: Op) -> Result<Changed, StoreError> {
+        changed(&self.apply_one(op, Durability::PowerLoss).await?)
+    }
+}
+
+fn admit_reason(reason: &str) -> Result<(), StoreError> {
+    if reason.len() <= Verdict::LONGEST_REASON {
+        return Ok(());
+    }
+    let message = format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
+    Err(StoreError::new(StoreErrorKind::Limit, message))
+}

@@ -1,0 +1,278 @@
+//! The handle of a runtime.
+
+mod answers;
+mod batch;
+mod changes;
+mod reads;
+
+pub use self::answers::{Cancelled, Changed, Placed, Progress};
+pub use self::batch::{Change, Effect};
+
+use self::answers::placed;
+use super::report::{Health, Stats};
+use super::shared::Runtime;
+use crate::executor::block_on;
+use crate::spec::{Kind, Rejection, ScheduleError, Spec};
+use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// The time by which a due timer may be late before [`Health`] says so.
+const OVERDUE: Duration = Duration::from_secs(10);
+
+/// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
+/// runtime alive.
+///
+/// Calls that reach the store are futures for any executor. The most frequent ones have twins for threads, with
+/// `_blocking` at their names' ends.
+#[derive(Clone)]
+pub struct Timers {
+    pub(super) runtime: Arc<Runtime>,
+}
+
+impl Timers {
+    fn store(&self) -> &Arc<dyn TimerStore> {
+        &self.runtime.store
+    }
+
+    async fn apply_one(&self, op: Op, durability: Durability) -> Result<Outcome, StoreError> {
+        let mut outcomes = self.store().apply(vec![op], durability).await?;
+        outcomes.pop().ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "the store gave no outcome"))
+    }
+
+    /// Stores a timer. The call returns once the timer has the durability that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another timer has the key, if a part of the timer is beyond a limit, or if the store fails. The error
+    /// hands the payload back.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be
+    /// stored again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Placed, Spec};
+    ///
+    /// # #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    /// # struct Remind {
+    /// #     order: u64,
+    /// # }
+    /// # impl tourbillon_durable::Kind for Remind {
+    /// #     const NAME: &'static str = "remind";
+    /// # }
+    /// # pollster::block_on(async {
+    /// let durable = Durable::builder(MemoryStore::default()).handler(async |_: Remind, _| {}).start()?;
+    /// let day = Duration::from_secs(86_400);
+    /// let placed = durable.handle().schedule(Spec::new(Remind { order: 17 }).key("order 17").after(day)).await?;
+    /// assert!(matches!(placed, Placed::Created(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn schedule<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
+        let bytes = match serde_json::to_vec(&spec.payload) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let reason = Rejection::Payload(error.to_string().into());
+                return Err(ScheduleError { reason, payload: spec.payload });
+            }
+        };
+        let placed = self.place(&spec, K::NAME, bytes).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
+    }
+
+    /// As [`schedule`](Self::schedule), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_blocking<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
+        block_on(self.schedule(spec))
+    }
+
+    /// Stores a timer whose payload are bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// block_on(timers.schedule_bytes("mail", Spec::new(b"hello".to_vec())))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn schedule_bytes(
+        &self,
+        kind: &str,
+        spec: Spec<Vec<u8>>,
+    ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        let placed = self.place(&spec, kind, spec.payload.clone()).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
+    }
+
+    /// As [`schedule_bytes`](Self::schedule_bytes), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_bytes_blocking(
+        &self,
+        kind: &str,
+        spec: Spec<Vec<u8>>,
+    ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        block_on(self.schedule_bytes(kind, spec))
+    }
+
+    async fn place<P>(&self, spec: &Spec<P>, kind: &str, payload: Vec<u8>) -> Result<Placed, Rejection> {
+        let timer = self.admit(spec, kind, payload, self.store().now())?;
+        let op = Op::Place(Box::new(timer), spec.if_present);
+        placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
+    }
+
+    /// The timer of a description, if it may be stored.
+    fn admit<P>(
+        &self,
+        spec: &Spec<P>,
+        kind: &str,
+        payload: Vec<u8>,
+        now: UtcMillis,
+    ) -> Result<Timer, Rejection> {
+        if !self.runtime.has_handler(kind) {
+            return Err(Rejection::UnknownKind(kind.into()));
+        }
+        if self.runtime.is_stopping() {
+            return Err(Rejection::ShutDown);
+        }
+        let fresh = |namespace: &str, key: Option<&str>| self.store().fresh_id(namespace, key);
+        spec.to_timer(kind, payload, now, &self.runtime.settings.limits, fresh)
+    }
+
+    /// The store.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::Durability;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// // Makes durable all that was acknowledged with less.
+    /// block_on(timers.timer_store().apply(Vec::new(), Durability::PowerLoss))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn timer_store(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(self.store())
+    }
+
+    /// The numbers of the runtime since its start.
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).at(tourbillon_durable::UtcMillis::ZERO))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)));
+    /// let stats = timers.stats();
+    /// assert_eq!((stats.delivered, stats.done, stats.dead), (1, 1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let now = self.runtime.load();
+        let (running, overrun, next_due) = (now.running, now.overrun, now.next_due);
+        Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
+    }
+
+    /// The present fault of the runtime, the worst first.
+    ///
+    /// ```
+    /// use tourbillon_durable::Health;
+    ///
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// assert!(matches!(timers.health(), Health::Healthy));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> Health {
+        if let Some((since, error)) = self.runtime.reporter.failing() {
+            return Health::StoreFails { since, error };
+        }
+        let now = self.runtime.load();
+        let overdue = now.next_due.map_or(Duration::ZERO, |due| self.store().now() - due);
+        match now.stuck_for {
+            Some(time) if time > OVERDUE => Health::StoreHangs(time),
+            _ if overdue > OVERDUE => Health::Overdue(overdue),
+            _ if now.overrun > 0 => Health::Overrun(now.overrun),
+            _ => Health::Healthy,
+        }
+    }
+
+    /// Waits until no stored timer is due, no handler runs, and the store knows of all ends; for at most `patience`, by
+    /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock.
+    ///
+    /// ```
+    /// # use pollster::block_on;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let timers = durable.handle();
+    /// # let mail = |key: &str| Spec::new(Vec::<u8>::new()).key(key).after(Duration::from_secs(3_600));
+    /// timers.schedule_bytes_blocking("mail", mail("later"))?;
+    /// assert!(timers.await_idle(Duration::from_secs(20)), "nothing is due");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn await_idle(&self, patience: Duration) -> bool {
+        self.runtime.await_idle(patience)
+    }
+
+    /// Makes the runtime look for timers that are due, at once: for an external scheduler, see
+    /// [`external`](crate::external).
+    pub fn look(&self) {
+        self.runtime.look();
+    }
+
+    /// Makes the runtime look, at once, if the store's clock has stepped since it last looked. For programs that call
+    /// it every few seconds, where no kernel announces steps. A comparison costs some 100 ns.
+    pub fn look_at_clock(&self) {
+        self.runtime.look_at_clock();
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("stats", &self.stats()).finish()
+    }
+}

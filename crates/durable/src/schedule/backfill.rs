@@ -1,0 +1,181 @@
+//! Occurrences apart from the plan: those of a trigger, and those of a backfill.
+
+use super::key::ScheduleKey;
+use super::schedules::Schedules;
+use super::store::{TURNS, contended, has_replaced};
+use super::stored::wake_of;
+use super::words::{BackfillStep, ScheduleEvent, ScheduleFault};
+use crate::id::TimerId;
+use crate::store::{Durability, IfPresent, Op, Outcome};
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+
+impl Schedules {
+    /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is
+    /// under way. Returns its id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let id = schedules.trigger(&at)?;
+    /// let view = schedules.get(&at)?;
+    /// assert_eq!((view.progress.asked, view.progress.fired), (1, 0));
+    /// # let _ = id;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
+        let _lock = self.0.lock(at);
+        let id = TimerId::fresh();
+        for _ in 0..TURNS {
+            let (timer, mut stored) = self.0.load(at)?;
+            let now = self.0.store.now();
+            // At each turn under the same id, so it is made once.
+            let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
+            stored.progress.asked += 1;
+            stored.progress.last_fired = Some(now);
+            let mode = IfPresent::ReplaceOnly(timer.id);
+            let place = Op::Place(Box::new(occurrence), IfPresent::Reject);
+            let ops = vec![place, stored.op(at, wake_of(&timer), mode)];
+            let outcomes = self.0.apply(ops, Durability::PowerLoss)?;
+            if has_replaced(&outcomes) {
+                self.0.tell(at, &ScheduleEvent::Fired { id, instant: now });
+                return Ok(id);
+            }
+        }
+        Err(contended().into())
+    }
+
+    /// The number of instants after `after` and up to `until`, but not more than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let (june, july) = (UtcMillis::from_millis(1_780_272_000_000), UtcMillis::from_millis(1_782_864_000_000));
+    /// assert_eq!(schedules.count(&at, june, july, 100)?, 30, "30 days in UTC");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn count(
+        &self,
+        at: &ScheduleKey,
+        after: UtcMillis,
+        until: UtcMillis,
+        limit: usize,
+    ) -> Result<usize, ScheduleFault> {
+        let (_, stored) = self.0.load(at)?;
+        Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
+    }
+
+    /// Makes the occurrences of at most `limit` instants after `after` and up to `until`, or to now if that is earlier.
+    /// They are due at once. Their ids follow from their instants: an instant whose occurrence is stored, or has ended
+    /// within an hour, gets no second one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails. After a failure the
+    /// step can be repeated.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let from = UtcMillis::from_millis(1_577_836_800_000);
+    /// let step = schedules.backfill(&at, from, from + Duration::from_secs(3 * 86_400), 100)?;
+    /// assert_eq!((step.stored, step.repeated, step.reached), (3, 0, None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn backfill(
+        &self,
+        at: &ScheduleKey,
+        after: UtcMillis,
+        until: UtcMillis,
+        limit: usize,
+    ) -> Result<BackfillStep, ScheduleFault> {
+        let _lock = self.0.lock(at);
+        let (mut timer, mut stored) = self.0.load(at)?;
+        let now = self.0.store.now();
+        let instants = stored.progress.instants(&stored.schedule, after, until.min(now), limit)?;
+        let reached = instants.last().copied().filter(|_| instants.len() == limit.max(1));
+        if instants.is_empty() {
+            return Ok(BackfillStep::default());
+        }
+        let place = |instant: &UtcMillis| {
+            Op::Place(Box::new(stored.occurrence(at, *instant, now)), IfPresent::Reject)
+        };
+        let outcomes = self.0.apply(instants.iter().map(place).collect(), Durability::PowerLoss)?;
+        let mut step = BackfillStep { reached, ..BackfillStep::default() };
+        for (outcome, instant) in outcomes.iter().zip(&instants) {
+            match outcome {
+                Outcome::Created(id) => {
+                    step.stored += 1;
+                    self.0.tell(at, &ScheduleEvent::Fired { id: *id, instant: *instant });
+                }
+                _ => step.repeated += 1,
+            }
+        }
+        for _ in 0..TURNS {
+            if step.stored == 0 {
+                break;
+            }
+            stored.progress.asked += step.stored;
+            stored.progress.last_fired = Some(now);
+            let mode = IfPresent::ReplaceOnly(timer.id);
+            let outcomes =
+                self.0.apply(vec![stored.op(at, wake_of(&timer), mode)], Durability::ProcessCrash)?;
+            if has_replaced(&outcomes) {
+                break;
+            }
+            (timer, stored) = match self.0.load(at) {
+                // The occurrences are stored, and there is nothing left to count them in.
+                Err(ScheduleFault::NotFound) => break,
+                loaded => loaded?,
+            };
+        }
+        Ok(step)
+    }
+}

@@ -1,0 +1,252 @@
+//! The instants of a schedule, and how a preview shows them.
+
+use super::{Progress, Schedule};
+use crate::plan::{Instants, MOST_COUNTED, Plan, PlanError};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use tourbillon_calendar::{ClockChange, jiff};
+
+/// A local time of a schedule, and its instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Occurrence {
+    /// The instant. `None` if a clock change skips the local time.
+    pub instant: Option<UtcMillis>,
+    /// The local time that the plan names, without an offset.
+    pub planned: Box<str>,
+    /// The local time at the instant, with its offset.
+    pub local: Option<Box<str>>,
+    /// The effect of a clock change on the instant.
+    pub change: Option<ClockChange>,
+}
+
+/// The instants of a schedule, ready to be asked for.
+pub(super) struct ScheduleInstants {
+    instants: Instants,
+    /// The moment from which periods are counted.
+    anchor: UtcMillis,
+    start: Option<UtcMillis>,
+    end: Option<UtcMillis>,
+}
+
+/// Instants before a moment.
+pub(super) struct Passed {
+    pub(super) count: u64,
+    pub(super) last: Option<UtcMillis>,
+    /// The first instant that is not before the moment.
+    pub(super) next: Option<UtcMillis>,
+}
+
+impl ScheduleInstants {
+    pub(super) fn new(schedule: &Schedule, created: UtcMillis) -> Result<Self, PlanError> {
+        let (start, end) = (schedule.start, schedule.end);
+        Ok(Self { instants: schedule.plan.instants()?, anchor: start.unwrap_or(created), start, end })
+    }
+
+    /// The first instant after `moment`.
+    pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
+        // The first instant may be at the start.
+        let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
+        let next = match &self.instants {
+            Instants::Every(_) if moment < self.anchor => self.anchor,
+            Instants::Every(millis) => {
+                let periods = (moment - self.anchor).as_millis() / u128::from(*millis) + 1;
+                let span = u64::try_from(periods.saturating_mul(u128::from(*millis))).unwrap_or(u64::MAX);
+                self.anchor + Duration::from_millis(span)
+            }
+            calendar @ Instants::Calendar(_) => calendar.next_after(moment)?,
+        };
+        let is_within = next < UtcMillis::MAX && self.end.is_none_or(|end| next <= end);
+        is_within.then_some(next)
+    }
+
+    /// The instants from `first` on, which is one, and before `moment`.
+    pub(super) fn passed(&self, first: Option<UtcMillis>, moment: UtcMillis) -> Passed {
+        let (mut count, mut last, mut next) = (0, None, first);
+        if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
+            && first < moment
+        {
+            let until = self.end.map_or(moment, |end| moment.min(end + Duration::from_millis(1)));
+            let ahead = (until - first).as_millis().saturating_sub(1) / u128::from(*millis);
+            let span = u64::try_from(ahead * u128::from(*millis)).unwrap_or(u64::MAX);
+            let at = first + Duration::from_millis(span);
+            count = u64::try_from(ahead + 1).unwrap_or(u64::MAX).min(MOST_COUNTED);
+            (last, next) = (Some(at), self.next_after(at));
+        }
+        while let Some(instant) = next.filter(|instant| *instant < moment) {
+            if count >= MOST_COUNTED {
+                last = self.last_before(instant, moment);
+                next = self.next_after(just_before(moment));
+                break;
+            }
+            (count, last, next) = (count + 1, Some(instant), self.next_after(instant));
+        }
+        Passed { count, last, next }
+    }
+
+    /// The moment at which the last `most` instants before `moment` begin, if there are more from `first` on, which is
+    /// one. Instants of calendars are a second apart or more.
+    pub(super) fn beginning_of_last(
+        &self,
+        most: u64,
+        first: Option<UtcMillis>,
+        moment: UtcMillis,
+    ) -> Option<UtcMillis> {
+        let first = first.filter(|first| *first < moment)?;
+        let moment = self.end.map_or(moment, |end| moment.min(end + Duration::from_millis(1)));
+        let span = moment - first;
+        if let Instants::Every(millis) = &self.instants {
+            let count = span.as_millis().div_ceil(u128::from(*millis));
+            let more = count.checked_sub(u128::from(most)).filter(|more| *more > 0)?;
+            let ahead = u64::try_from(more * u128::from(*millis)).unwrap_or(u64::MAX);
+            return Some(first + Duration::from_millis(ahead));
+        }
+        let back = |seconds: u64| UtcMillis::from_millis(moment.as_millis().saturating_sub(seconds * 1_000));
+        let is_too_early = |from: UtcMillis| {
+            let all = core::iter::successors(self.next_after(just_before(from)), |at| self.next_after(*at));
+            all.take_while(|instant| *instant < moment)
+                .nth(usize::try_from(most).unwrap_or(usize::MAX))
+                .is_some()
+        };
+        let (mut few, mut many) = (most, span.as_secs() + 1);
+        if many <= few || !is_too_early(first) {
+            return None;
+        }
+        while many - few > 1 {
+            // The spans grow at first, since a count of a short one is short.
+            let middle = if many / 2 > few { few * 2 } else { few + (many - few) / 2 };
+            if is_too_early(back(middle)) {
+                many = middle;
+            } else {
+                few = middle;
+            }
+        }
+        Some(back(few))
+    }
+
+    /// The last instant before `moment`, if it is not before `from`, which is one.
+    fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
+        let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
+        loop {
+            let back = UtcMillis::from_millis(end.as_millis().saturating_sub(span)).max(from);
+            let mut next = self.next_after(back);
+            if next.is_some_and(|next| next <= end) || back == from {
+                while let Some(instant) = next.filter(|instant| *instant <= end) {
+                    (last, next) = (Some(instant), self.next_after(instant));
+                }
+                return last;
+            }
+            span = span.saturating_mul(2);
+        }
+    }
+
+    /// The next `count` instants after `moment`, as a preview shows them.
+    fn occurrences(&self, moment: UtcMillis, count: usize) -> Vec<Occurrence> {
+        let Instants::Calendar(calendar) = &self.instants else {
+            let next = |at: &UtcMillis| self.next_after(*at);
+            let all = core::iter::successors(self.next_after(moment), next).take(count);
+            let shown = |instant: UtcMillis| {
+                let planned = jiff::tz::TimeZone::UTC.to_datetime(timestamp(instant)?).to_string();
+                let local = Some(format!("{planned}+00:00").into());
+                Some(Occurrence { instant: Some(instant), planned: planned.into(), local, change: None })
+            };
+            return all.map_while(shown).collect();
+        };
+        let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
+        let Some(after) = timestamp(moment) else { return Vec::new() };
+        let occurrences = calendar.preview(after, count).into_iter();
+        let shown = occurrences.map(|one| shown_occurrence(&one));
+        let is_within = |one: &Occurrence| match (one.instant, self.end) {
+            (Some(instant), Some(end)) => instant <= end,
+            _ => true,
+        };
+        let mut shown: Vec<_> = shown.take_while(is_within).collect();
+        if self.end.is_some() {
+            // Whether a skipped time before the end is within the schedule shows in the instant after it.
+            while shown.last().is_some_and(|last| last.instant.is_none()) {
+                shown.pop();
+            }
+        }
+        shown
+    }
+}
+
+/// A millisecond earlier.
+pub(super) fn just_before(moment: UtcMillis) -> UtcMillis {
+    UtcMillis::from_millis(moment.as_millis().saturating_sub(1))
+}
+
+fn timestamp(moment: UtcMillis) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_millisecond(i64::try_from(moment.as_millis()).ok()?).ok()
+}
+
+fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
+    Occurrence {
+        instant: one.run.and_then(|run| {
+            let millis = run.instant.as_nanosecond().div_euclid(1_000_000);
+            Some(UtcMillis::from_millis(u64::try_from(millis).ok()?))
+        }),
+        planned: one.planned.to_string().into(),
+        local: one.run.map(|run| run.to_string().into()),
+        change: one.change,
+    }
+}
+
+impl Schedule {
+    /// The next `count` instants after `moment` of a schedule that is created at `created`, in order. A local time that
+    /// a clock change skips stands between them, without an instant, and does not count.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::plan::Plan;
+    /// use tourbillon_durable::schedule::{ClockChange, Schedule};
+    ///
+    /// let plan = Plan::Cron { expression: "30 2 * * *".into(), zone: "Europe/Zurich".into(), skip_gaps: false };
+    /// let evening = UtcMillis::from_millis(1_774_728_000_000);
+    /// assert_eq!(evening.to_string(), "2026-03-28T20:00:00.000Z");
+    /// let next = Schedule::new(plan).preview(evening, evening, 2)?;
+    /// assert_eq!(next[0].planned.as_ref(), "2026-03-29T02:30:00");
+    /// assert_eq!(next[0].local.as_deref(), Some("2026-03-29T03:00:00+02:00"));
+    /// assert_eq!(next[0].change, Some(ClockChange::Moved));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn preview(
+        &self,
+        created: UtcMillis,
+        moment: UtcMillis,
+        count: usize,
+    ) -> Result<Vec<Occurrence>, PlanError> {
+        Ok(ScheduleInstants::new(self, created)?.occurrences(moment, count))
+    }
+}
+
+impl Progress {
+    /// At most `limit` instants after `after` and up to `until`, for a backfill.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn instants(
+        &self,
+        schedule: &Schedule,
+        after: UtcMillis,
+        until: UtcMillis,
+        limit: usize,
+    ) -> Result<Vec<UtcMillis>, PlanError> {
+        // A backfill may reach back to before the creation, from which periods without a start are counted.
+        let anchor = match &schedule.plan {
+            Plan::Every(millis) => self.created.as_millis() % (*millis).max(1),
+            _ => 0,
+        };
+        let moments = ScheduleInstants::new(schedule, UtcMillis::from_millis(anchor))?;
+        let first = moments.next_after(after);
+        let all = core::iter::successors(first, |at| moments.next_after(*at));
+        Ok(all.take_while(|instant| *instant <= until).take(limit).collect())
+    }
+}

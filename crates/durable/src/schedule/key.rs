@@ -1,0 +1,95 @@
+//! The names of schedules.
+
+use super::words::ScheduleFault;
+use crate::id::TimerId;
+use crate::policy::Policy;
+use crate::timer::{Address, KeyOf};
+use core::time::Duration;
+use uuid::Uuid;
+
+/// The beginning of the namespaces of the timers that are schedules.
+pub(super) const NAMESPACES: &str = "/schedules/";
+/// The names of the jitters.
+const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
+/// Between the namespace and the key in the name from which a jitter follows.
+const BETWEEN: char = '\u{1f}';
+const LONGEST_NAMESPACE: usize = 64;
+pub(super) const LONGEST_KEY: usize = 128;
+
+/// The name of a schedule.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::schedule::ScheduleKey;
+///
+/// let at = ScheduleKey::new("shop", "daily report");
+/// assert_eq!(*at.label(), *"schedule:daily report");
+/// assert!(at.jitter(Duration::from_secs(60)) < Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScheduleKey {
+    /// The namespace, in which the occurrences are, of at most 64 bytes.
+    pub namespace: Box<str>,
+    /// The key, of 1 to 128 bytes other than 1F. The occurrences have the label `schedule:` with the key.
+    pub key: Box<str>,
+}
+
+impl ScheduleKey {
+    /// A key in a namespace.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// let at = ScheduleKey::new("shop", "daily report");
+    /// assert_eq!((&*at.namespace, &*at.key), ("shop", "daily report"));
+    /// ```
+    pub fn new(namespace: impl Into<Box<str>>, key: impl Into<Box<str>>) -> Self {
+        Self { namespace: namespace.into(), key: key.into() }
+    }
+
+    /// The label of the occurrences.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// assert_eq!(*ScheduleKey::new("shop", "daily report").label(), *"schedule:daily report");
+    /// ```
+    #[must_use]
+    pub fn label(&self) -> Box<str> {
+        format!("schedule:{}", self.key).into()
+    }
+
+    pub(super) fn admit(&self) -> Result<(), ScheduleFault> {
+        let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
+        if is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN) {
+            return Ok(());
+        }
+        Err(ScheduleFault::Key)
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address::Key(KeyOf { namespace: namespace_of(&self.namespace), key: self.key.clone() })
+    }
+
+    /// The time by which the occurrences become due after their instants: the same whenever it is computed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::schedule::ScheduleKey;
+    ///
+    /// let hour = Duration::from_secs(3_600);
+    /// let jitter = |key| ScheduleKey::new("shop", key).jitter(hour);
+    /// assert!(jitter("a") < hour && jitter("a") == jitter("a") && jitter("a") != jitter("b"));
+    /// ```
+    #[must_use]
+    pub fn jitter(&self, window: Duration) -> Duration {
+        let name = format!("{}{BETWEEN}{}", self.namespace, self.key);
+        let name = TimerId::from_u128(Uuid::new_v5(&JITTERS, name.as_bytes()).as_u128());
+        Policy { jitter: window, ..Policy::default() }.jitter_of(name)
+    }
+}
+
+/// The namespace of the timers that are the schedules of this namespace.
+pub(super) fn namespace_of(namespace: &str) -> Box<str> {
+    format!("{NAMESPACES}{namespace}").into()
+}

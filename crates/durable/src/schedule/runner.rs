@@ -1,0 +1,202 @@
+//! The deliveries of schedules: decisions about the instants that have come.
+
+use super::Progress;
+use super::decide::SLACK;
+use super::key::{NAMESPACES, ScheduleKey};
+use super::store::{ScheduleStore, has_replaced};
+use super::stored::{PAUSE, Stored};
+use super::words::{ScheduleEvent, ScheduleFault};
+use crate::delivery::Delivery;
+use crate::executor::block_on;
+use crate::handler::Verdict;
+use crate::id::TimerId;
+use crate::policy::Guarantee;
+use crate::state::State;
+use crate::store::{Durability, IfPresent, Op, StoreError};
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::cell::Cell;
+use std::sync::Arc;
+
+/// The schedules that are read at once where all are.
+const LIST: u32 = 200;
+
+/// Handles the timers that are schedules.
+pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
+
+impl ScheduleRunner {
+    /// See [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
+        let counts = block_on(self.0.store.counts())?;
+        let mut namespaces: Vec<&str> =
+            counts.by_namespace.keys().filter_map(|(name, _)| name.strip_prefix(NAMESPACES)).collect();
+        namespaces.dedup();
+        let mut followed = 0;
+        for namespace in namespaces {
+            let mut cursor = None;
+            loop {
+                let page = self.0.list(namespace, "", cursor, LIST)?;
+                for view in page.schedules {
+                    match self.follow_clock_of(&view.at) {
+                        Ok(true) => followed += 1,
+                        Err(ScheduleFault::Store(error)) => return Err(error),
+                        // A plan that cannot be followed parks its schedule at its next decision.
+                        Ok(false) | Err(_) => {}
+                    }
+                }
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(followed)
+    }
+
+    /// Computes the next instant of a schedule anew, if a clock that was ahead has brought it further.
+    fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
+        let is_ahead = |stored: &Stored, now| match stored.progress {
+            // A resume computes it anew.
+            Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
+            _ => stored.progress.followed(&stored.schedule, now),
+        };
+        let (_, stored) = self.0.load(at)?;
+        if is_ahead(&stored, self.0.store.now())?.is_none() {
+            return Ok(false);
+        }
+        let from = Cell::new(None);
+        let changed = self.0.change(at, |now| {
+            let (timer, stored) = self.0.load(at)?;
+            from.set(stored.progress.next);
+            let progress = is_ahead(&stored, now)?.ok_or(ScheduleFault::NotFound)?;
+            Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
+        });
+        let view = match changed {
+            // Another process was quicker.
+            Err(ScheduleFault::NotFound) => return Ok(false),
+            changed => changed?,
+        };
+        if let Some(to) = view.progress.next {
+            self.0.tell(at, &ScheduleEvent::Followed { from: from.get(), to });
+        }
+        Ok(true)
+    }
+
+    /// Decides on the instants of a schedule that have come.
+    pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
+        let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
+        let Some((namespace, key)) = name else { return Verdict::Dead("this is no schedule".into()) };
+        let at = ScheduleKey::new(namespace, key);
+        let _lock = self.0.lock(&at);
+        match self.0.load(&at) {
+            // A schedule that was changed in the meantime has another timer.
+            Ok((timer, stored)) if timer.id == delivery.id => {
+                self.act(&at, timer.id, stored).unwrap_or_else(|error| Verdict::Retry {
+                    error: error.to_string().into(),
+                    after: Some(PAUSE),
+                })
+            }
+            Ok(_) | Err(ScheduleFault::NotFound) => Verdict::Done,
+            Err(error) => Verdict::Retry { error: error.to_string().into(), after: Some(PAUSE) },
+        }
+    }
+
+    /// Decides for a schedule whose timer is being delivered. Changes nothing if another process has changed the
+    /// schedule since: the change has given it another timer.
+    fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
+        let mode = IfPresent::ReplaceOnly(timer);
+        let now = self.0.store.now();
+        let is_under_way = self.is_under_way(&stored, now)?;
+        let offset = at.jitter(stored.schedule.jitter);
+        let decision = match stored.progress.decide(&stored.schedule, offset, now, is_under_way) {
+            Ok(decision) => decision,
+            Err(error) => {
+                let reason: Box<str> = error.to_string().into();
+                let fault = Some(reason.clone());
+                let stored = Stored { progress: Progress { fault, ..stored.progress }, ..stored };
+                let park = vec![stored.op(at, None, mode)];
+                if has_replaced(&self.0.apply(park, Durability::PowerLoss)?) {
+                    self.0.tell(at, &ScheduleEvent::Parked(reason));
+                }
+                return Ok(Verdict::Done);
+            }
+        };
+        if let (true, Some(wake)) = (decision.progress == stored.progress, decision.wake) {
+            // The queued instant still waits.
+            return Ok(Verdict::Snooze(wake));
+        }
+        let occurrences: Vec<_> = decision
+            .fire
+            .iter()
+            .map(|instant| {
+                let due = *instant + offset;
+                Op::Place(Box::new(stored.occurrence(at, *instant, due)), IfPresent::Reject)
+            })
+            .collect();
+        // An occurrence at least once may be made again after a loss of power, under the same id.
+        let durability = match stored.template.policy.guarantee {
+            Guarantee::AtLeastOnce => Durability::ProcessCrash,
+            Guarantee::AtMostOnce => Durability::PowerLoss,
+        };
+        let guarantee = stored.template.policy.guarantee;
+        let stored = Stored { progress: decision.progress, ..stored };
+        let keep = stored.op(at, decision.wake, mode);
+        if !self.follow(occurrences, keep, durability, guarantee)? {
+            return Ok(Verdict::Done);
+        }
+        for instant in decision.fire {
+            let id = TimerId::of_occurrence(stored.progress.id, instant);
+            self.0.tell(at, &ScheduleEvent::Fired { id, instant });
+        }
+        if decision.missed > 0 {
+            self.0.tell(at, &ScheduleEvent::Missed(decision.missed));
+        }
+        if decision.skipped > 0 {
+            self.0.tell(at, &ScheduleEvent::Skipped(decision.skipped));
+        }
+        if decision.wake.is_none() {
+            self.0.tell(at, &ScheduleEvent::Ended);
+        }
+        Ok(Verdict::Done)
+    }
+
+    /// Whether the last occurrence is under way: not dead, and not of a clock that was ahead.
+    fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
+        let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
+        let last = block_on(self.0.store.get(id.into()))?;
+        // An occurrence of a moment that has not come is of a clock that was ahead. It waits for its moment.
+        let is_ahead = |last: &Timer| last.state == State::Pending && last.scheduled > now + SLACK;
+        Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
+    }
+
+    /// Stores the occurrences of a decision, and the schedule after it. Returns whether the schedule was stored:
+    /// otherwise another process has changed it.
+    ///
+    /// In a store without transactions, a process may end between the two. Occurrences at least once come
+    /// first: a repeated decision finds them by their ids. Those at most once come last.
+    fn follow(
+        &self,
+        occurrences: Vec<Op>,
+        keep: Op,
+        durability: Durability,
+        guarantee: Guarantee,
+    ) -> Result<bool, StoreError> {
+        if occurrences.is_empty() || self.0.store.is_transactional() {
+            let ops = occurrences.into_iter().chain([keep]).collect();
+            return Ok(has_replaced(&self.0.apply(ops, durability)?));
+        }
+        match guarantee {
+            Guarantee::AtLeastOnce => {
+                self.0.apply(occurrences, durability)?;
+                Ok(has_replaced(&self.0.apply(vec![keep], durability)?))
+            }
+            Guarantee::AtMostOnce => {
+                let is_kept = has_replaced(&self.0.apply(vec![keep], durability)?);
+                if is_kept {
+                    self.0.apply(occurrences, durability)?;
+                }
+                Ok(is_kept)
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! The calls about schedules.
+
+use super::key::{NAMESPACES, ScheduleKey, namespace_of};
+use super::runner::ScheduleRunner;
+use super::store::{Observe, ScheduleStore};
+use super::stored::{KIND, Stored, wake_of};
+use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Template};
+use super::{Progress, Schedule};
+use crate::executor::block_on;
+use crate::id::TimerId;
+use crate::runtime::Builder;
+use crate::state::Phase;
+use crate::store::{Cursor, Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
+use core::cell::Cell;
+use core::fmt;
+use std::sync::{Arc, PoisonError};
+
+/// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on
+/// the calling thread.
+///
+/// # Several processes
+///
+/// In a store that several processes share, each may change and follow the same schedules. A change is stored only in
+/// the place of the timer that it was computed from, so none is lost, and none brings back a schedule that was removed.
+/// Once a removal, a pause or a change has returned, no process makes occurrences by the former rule: the call waits
+/// for the end of a decision that is under way, for at most ten seconds.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use std::time::Duration;
+/// use tourbillon_durable::Durable;
+/// use tourbillon_durable::plan::Plan;
+/// use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+/// use tourbillon_durable::store::MemoryStore;
+///
+/// let store = Arc::new(MemoryStore::default());
+/// let schedules = Schedules::new(store.clone());
+/// let (sender, received) = mpsc::channel();
+/// let builder = Durable::builder_on(store).bytes_handler("mail", move |body, _| {
+///     let sender = sender.clone();
+///     async move { drop(sender.send(body)) }
+/// });
+/// let _durable = schedules.add_to(builder).start()?;
+/// let template = Template {
+///     kind: "mail".into(),
+///     payload: tourbillon_durable::timer::Payload((*b"hello").into()),
+///     labels: vec![],
+///     policy: Default::default(),
+/// };
+/// let each = Schedule::new(Plan::Every(20));
+/// schedules.put(&ScheduleKey::new("", "greeting"), each, template)?;
+/// assert_eq!(&*received.recv_timeout(Duration::from_secs(20))?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Schedules(pub(super) Arc<ScheduleStore>);
+
+impl fmt::Debug for Schedules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedules").finish_non_exhaustive()
+    }
+}
+
+impl Schedules {
+    /// The beginning of the namespaces of the timers that are schedules; the rest is the namespace of their
+    /// occurrences. Programs keep their own timers out of them.
+    pub const NAMESPACES: &'static str = NAMESPACES;
+    /// The kind of the timers that are schedules.
+    pub const KIND: &'static str = KIND;
+
+    /// The schedules of this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn TimerStore>) -> Self {
+        Self::with(store, None)
+    }
+
+    /// As [`new`](Self::new), with a function that is called for each event, after it is stored. It is called within a
+    /// lock of the schedule, must not block, and must not call these schedules.
+    #[must_use]
+    pub fn observed(
+        store: Arc<dyn TimerStore>,
+        observe: impl Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(store, Some(Box::new(observe)))
+    }
+
+    fn with(store: Arc<dyn TimerStore>, observe: Option<Box<Observe>>) -> Self {
+        Self(Arc::new(ScheduleStore::new(store, observe)))
+    }
+
+    /// The namespace of the timers that are the schedules of this namespace.
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::Schedules;
+    ///
+    /// assert_eq!(*Schedules::namespace_of("shop"), *"/schedules/shop");
+    /// ```
+    #[must_use]
+    pub fn namespace_of(namespace: &str) -> Box<str> {
+        namespace_of(namespace)
+    }
+
+    /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
+    /// [`workers`](Builder::workers).
+    pub fn add_to(&self, builder: Builder) -> Builder {
+        let runner = ScheduleRunner(Arc::clone(&self.0));
+        let schedules = self.clone();
+        builder
+            .blocking_handler(move |_: Stored, delivery| runner.deliver(&delivery))
+            .follow_clock(move || schedules.follow_clock().map(drop))
+    }
+
+    /// Computes the next instants anew of schedules that a clock which was ahead has brought further than the present
+    /// one. Returns the number of these schedules. A runtime with these schedules makes the call at its start and after
+    /// each step back. Reads all schedules.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails. The call may be repeated.
+    pub fn follow_clock(&self) -> Result<u64, StoreError> {
+        ScheduleRunner(Arc::clone(&self.0)).follow_clock()
+    }
+
+    /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. The numbers
+    /// of a schedule that is changed stay, and so does a pause.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key or the plan is not valid, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// assert!(schedules.put(&at, daily.clone(), report())?.0, "it is new");
+    /// assert!(!schedules.put(&at, daily, report())?.0, "it was there");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put(
+        &self,
+        at: &ScheduleKey,
+        schedule: Schedule,
+        template: Template,
+    ) -> Result<(bool, ScheduleView), ScheduleFault> {
+        self.put_within(at, schedule, template, u64::MAX)
+    }
+
+    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent
+    /// calls with the same `most` do not exceed it together, unless they are of several processes.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put), and [`ScheduleFault::Full`] if there is no room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::schedule::ScheduleFault;
+    ///
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// assert!(schedules.put_within(&at, daily.clone(), report(), 1).is_ok());
+    /// let second = schedules.put_within(&ScheduleKey::new("shop", "other"), daily, report(), 1);
+    /// assert!(matches!(second, Err(ScheduleFault::Full(1))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_within(
+        &self,
+        at: &ScheduleKey,
+        schedule: Schedule,
+        template: Template,
+        most: u64,
+    ) -> Result<(bool, ScheduleView), ScheduleFault> {
+        at.admit()?;
+        if let (Some(start), Some(end)) = (schedule.start, schedule.end)
+            && end < start
+        {
+            return Err(ScheduleFault::EndBeforeStart);
+        }
+        let _room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_new = Cell::new(false);
+        let view = self.0.change(at, |now| {
+            let (progress, mode) = match self.0.load(at) {
+                Ok((timer, before)) => {
+                    let progress = before.progress.changed(&before.schedule, &schedule, now)?;
+                    (progress, IfPresent::ReplaceOnly(timer.id))
+                }
+                Err(ScheduleFault::NotFound) => {
+                    if most < u64::MAX && self.number_in(&at.namespace)? >= most {
+                        return Err(ScheduleFault::Full(most));
+                    }
+                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Reject)
+                }
+                // A record that cannot be read is replaced.
+                Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
+                    (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Replace)
+                }
+                Err(fault) => return Err(fault),
+            };
+            is_new.set(mode == IfPresent::Reject);
+            let stored = Stored { schedule: schedule.clone(), template: template.clone(), progress };
+            Ok((stored, mode))
+        })?;
+        Ok((is_new.get(), view))
+    }
+
+    /// The number of schedules of a namespace, by the store's counts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert_eq!((schedules.number_in("shop")?, schedules.number_in("mail")?), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn number_in(&self, namespace: &str) -> Result<u64, StoreError> {
+        let counts = block_on(self.0.store.counts())?;
+        let timers = namespace_of(namespace);
+        let count = |phase| counts.by_namespace.get(&(timers.clone(), phase)).copied().unwrap_or(0);
+        Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
+    }
+
+    /// A schedule.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert_eq!(schedules.get(&at)?.progress.fired, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        let (timer, stored) = self.0.load(at)?;
+        Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
+    }
+
+    /// Schedules of a namespace whose keys begin so, in the order of their keys. Those that cannot be read are left
+    /// out.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// let page = schedules.list("shop", "daily", None, 100)?;
+    /// assert_eq!((page.schedules.len(), page.next), (1, None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn list(
+        &self,
+        namespace: &str,
+        key_prefix: &str,
+        cursor: Option<Cursor>,
+        limit: u32,
+    ) -> Result<SchedulesPage, StoreError> {
+        self.0.list(namespace, key_prefix, cursor, limit)
+    }
+
+    /// Removes a schedule. Its occurrences stay; they have the [label](ScheduleKey::label) by which they can be
+    /// cancelled. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(schedules.remove(&at)?);
+    /// assert!(!schedules.remove(&at)?, "it is gone");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
+        at.admit()?;
+        let outcomes = {
+            let _lock = self.0.lock(at);
+            self.0.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?
+        };
+        if let Some(Outcome::InFlight(former)) = outcomes.first()
+            && !self.0.store.is_transactional()
+        {
+            self.0.await_end(*former)?;
+        }
+        Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
+    }
+
+    /// Pauses a schedule: its instants pass by, neither counted as missed nor as skipped. Occurrences that are stored
+    /// go on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(schedules.pause(&at)?.progress.paused);
+    /// assert!(!schedules.resume(&at)?.progress.paused);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        self.0.change(at, |_| {
+            let (timer, mut stored) = self.0.load(at)?;
+            stored.progress.paused = true;
+            Ok((stored, IfPresent::ReplaceOnly(timer.id)))
+        })
+    }
+
+    /// Ends a pause, or tries a plan again that could not be followed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::plan::Plan;
+    /// # use tourbillon_durable::policy::Policy;
+    /// # use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::timer::Payload;
+    /// # let schedules = Schedules::new(Arc::new(MemoryStore::default()));
+    /// # let report = || Template { kind: "report".into(), payload: Payload((*b"all").into()), labels: Vec::new(), policy: Policy::default() };
+    /// # let daily = Schedule::new(Plan::cron("0 9 * * *", "Europe/Zurich")?);
+    /// # let at = ScheduleKey::new("shop", "daily report");
+    /// # schedules.put(&at, daily, report())?;
+    /// assert!(!schedules.resume(&at)?.progress.paused, "it was not paused, either");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        self.0.change(at, |now| {
+            let (timer, stored) = self.0.load(at)?;
+            let progress = stored.progress.resumed(&stored.schedule, now)?;
+            Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
+        })
+    }
+}

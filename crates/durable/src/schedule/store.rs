@@ -1,0 +1,143 @@
+//! Schedules in a store: reads, and changes that no other process undoes.
+
+use super::key::{ScheduleKey, namespace_of};
+use super::stored::{Stored, wake_of};
+use super::words::{ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage};
+use crate::executor::block_on;
+use crate::id::TimerId;
+use crate::state::Phase;
+use crate::store::{
+    Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+use std::hash::DefaultHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The number of locks. Changes of one schedule by this process come one after the other.
+const LOCKS: usize = 64;
+/// Attempts of a change while other processes change the same schedule.
+pub(super) const TURNS: usize = 64;
+/// The longest wait for the end of a decision that another process has begun, and the pause between two looks for it.
+const SETTLING: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The function for events.
+pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
+
+pub(super) struct ScheduleStore {
+    pub(super) store: Arc<dyn TimerStore>,
+    locks: [Mutex<()>; LOCKS],
+    /// Held while a schedule is made that must find room. It comes before the schedule's lock.
+    pub(super) room: Mutex<()>,
+    observe: Option<Box<Observe>>,
+}
+
+impl ScheduleStore {
+    pub(super) fn new(store: Arc<dyn TimerStore>, observe: Option<Box<Observe>>) -> Self {
+        Self { store, locks: [const { Mutex::new(()) }; LOCKS], room: Mutex::new(()), observe }
+    }
+
+    pub(super) fn lock(&self, at: &ScheduleKey) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        at.hash(&mut hasher);
+        #[expect(clippy::cast_possible_truncation, reason = "the rest of a division by a small number")]
+        let lock = (hasher.finish() % LOCKS as u64) as usize;
+        self.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell(&self, at: &ScheduleKey, event: &ScheduleEvent) {
+        if let Some(observe) = &self.observe {
+            observe(at, event);
+        }
+    }
+
+    pub(super) fn apply(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
+        block_on(self.store.apply(ops, durability))
+    }
+
+    /// The timer of a schedule, and the schedule.
+    pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
+        at.admit()?;
+        let timer = block_on(self.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
+        let stored = Stored::read(&timer)?;
+        Ok((timer, stored))
+    }
+
+    pub(super) fn list(
+        &self,
+        namespace: &str,
+        key_prefix: &str,
+        cursor: Option<Cursor>,
+        limit: u32,
+    ) -> Result<SchedulesPage, StoreError> {
+        let filter = Filter {
+            namespace: Some(namespace_of(namespace)),
+            key_prefix: Some(key_prefix.into()),
+            ..Filter::default()
+        };
+        let page = block_on(self.store.list(filter, cursor, limit))?;
+        let now = self.store.now();
+        let schedules = page.timers.iter().filter_map(|timer| {
+            let at = ScheduleKey::new(namespace, timer.key.clone()?);
+            Some(Stored::read(timer).ok()?.view(at, wake_of(timer), now))
+        });
+        Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
+    }
+
+    /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller
+    /// has no lock: the delivery may be this process's own.
+    pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        while block_on(self.store.get(former.into()))?.is_some() {
+            if begun.elapsed() > SETTLING {
+                let message = "another process has begun a decision of the schedule, and has not ended it";
+                return Err(StoreError::new(StoreErrorKind::Unknown, message));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Stores what `change` computes, with the moment of the next decision. Computes it again while other processes
+    /// change the schedule.
+    pub(super) fn change(
+        &self,
+        at: &ScheduleKey,
+        change: impl Fn(UtcMillis) -> Result<(Stored, IfPresent), ScheduleFault>,
+    ) -> Result<ScheduleView, ScheduleFault> {
+        let lock = self.lock(at);
+        for _ in 0..TURNS {
+            let now = self.store.now();
+            let (stored, mode) = change(now)?;
+            let wake = stored.wake(at, now);
+            let outcomes = self.apply(vec![stored.op(at, wake, mode)], Durability::PowerLoss)?;
+            let former = match outcomes.first() {
+                Some(Outcome::Created(_)) => None,
+                Some(Outcome::Replaced { old, was, .. }) => Some((*old, *was)),
+                _ => continue,
+            };
+            drop(lock);
+            if let Some((former, Phase::Leased)) = former
+                && !self.store.is_transactional()
+            {
+                self.await_end(former)?;
+            }
+            return Ok(stored.view(at.clone(), wake, now));
+        }
+        Err(contended().into())
+    }
+}
+
+/// The error of a change that others were always quicker with.
+pub(super) fn contended() -> StoreError {
+    StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
+}
+
+/// Whether the last operation has stored its schedule.
+pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
+    matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
+}

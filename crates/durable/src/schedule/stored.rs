@@ -1,0 +1,121 @@
+//! A schedule as a timer of the store.
+
+use super::key::{ScheduleKey, namespace_of};
+use super::words::{ScheduleView, Template};
+use super::{Progress, Schedule};
+use crate::handler::Verdict;
+use crate::id::TimerId;
+use crate::policy::{Backoff, Misfire, Policy};
+use crate::spec::Kind;
+use crate::state::State;
+use crate::store::{IfPresent, Op, StoreError, StoreErrorKind};
+use crate::timer::{Payload, Timer};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// The kind of the timers that are schedules.
+pub(super) const KIND: &str = "tourbillon/schedule";
+/// The pause after a decision that failed.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+const PAUSED: &str = "schedule paused";
+const ENDED: &str = "schedule ended";
+/// The beginning of the reason for which a schedule is parked whose plan cannot be followed.
+const FAULT: &str = "schedule: ";
+
+/// A schedule as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stored {
+    pub(super) schedule: Schedule,
+    pub(super) template: Template,
+    pub(super) progress: Progress,
+}
+
+impl Kind for Stored {
+    const NAME: &'static str = KIND;
+}
+
+impl Stored {
+    pub(super) fn read(timer: &Timer) -> Result<Self, StoreError> {
+        serde_json::from_slice(&timer.payload.0).map_err(|error| {
+            StoreError::new(StoreErrorKind::Corrupt, format!("this is no schedule: {error}"))
+        })
+    }
+
+    /// The operation that stores a schedule, in place of the timer that `mode` permits.
+    pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
+        let Progress { paused, fault, .. } = &self.progress;
+        let state = match (fault, wake) {
+            (Some(fault), _) => State::Parked(parked(fault)),
+            _ if *paused => State::Parked(PAUSED.into()),
+            (None, None) => State::Parked(ENDED.into()),
+            (None, Some(_)) => State::Pending,
+        };
+        let payload = serde_json::to_vec(self).unwrap_or_default();
+        let timer = Timer {
+            namespace: namespace_of(&at.namespace),
+            key: Some(at.key.clone()),
+            payload: Payload(payload.into()),
+            policy: Policy {
+                attempts: u32::MAX,
+                deliveries: u32::MAX,
+                backoff: Backoff::Fixed(PAUSE),
+                ..Policy::default()
+            },
+            state,
+            ..Timer::new(TimerId::fresh(), KIND, wake.unwrap_or(UtcMillis::ZERO))
+        };
+        Op::Place(Box::new(timer), mode)
+    }
+
+    /// The moment of the next decision.
+    pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
+        let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
+        next.into_iter().chain(self.progress.queued.map(|_| now)).min()
+    }
+
+    /// The schedule as it is shown at `now`, if its next decision is due at `wake`.
+    pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
+        let Self { schedule, template, progress } = self;
+        let is_active = !progress.paused && progress.fault.is_none();
+        let due = progress.next.filter(|_| is_active).map(|next| next + at.jitter(schedule.jitter));
+        let overdue = wake.filter(|_| is_active).map_or(Duration::ZERO, |wake| now - wake);
+        ScheduleView { at, schedule, template, progress, due, overdue }
+    }
+
+    /// The occurrence of an instant.
+    pub(super) fn occurrence(&self, at: &ScheduleKey, instant: UtcMillis, due: UtcMillis) -> Timer {
+        let Template { kind, payload, labels, policy } = self.template.clone();
+        let mut labels = labels;
+        labels.push(at.label());
+        labels.sort();
+        labels.dedup();
+        Timer {
+            namespace: at.namespace.clone(),
+            payload,
+            labels,
+            policy: Policy { misfire: Misfire::Fire, jitter: Duration::ZERO, ..policy },
+            scheduled: instant,
+            due,
+            has_chosen_id: true,
+            ..Timer::new(TimerId::of_occurrence(self.progress.id, instant), kind, due)
+        }
+    }
+}
+
+/// The moment of the next decision of the schedule that this timer is.
+pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
+    match &timer.state {
+        State::Parked(reason) if **reason == *ENDED => None,
+        _ => Some(timer.due),
+    }
+}
+
+/// The reason for which a schedule with this fault is parked.
+fn parked(fault: &str) -> Box<str> {
+    let mut reason = format!("{FAULT}{fault}");
+    let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));
+    reason.truncate(most.unwrap_or(0));
+    reason.into()
+}

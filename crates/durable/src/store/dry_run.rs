@@ -1,0 +1,421 @@
+//! A change of a store that is elsewhere, for the authors of stores on a server.
+//!
+//! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
+//! that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server, where they
+//! are made only if nothing that the dry run was given has changed since. If something has, the store reads it
+//! again and starts again. So the operations of such a store mean what they mean in every other store: the same code
+//! decides.
+//!
+//! A dry run takes timers that it was not given for absent. The changes list these guesses, and the server verifies
+//! them.
+//!
+//! ```
+//! use tourbillon_durable::store::dry_run::DryRun;
+//! use tourbillon_durable::store::{Op, Outcome};
+//! use tourbillon_durable::timer::{Timer, TimerId};
+//! use tourbillon_durable::UtcMillis;
+//!
+//! let now = UtcMillis::from_millis(1_800_000_000_000);
+//! let timer = Timer::new(TimerId::from_u128(7), "mail", now);
+//! let mut dry_run = DryRun::new(now);
+//! dry_run.know(&timer);
+//! let (outcome, changes) = dry_run.apply(Op::Cancel(timer.id.into(), None))?;
+//! assert_eq!(outcome, Outcome::Cancelled(Box::new(timer.clone())));
+//! let [change] = &changes.timers[..] else { panic!("one timer changes") };
+//! assert_eq!((change.before.as_ref(), change.after.as_ref()), (Some(&timer), None));
+//! # Ok::<(), tourbillon_durable::store::StoreError>(())
+//! ```
+
+use super::error::StoreError;
+use super::ledger::{Ledger, entries, key_of, moment_of};
+use super::tables::{Table, Tables};
+use super::{Op, Outcome, Reaped};
+use crate::record;
+use crate::timer::{KeyOf, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::cell::RefCell;
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The version of the records that [`encode`] writes. [`decode`] reads no other version, so a store that processes of
+/// several versions share has another layout where this number differs.
+pub const RECORD_VERSION: u8 = record::VERSION;
+
+/// The bytes of a timer's record. The id is not in it.
+///
+/// ```
+/// # use tourbillon_durable::UtcMillis;
+/// # use tourbillon_durable::store::dry_run;
+/// # use tourbillon_durable::timer::{Timer, TimerId};
+/// # let due = UtcMillis::from_millis(1_900_000_000_000);
+/// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+/// let record = dry_run::encode(&timer);
+/// assert_eq!(dry_run::decode(timer.id, &record), Some(timer));
+/// ```
+#[must_use]
+pub fn encode(timer: &Timer) -> Vec<u8> {
+    record::encode(timer)
+}
+
+/// The timer of a record; `None` if the record cannot be read.
+#[must_use]
+pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
+    record::decode(id, record).ok()
+}
+
+/// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store calls this
+/// for all operations of a batch before it begins with the first one.
+///
+/// # Errors
+///
+/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit).
+pub fn admit(op: &Op) -> Result<(), StoreError> {
+    super::ledger::admit(op)
+}
+
+/// The effect of one operation, computed from a few timers of a store.
+#[derive(Debug)]
+pub struct DryRun {
+    now: UtcMillis,
+    tables: KnownTables,
+    before: BTreeMap<TimerId, Timer>,
+    remembered: BTreeMap<TimerId, UtcMillis>,
+}
+
+/// The changes of an operation, and the facts from which they follow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// The timers that change. The others that the dry run was given must be as they were, too.
+    pub timers: Vec<Change>,
+    /// Ids under which no timer may be stored.
+    pub absent: Vec<TimerId>,
+    /// Keys that no timer may have.
+    pub free: Vec<KeyOf>,
+    /// Ids of ended timers that may not be remembered.
+    pub forgotten: Vec<TimerId>,
+    /// Ids of timers that end with these changes, and the moments until which they are remembered.
+    pub remember: Vec<(TimerId, UtcMillis)>,
+    /// Ids that are not remembered any more.
+    pub forget: Vec<TimerId>,
+}
+
+/// The change of one timer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The timer as the dry run was given it; `None` if it is new.
+    pub before: Option<Timer>,
+    /// The timer as it is stored now; `None` if it is not stored any more.
+    pub after: Option<Timer>,
+}
+
+impl DryRun {
+    /// A dry run that knows of no timer, at the store's time.
+    #[must_use]
+    pub fn new(now: UtcMillis) -> Self {
+        Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
+    }
+
+    /// Gives the dry run a stored timer.
+    pub fn know(&mut self, timer: &Timer) {
+        for (table, key, value) in entries(timer) {
+            self.tables.entries[table as usize].insert(key, value);
+        }
+        self.before.insert(timer.id, timer.clone());
+    }
+
+    /// Tells the dry run that the id of an ended timer is remembered until this moment.
+    pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
+        let key = id.as_u128().to_be_bytes();
+        let moment = until.as_millis().to_be_bytes();
+        self.tables.entries[Table::Recent as usize].insert(key.to_vec(), moment[2..].to_vec());
+        self.remembered.insert(id, until);
+    }
+
+    /// The outcome and the changes of an operation.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operation has an argument beyond a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::dry_run;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::dry_run::DryRun;
+    /// use tourbillon_durable::store::{Op, Outcome};
+    ///
+    /// let mut dry_run = DryRun::new(due);
+    /// dry_run.know(&timer);
+    /// let (outcome, changes) = dry_run.apply(Op::Cancel("order 17".into(), None))?;
+    /// assert!(matches!(outcome, Outcome::Cancelled(_)));
+    /// assert_eq!((&changes.timers[0].before, &changes.timers[0].after), (&Some(timer), &None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply(mut self, op: Op) -> Result<(Outcome, Changes), StoreError> {
+        let outcome = Ledger::new(&mut self.tables, self.now).apply(op)?;
+        Ok((outcome, self.changes()))
+    }
+
+    /// The outcomes and the changes of operations, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an operation has an argument beyond a limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::dry_run;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::dry_run::DryRun;
+    /// use tourbillon_durable::store::{IfPresent, Op};
+    ///
+    /// let id = timer.id;
+    /// let ops = vec![Op::Place(Box::new(timer), IfPresent::Reject), Op::Cancel(id.into(), None)];
+    /// let (outcomes, changes) = DryRun::new(due).apply_all(ops)?;
+    /// assert_eq!(outcomes.len(), 2);
+    /// assert_eq!(changes.free.len(), 1, "the dry run took for granted that the key is free");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_all(mut self, ops: Vec<Op>) -> Result<(Vec<Outcome>, Changes), StoreError> {
+        let mut ledger = Ledger::new(&mut self.tables, self.now);
+        let outcomes: Result<Vec<_>, StoreError> = ops.into_iter().map(|op| ledger.apply(op)).collect();
+        drop(ledger);
+        Ok((outcomes?, self.changes()))
+    }
+
+    /// Ends those of the given timers' leases whose end has come.
+    ///
+    /// # Errors
+    ///
+    /// Fails only by a fault of this crate.
+    pub fn reap(mut self) -> Result<(Reaped, Changes), StoreError> {
+        let reaped = Ledger::new(&mut self.tables, self.now).reap(u32::MAX, false)?;
+        Ok((reaped, self.changes()))
+    }
+
+    /// Stores timers of a backup; see [`TimerStore::import`](super::TimerStore::import).
+    ///
+    /// # Errors
+    ///
+    /// Fails if a timer is beyond a limit, or if two of the timers have the same id or key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tourbillon_durable::UtcMillis;
+    /// # use tourbillon_durable::store::dry_run;
+    /// # use tourbillon_durable::timer::{Timer, TimerId};
+    /// # let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// # let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// use tourbillon_durable::store::dry_run::DryRun;
+    ///
+    /// let changes = DryRun::new(due).import(vec![timer.clone()])?;
+    /// assert_eq!(changes.timers[0].after, Some(timer));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn import(mut self, timers: Vec<Timer>) -> Result<Changes, StoreError> {
+        Ledger::new(&mut self.tables, self.now).import(timers)?;
+        Ok(self.changes())
+    }
+
+    fn changes(self) -> Changes {
+        let asked = self.tables.asked.take();
+        let mut after: BTreeMap<TimerId, Timer> = BTreeMap::new();
+        for (key, record) in &self.tables.entries[Table::Timers as usize] {
+            let id = id_of(key);
+            if let Some(timer) = decode(id, record) {
+                after.insert(id, timer);
+            }
+        }
+        let mut timers = Vec::new();
+        for (id, timer) in &self.before {
+            let after = after.remove(id);
+            if after.as_ref() != Some(timer) {
+                timers.push(Change { before: Some(timer.clone()), after });
+            }
+        }
+        let mut absent: BTreeSet<TimerId> =
+            asked.timers.into_iter().filter(|id| !self.before.contains_key(id)).collect();
+        for (id, timer) in after {
+            absent.insert(id);
+            timers.push(Change { before: None, after: Some(timer) });
+        }
+        let is_known = |key: &KeyOf| {
+            self.before.values().any(|timer| timer.owns_key() && timer.key_of().as_ref() == Some(key))
+        };
+        let free = asked.keys.into_iter().filter(|key| !is_known(key)).collect();
+        let is_remembered = |id: &TimerId| self.remembered.contains_key(id);
+        let forgotten = asked.remembered.into_iter().filter(|id| !is_remembered(id)).collect();
+        let recent: BTreeMap<TimerId, UtcMillis> = self.tables.entries[Table::Recent as usize]
+            .iter()
+            .map(|(key, until)| (id_of(key), moment_of(until)))
+            .collect();
+        let is_new = |(id, until): &(&TimerId, &UtcMillis)| self.remembered.get(id) != Some(until);
+        let remember = recent.iter().filter(is_new).map(|(id, until)| (*id, *until)).collect();
+        let mut forget: Vec<TimerId> =
+            self.remembered.keys().filter(|id| !recent.contains_key(id)).copied().collect();
+        // An entry that is removed without a read may be there.
+        forget.extend(asked.removed.into_iter().filter(|id| !recent.contains_key(id)));
+        forget.sort_unstable();
+        forget.dedup();
+        Changes { timers, absent: absent.into_iter().collect(), free, forgotten, remember, forget }
+    }
+}
+
+fn id_of(key: &[u8]) -> TimerId {
+    let bytes: [u8; 16] = key.try_into().unwrap_or_default();
+    TimerId::from_u128(u128::from_be_bytes(bytes))
+}
+
+/// The tables with the entries of the timers that the dry run was given.
+#[derive(Debug, Default)]
+struct KnownTables {
+    entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
+    asked: RefCell<Missed>,
+}
+
+/// The entries that were read, and not found.
+#[derive(Debug, Default)]
+struct Missed {
+    timers: BTreeSet<TimerId>,
+    keys: BTreeSet<KeyOf>,
+    remembered: BTreeSet<TimerId>,
+    removed: Vec<TimerId>,
+}
+
+impl Tables for &mut KnownTables {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = self.entries[table as usize].get(key).cloned();
+        if found.is_none() {
+            let mut asked = self.asked.borrow_mut();
+            match table {
+                Table::Timers => drop(asked.timers.insert(id_of(key))),
+                Table::Keys => drop(key_of(key).map(|key| asked.keys.insert(key))),
+                Table::Recent => drop(asked.remembered.insert(id_of(key))),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let from = (Bound::Included(from), Bound::Unbounded);
+        let mut entries = self.entries[table as usize].range::<[u8], _>(from);
+        let _stopped = entries.all(|(key, value)| each(key, value));
+        Ok(())
+    }
+
+    fn scan_back(
+        &self,
+        table: Table,
+        below: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let below = (Bound::Unbounded, below.map_or(Bound::Unbounded, Bound::Excluded));
+        let mut entries = self.entries[table as usize].range::<[u8], _>(below).rev();
+        let _stopped = entries.all(|(key, value)| each(key, value));
+        Ok(())
+    }
+
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.entries[table as usize].insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let removed = self.entries[table as usize].remove(key);
+        if table == Table::Recent && removed.is_none() {
+            self.asked.get_mut().removed.push(id_of(key));
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{MissedInstants, Plan, Series};
+    use crate::state::{Lease, Phase, State, Token};
+    use crate::store::IfPresent;
+    use core::time::Duration;
+
+    const NOW: UtcMillis = UtcMillis::from_millis(1_800_000_000_000);
+    const TOKEN: Token = Token { incarnation: 1, claim: 2 };
+
+    fn timer(id: u128) -> Timer {
+        Timer { key: Some("k".into()), ..Timer::new(TimerId::from_u128(id), "test", NOW) }
+    }
+
+    fn key() -> KeyOf {
+        KeyOf { namespace: "".into(), key: "k".into() }
+    }
+
+    #[test]
+    fn a_creation_guesses_that_id_key_and_memory_are_free() {
+        let new = timer(1);
+        let op = Op::Place(Box::new(new.clone()), IfPresent::Reject);
+        let (outcome, changes) = DryRun::new(NOW).apply(op).unwrap();
+        assert_eq!(outcome, Outcome::Created(new.id));
+        let after = Some(Timer { created: NOW, ..new.clone() });
+        assert_eq!(changes.timers, [Change { before: None, after }]);
+        assert_eq!((&changes.absent[..], &changes.free[..]), (&[new.id][..], &[key()][..]));
+        assert_eq!(changes.forgotten, [new.id]);
+    }
+
+    #[test]
+    fn what_is_known_is_no_guess() {
+        let (old, new) = (timer(1), timer(2));
+        let mut dry_run = DryRun::new(NOW);
+        dry_run.know(&old);
+        let (outcome, changes) = dry_run.apply(Op::Place(Box::new(new.clone()), IfPresent::Replace)).unwrap();
+        assert_eq!(outcome, Outcome::Replaced { new: new.id, old: old.id, was: Phase::Pending });
+        assert_eq!((changes.timers.len(), &changes.absent[..], changes.free), (2, &[new.id][..], vec![]));
+        let mut dry_run = DryRun::new(NOW);
+        dry_run.know_remembered(new.id, NOW + Duration::from_secs(1));
+        let (outcome, changes) = dry_run.apply(Op::Place(Box::new(new.clone()), IfPresent::Reject)).unwrap();
+        assert_eq!((outcome, changes.timers, changes.forget), (Outcome::Repeated(new.id), vec![], vec![]));
+    }
+
+    #[test]
+    fn an_end_stores_the_next_occurrence_and_remembers_a_chosen_id() {
+        let lease = Lease { token: TOKEN, until: NOW, withdrawn: None };
+        let series = Series {
+            id: TimerId::from_u128(9),
+            plan: Plan::Every(1_000),
+            missed: MissedInstants::Skip,
+            end: None,
+            paused: false,
+        };
+        let leased = Timer {
+            series: Some(series),
+            has_chosen_id: true,
+            deliveries: 1,
+            state: State::Leased(lease),
+            ..timer(1)
+        };
+        let mut dry_run = DryRun::new(NOW);
+        dry_run.know(&leased);
+        let (outcome, changes) = dry_run.apply(Op::Ack(leased.id, TOKEN)).unwrap();
+        let Outcome::Ended { next: Some(next), .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(changes.absent, [next]);
+        assert_eq!(changes.remember, [(leased.id, NOW + Duration::from_secs(3_600))]);
+        assert_eq!(changes.timers.len(), 2);
+        let mut dry_run = DryRun::new(NOW);
+        dry_run.know(&leased);
+        let (reaped, _) = dry_run.reap().unwrap();
+        assert_eq!(reaped.returned, [leased.id]);
+    }
+}

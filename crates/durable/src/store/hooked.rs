@@ -1,0 +1,293 @@
+//! A store around another store, with a hook that sees each call.
+//!
+//! It serves additions to a store from outside: measurements, limits, faults for tests. The hook has one method for
+//! all calls, so that a new method of [`TimerStore`] is passed on in one place.
+
+use super::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Nodes, Op, Outcome, Page, Reaped, Reasons, Scrub, Shares, StoreError, TimerStore,
+};
+use crate::state::Token;
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use std::sync::Arc;
+
+/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. Named like the methods.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Call<'a> {
+    /// [`TimerStore::apply`], with its operations.
+    Apply(&'a [Op]),
+    /// [`TimerStore::claim`], [`claim_in_turn`](TimerStore::claim_in_turn) or
+    /// [`claim_parked`](TimerStore::claim_parked).
+    Claim,
+    /// [`TimerStore::recover`].
+    Recover,
+    /// [`TimerStore::renew`].
+    Renew,
+    /// [`TimerStore::reap`].
+    Reap,
+    /// [`TimerStore::upcoming`].
+    Upcoming,
+    /// [`TimerStore::get`].
+    Get,
+    /// [`TimerStore::list`], with the greatest number of timers of the page.
+    List(u32),
+    /// [`TimerStore::counts`].
+    Counts,
+    /// [`TimerStore::horizon`].
+    Horizon,
+    /// [`TimerStore::check`].
+    Check,
+    /// [`TimerStore::export`].
+    Export,
+    /// [`TimerStore::import`].
+    Import,
+    /// [`TimerStore::leave`].
+    Leave,
+    /// [`TimerStore::reasons`].
+    Reasons,
+    /// [`TimerStore::put_back`].
+    PutBack,
+    /// [`TimerStore::nodes`].
+    Nodes,
+}
+
+/// Sees the calls of a [`Hooked`] store.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use tourbillon_durable::store::{Answer, Call, Hook, Hooked, MemoryStore, TimerStore};
+///
+/// /// Counts claims.
+/// #[derive(Default)]
+/// struct Claims(AtomicU32);
+///
+/// impl Hook for Claims {
+///     type Seen = bool;
+///
+///     fn see(&self, call: Call<'_>) -> bool {
+///         call == Call::Claim
+///     }
+///
+///     fn answer<'a, T: Send + 'a>(
+///         &'a self,
+///         is_claim: bool,
+///         pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+///     ) -> Answer<'a, T> {
+///         self.0.fetch_add(is_claim.into(), Ordering::Relaxed);
+///         pass_on()
+///     }
+/// }
+///
+/// let store = Hooked::new(Arc::new(MemoryStore::default()), Claims::default());
+/// pollster::block_on(store.counts())?;
+/// assert_eq!(store.hook().0.load(Ordering::Relaxed), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Hook: Send + Sync + 'static {
+    /// The part of a call that its answer depends on.
+    type Seen: Send;
+
+    /// Looks at a call before it is answered. The operations are the store's afterwards, so the hook takes from them
+    /// what [`answer`](Self::answer) needs.
+    fn see(&self, call: Call<'_>) -> Self::Seen;
+
+    /// Answers a call. The store has the call once `pass_on` is called.
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        seen: Self::Seen,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T>;
+
+    /// Answers [`TimerStore::parts`].
+    fn parts(&self, store: &dyn TimerStore) -> u32 {
+        store.parts()
+    }
+
+    /// Answers [`TimerStore::part_of`].
+    fn part_of(&self, store: &dyn TimerStore, id: TimerId) -> u32 {
+        store.part_of(id)
+    }
+
+    /// Answers [`TimerStore::nodes`].
+    fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
+        self.answer(self.see(Call::Nodes), move || store.nodes())
+    }
+
+    /// Passes a subscription on.
+    fn subscribe(&self, store: &dyn TimerStore, wake: Box<dyn Fn() + Send + Sync>) {
+        store.subscribe(wake);
+    }
+}
+
+/// A store that passes its calls on to another store, through a [`Hook`].
+pub struct Hooked<H> {
+    store: Arc<dyn TimerStore>,
+    hook: H,
+}
+
+impl<H: Hook> Hooked<H> {
+    /// A store in front of `store`.
+    pub fn new(store: Arc<dyn TimerStore>, hook: H) -> Self {
+        Self { store, hook }
+    }
+
+    /// The hook.
+    pub fn hook(&self) -> &H {
+        &self.hook
+    }
+
+    /// The store behind the hook.
+    pub fn inner(&self) -> &Arc<dyn TimerStore> {
+        &self.store
+    }
+}
+
+/// A store in memory behind the hook, for tests.
+impl<H: Hook + Default> Default for Hooked<H> {
+    fn default() -> Self {
+        Self::new(Arc::new(MemoryStore::default()), H::default())
+    }
+}
+
+impl<H: Hook> Hooked<H> {
+    fn pass<'a, T: Send + 'a>(
+        &'a self,
+        call: Call<'_>,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        self.hook.answer(self.hook.see(call), pass_on)
+    }
+}
+
+impl<H: fmt::Debug> fmt::Debug for Hooked<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooked").field("hook", &self.hook).finish_non_exhaustive()
+    }
+}
+
+impl<H: Hook> TimerStore for Hooked<H> {
+    fn now(&self) -> UtcMillis {
+        self.store.now()
+    }
+
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        self.store.fresh_id(namespace, key)
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        let seen = self.hook.see(Call::Apply(&ops));
+        self.hook.answer(seen, move || self.store.apply(ops, durability))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        self.pass(Call::Claim, move || self.store.claim(by, claim, limit))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        self.pass(Call::Claim, move || self.store.claim_in_turn(by, claim, limit, shares))
+    }
+
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        self.pass(Call::Claim, move || self.store.claim_parked(by, claim, reason, wanted, limit))
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.pass(Call::Recover, move || self.store.recover(by, claim))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        self.pass(Call::Renew, move || self.store.renew(by, leases))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        self.pass(Call::Reap, move || self.store.reap(limit))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        self.pass(Call::Upcoming, move || self.store.upcoming(from, until, limit))
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        self.pass(Call::Get, move || self.store.get(at))
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        self.pass(Call::List(limit), move || self.store.list(filter, cursor, limit))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.pass(Call::Counts, move || self.store.counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.pass(Call::Horizon, move || self.store.horizon())
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        self.pass(Call::Check, move || self.store.check())
+    }
+
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        self.pass(Call::Export, move || self.store.export(each))
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.pass(Call::Import, move || self.store.import(timers))
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.hook.subscribe(&*self.store, wake);
+    }
+
+    fn refuses_new(&self) -> Option<StoreError> {
+        self.store.refuses_new()
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        self.pass(Call::Leave, move || self.store.leave())
+    }
+
+    fn is_transactional(&self) -> bool {
+        self.store.is_transactional()
+    }
+
+    fn parts(&self) -> u32 {
+        self.hook.parts(&*self.store)
+    }
+
+    fn part_of(&self, id: TimerId) -> u32 {
+        self.hook.part_of(&*self.store, id)
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        self.pass(Call::Reasons, move || self.store.reasons(after, limit))
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        self.pass(Call::PutBack, move || self.store.put_back(reason, limit))
+    }
+
+    fn scrub(&self) -> Option<Scrub> {
+        self.store.scrub()
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+        self.hook.nodes(&*self.store)
+    }
+}

@@ -1,0 +1,277 @@
+//! Answers that come from other threads: no wake-up of the loop is lost.
+//!
+//! The leases are long, so no renewal wakes a loop that has missed an answer: it would wait for ten minutes.
+
+use crate::{Note, PATIENCE, eventually, secs};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, MemoryStore, Op, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Durable, Incident, Spec, Verdict};
+
+const LEASE: Duration = Duration::from_secs(1_800);
+
+/// The instant at which another thread wakes a call.
+#[derive(Clone, Copy, Debug)]
+enum Wake {
+    /// While the call is polled, by the thread that polls it.
+    DuringThePoll,
+    /// By another thread, which begins at once.
+    AtOnce,
+    /// By another thread, after this many microseconds.
+    After(u64),
+    /// Twice, the first time without an answer.
+    Twice,
+}
+
+/// Answers each call once another thread has woken it.
+struct Slow {
+    rng: Mutex<fastrand::Rng>,
+    waking: Mutex<Sender<(Wake, Waker, Arc<AtomicBool>)>>,
+    parts: u32,
+}
+
+impl Slow {
+    fn new(seed: u64, parts: u32) -> Self {
+        let (waking, calls) = channel();
+        thread::spawn(move || wake(&calls));
+        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), waking: Mutex::new(waking), parts }
+    }
+}
+
+/// Wakes calls until the store is gone.
+fn wake(calls: &Receiver<(Wake, Waker, Arc<AtomicBool>)>) {
+    for (wake, waker, is_answered) in calls {
+        match wake {
+            Wake::DuringThePoll | Wake::AtOnce => {}
+            Wake::After(micros) => thread::sleep(Duration::from_micros(micros)),
+            Wake::Twice => {
+                waker.wake_by_ref();
+                thread::yield_now();
+            }
+        }
+        is_answered.store(true, Ordering::SeqCst);
+        waker.wake();
+    }
+}
+
+impl Hook for Slow {
+    type Seen = Wake;
+
+    fn see(&self, _: Call<'_>) -> Wake {
+        let mut rng = self.rng.lock().unwrap();
+        match rng.u8(0..4) {
+            0 => Wake::DuringThePoll,
+            1 => Wake::AtOnce,
+            2 => Wake::Twice,
+            _ => Wake::After(rng.u64(0..300)),
+        }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        wake: Wake,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            let answer = pass_on().await;
+            let is_answered = Arc::new(AtomicBool::new(false));
+            let mut is_asked = false;
+            std::future::poll_fn(|context| {
+                if is_answered.load(Ordering::SeqCst) {
+                    return Poll::Ready(());
+                }
+                // Only the first waker is woken. The waker of a poll that comes later would be the same one.
+                if !core::mem::replace(&mut is_asked, true) {
+                    let waker = context.waker().clone();
+                    match wake {
+                        Wake::DuringThePoll => {
+                            is_answered.store(true, Ordering::SeqCst);
+                            waker.wake();
+                        }
+                        _ => {
+                            let call = (wake, waker, Arc::clone(&is_answered));
+                            self.waking.lock().unwrap().send(call).unwrap();
+                        }
+                    }
+                }
+                Poll::Pending
+            })
+            .await;
+            answer
+        })
+    }
+
+    fn parts(&self, _: &dyn TimerStore) -> u32 {
+        self.parts
+    }
+
+    fn part_of(&self, _: &dyn TimerStore, id: TimerId) -> u32 {
+        u32::try_from(id.as_u128() % u128::from(self.parts.max(1))).unwrap()
+    }
+}
+
+/// Timers one by one and in crowds, handlers that answer on other threads, fetches of parked timers, and a stop.
+fn lives(parts: u32) {
+    for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
+        let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
+        let seen = Mutex::new(BTreeSet::new());
+        let durable = Durable::builder_on(Arc::<Hooked<Slow>>::clone(&store))
+            .lease(LEASE)
+            .workers(4)
+            .catch_up_rate(None)
+            .handler(move |Note(number), delivery| {
+                let is_first = seen.lock().unwrap().insert(number);
+                async move {
+                    match number % 3 {
+                        0 if delivery.attempt == 1 => {
+                            Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) }
+                        }
+                        1 if is_first => Verdict::Park("busy".into()),
+                        _ => Verdict::Done,
+                    }
+                }
+            })
+            .start()
+            .unwrap();
+        let timers = durable.handle();
+        let (mut rng, mut placed) = (fastrand::Rng::with_seed(seed), 0);
+        for _ in 0..40 {
+            for _ in 0..rng.u64(1..4) {
+                timers.schedule_blocking(Spec::new(Note(placed))).unwrap();
+                placed += 1;
+            }
+            if rng.bool() {
+                // Fetched timers compete with those that are due.
+                let _some = pollster::block_on(timers.fetch("busy", 1, 2)).unwrap();
+            }
+            if rng.bool() {
+                let settled = timers.await_idle(PATIENCE);
+                assert!(settled, "seed {seed}: the loop sleeps: {timers:?}");
+            }
+        }
+        let mut left = u64::MAX;
+        while left > 0 {
+            assert!(timers.await_idle(PATIENCE), "seed {seed}: the loop sleeps: {timers:?}");
+            left = u64::from(timers.unpark_blocking("busy", 100).unwrap());
+        }
+        assert_eq!(timers.stats().done, placed, "seed {seed}");
+        let stats = durable.shutdown(PATIENCE);
+        assert_eq!((stats.ends_lost, stats.leases_lost), (0, 0), "seed {seed}");
+        assert_eq!(pollster::block_on(store.inner().check()).unwrap(), [], "seed {seed}");
+    }
+}
+
+#[test]
+fn answers_from_other_threads_wake_the_loop() {
+    lives(0);
+}
+
+#[test]
+fn answers_of_parts_from_other_threads_wake_the_loop() {
+    lives(4);
+}
+
+/// A store that panics in its calls of one kind.
+#[derive(Default)]
+struct Panicking {
+    kind: Mutex<Option<&'static str>>,
+    panics: AtomicU64,
+    renewals: AtomicU64,
+}
+
+impl Hook for Panicking {
+    type Seen = bool;
+
+    fn see(&self, call: Call<'_>) -> bool {
+        let name = match call {
+            Call::Apply(ops) if ops.iter().any(|op| matches!(op, Op::Ack(..))) => "end",
+            Call::Claim => "claim",
+            Call::Renew => "renew",
+            Call::Reap => "reap",
+            _ => "other",
+        };
+        self.renewals.fetch_add(u64::from(name == "renew"), Ordering::SeqCst);
+        self.kind.lock().unwrap().take_if(|kind| *kind == name).is_some()
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        panics: bool,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            if panics {
+                self.panics.fetch_add(1, Ordering::SeqCst);
+                std::panic::resume_unwind(Box::new("on command"));
+            }
+            pass_on().await
+        })
+    }
+}
+
+/// Whatever call the store panics in, the leases of handlers that run are renewed afterwards: no timer is delivered a
+/// second time while its handler runs.
+#[test]
+fn a_panic_of_the_store_ends_no_renewals() {
+    for kind in ["renew", "reap", "claim", "end"] {
+        let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Panicking::default()));
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let runs = Arc::clone(&goes_on);
+        let durable = Durable::builder_on(Arc::<Hooked<Panicking>>::clone(&store))
+            .lease(secs(1))
+            .workers(2)
+            .blocking_handler(move |Note(number), _| {
+                while number == 0 && runs.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            })
+            .start()
+            .unwrap();
+        let timers = durable.handle();
+        timers.schedule_blocking(Spec::new(Note(0))).unwrap();
+        eventually(|| timers.stats().running == 1);
+        let hook = store.hook();
+        *hook.kind.lock().unwrap() = Some(kind);
+        // A claim and an end, which the renewals do not need.
+        timers.schedule_blocking(Spec::new(Note(1))).unwrap();
+        eventually(|| hook.panics.load(Ordering::SeqCst) == 1);
+        let before = hook.renewals.load(Ordering::SeqCst);
+        thread::sleep(secs(3));
+        let renewals = hook.renewals.load(Ordering::SeqCst) - before;
+        assert!(renewals >= 3, "{kind}: {renewals} renewals in three lengths of a lease");
+        assert_eq!(timers.stats().leases_lost, 0, "{kind}");
+        goes_on.store(false, Ordering::SeqCst);
+        *hook.kind.lock().unwrap() = None;
+        eventually(|| crate::phases(&*store).is_empty());
+        let stats = durable.shutdown(PATIENCE);
+        assert_eq!(stats.leases_lost, 0, "{kind}");
+    }
+}
+
+/// A stop finds a loop that sleeps until a moment that is far.
+#[test]
+fn a_stop_wakes_a_loop_that_waits_for_a_far_timer() {
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(1, 0)));
+    let incidents = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&incidents);
+    let durable = Durable::builder_on(store)
+        .lease(LEASE)
+        .on_incident(move |_: &Incident| {
+            seen.fetch_add(1, Ordering::SeqCst);
+        })
+        .handler(async |_: Note, _| {})
+        .start()
+        .unwrap();
+    durable.handle().schedule_blocking(Spec::new(Note(1)).after(secs(3_600))).unwrap();
+    assert!(durable.handle().await_idle(PATIENCE));
+    let begin = std::time::Instant::now();
+    assert_eq!(durable.shutdown(PATIENCE).released, 0);
+    assert!(begin.elapsed() < secs(20), "{:?}", begin.elapsed());
+    assert_eq!(incidents.load(Ordering::SeqCst), 0);
+}

@@ -1,0 +1,332 @@
+//! Claims of due timers.
+
+use super::doubts::Doubts;
+use super::leases::Leases;
+use super::look::{Looked, Looks, Wish};
+use super::portions::{Portion, portions};
+use super::shares::{PerLane, Turns};
+use crate::deployment::{Deployment, Topology, Witnesses};
+use crate::layout::{Found, Shard};
+use crate::node::Node;
+use crate::operation::Transactions;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::{Lease, Token};
+use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::Timer;
+
+/// Timers that one script leases at most, so that no script takes long.
+const AT_ONCE: u32 = 1_000;
+/// Timers that a look at one group of several names at least, if as many are due.
+const LEAST_NAMES: u32 = 8;
+/// Scripts without a timer after which a claim ends, although there is one that is due.
+const IDLE_TURNS: u32 = 8;
+
+/// Claims timers that are due, in the shards of this node.
+pub(crate) struct Claims {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) node: Arc<Node>,
+    looks: Looks,
+    pub(super) leases: Arc<Leases>,
+    pub(super) doubts: Doubts,
+}
+
+impl Claims {
+    pub(crate) fn new(leases: Arc<Leases>) -> Self {
+        let Transactions { deployment, node, .. } = &*leases.transactions;
+        let (deployment, node) = (Arc::clone(deployment), Arc::clone(node));
+        let looks = Looks::new(Arc::clone(&deployment), Arc::clone(&node));
+        Self { deployment, node, looks, leases, doubts: Doubts::default() }
+    }
+
+    /// Forgets all knowledge of a deployment that no longer exists.
+    pub(crate) fn clear(&self) {
+        self.looks.clear();
+        self.doubts.clear();
+    }
+
+    /// Claims due timers, in turn if shares are given.
+    pub(crate) async fn claim(
+        &self,
+        claimant: Claimant,
+        claim: u64,
+        limit: Limit,
+        shares: Option<Shares>,
+    ) -> Result<Claimed, StoreError> {
+        let mut claiming = self.deployment.alarm.begin_claim();
+        let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
+        let result = self.take_due(claimant, claim, limit, turns).await;
+        claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
+        // Without turns it is the first due moment, which the answer has.
+        let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
+        result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
+    }
+
+    async fn take_due(
+        &self,
+        claimant: Claimant,
+        claim: u64,
+        limit: Limit,
+        turns: Option<Turns>,
+    ) -> Result<Claimed, StoreError> {
+        self.node.note_claim(claimant.lease);
+        self.node.enter().await?;
+        let token = Token { incarnation: claimant.incarnation, claim };
+        let mut has_leased = false;
+        let witnesses = Witnesses::default();
+        let taking = async {
+            let (found, claimed) = self.take_some(claimant, token, limit, turns, &mut has_leased).await?;
+            self.hand_out(found, token, claimed, &witnesses).await
+        };
+        let result = witnesses.collect(taking).await;
+        result.map_err(|error| {
+            // The caller asks all shards for the leases of this claim.
+            self.doubts.forget(token);
+            // An error of a later script says nothing about the scripts before it, whose timers are leased.
+            match has_leased {
+                true if error.kind() != StoreErrorKind::Closed => {
+                    StoreError::caused_by(StoreErrorKind::Unknown, error)
+                }
+                _ => error,
+            }
+        })
+    }
+
+    async fn take_some(
+        &self,
+        claimant: Claimant,
+        token: Token,
+        limit: Limit,
+        mut turns: Option<Turns>,
+        has_leased: &mut bool,
+    ) -> Result<(Vec<Found>, Claimed), StoreError> {
+        let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
+        let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
+        let mut found = Vec::new();
+        // A script leases at most AT_ONCE timers, and only from the slices that the last answer named. So a claim goes
+        // on until it is full or nothing is due.
+        loop {
+            let wish = Wish {
+                token,
+                lease: claimant.lease,
+                timers: left.min(AT_ONCE),
+                bytes: limit.bytes,
+                taken,
+                names: 0,
+                per_lane: turns.as_ref().map_or(PerLane::Any, PerLane::InTurn),
+            };
+            let groups = self.deployment.topology.groups(self.shards_for_claim(claimed.now));
+            let looked = match self.deployment.topology {
+                Topology::Cluster => self.look_at_groups(groups, wish, &mut claimed.leased).await?,
+                Topology::OneServer => match groups.into_iter().next() {
+                    Some(group) => vec![self.looks.look(group, wish).await?],
+                    None => Vec::new(),
+                },
+            };
+            let mut is_idle = true;
+            if let Some(now) = looked.iter().map(|looked| looked.now).min() {
+                claimed.now = now;
+            }
+            for Looked { now, records, .. } in looked {
+                let lease = Lease { token, until: now + claimant.lease, withdrawn: None };
+                *has_leased |= !records.is_empty();
+                is_idle &= records.is_empty();
+                for (shard, member) in records {
+                    left = left.saturating_sub(1);
+                    match self.leases.read_leased(shard, member, lease).await? {
+                        Some(leased) => {
+                            let timer = &leased.timer;
+                            taken += timer.payload.0.len() as u64;
+                            if let Some(turns) = &mut turns {
+                                turns.count(&timer.namespace, now - timer.due);
+                            }
+                            found.push(leased);
+                        }
+                        None => claimed.quarantined += 1,
+                    }
+                }
+            }
+            {
+                let state = self.node.state();
+                claimed.next_due = state.shards.next_due();
+                claimed.next_claim = state.shards.next_claim();
+            }
+            let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
+            // A script whose keys lack a slice may lease nothing, and answers the slices to name. After some turns
+            // without progress, the rest is left to the next claim.
+            idle = if is_idle { idle + 1 } else { 0 };
+            let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
+            if is_full || !is_more || idle >= IDLE_TURNS {
+                break;
+            }
+        }
+        if turns.is_some_and(|turns| turns.leaves()) {
+            // Perhaps of a lane whose further timers the script has passed over.
+            let due = claimed.next_due.filter(|due| *due <= claimed.now);
+            claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
+        }
+        found.sort_by_key(|leased: &Found| (leased.timer.due, leased.timer.id));
+        Ok((found, claimed))
+    }
+
+    /// Adds leased timers to the answer of a claim. A timer that is delivered at most once is forgotten first, and
+    /// delivered only if that is as safe as the policy of the connection asks.
+    async fn hand_out(
+        &self,
+        mut found: Vec<Found>,
+        token: Token,
+        mut claimed: Claimed,
+        witnesses: &Witnesses,
+    ) -> Result<Claimed, StoreError> {
+        let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
+        // A replica that does not have the lease will not learn in time that the timer is forgotten.
+        let is_confirmed = !found.iter().any(|leased| is_once(&leased.timer))
+            || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
+        if !is_confirmed {
+            // Their leases end by themselves.
+            found.retain(|leased| !is_once(&leased.timer));
+        }
+        // After the last script: the occurrences that follow are left to the next claim.
+        let mut failed = None;
+        for leased in found {
+            if failed.is_some() && is_once(&leased.timer) {
+                // Its lease ends by itself.
+                continue;
+            }
+            if let Err(error) = self.leases.take(leased, token, &mut claimed).await {
+                failed = Some(error);
+            }
+        }
+        if claimed.leased.iter().any(|leased| is_once(&leased.timer))
+            && let Err(error) = witnesses.confirm().await
+        {
+            // They are forgotten here, and another server may deliver them: here they are not.
+            claimed.leased.retain(|leased| !is_once(&leased.timer));
+            failed = Some(error);
+        }
+        claimed.next_reap = self.node.state().shards.take_first_end();
+        // Timers that were forgotten must be delivered: nobody else can.
+        failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
+    }
+
+    /// The shards that a claim looks at. Shards in doubt are among them: the claim asks for the leases there.
+    fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
+        let (pause, doubted) = (self.node.pause(), self.doubts.shards());
+        let state = self.node.state();
+        let mut shards = state.shards.for_claim(now, pause);
+        shards.extend(doubted.into_iter().filter(|shard| state.shards.is_healthy(*shard)));
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Looks at the groups of a cluster: first at the due timers, and then leases from each group its portion of the
+    /// longest due.
+    async fn look_at_groups(
+        &self,
+        groups: Vec<Vec<Shard>>,
+        wish: Wish<'_>,
+        recovered: &mut Vec<Leased>,
+    ) -> Result<Vec<Looked>, StoreError> {
+        if groups.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Due timers are rarely spread evenly over the shards. Twice an even part makes another round rare.
+        let each = 2 * wish.timers / u32::try_from(groups.len()).unwrap_or(u32::MAX).max(1);
+        let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };
+        let calls = groups.into_iter().map(|group| (group.clone(), self.looks.look(group, look)));
+        let looked = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        for (group, _) in &looked.failed {
+            self.node.state().shards.fail_look(group);
+        }
+        let looked = looked.any()?.answers;
+        self.resolve_doubts(&looked, recovered).await;
+        // Only now is it known which groups have the longest due. A script that leased at the first look would take
+        // timers that are due later than those of another group.
+        let portions = portions(looked, wish);
+        if portions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let calls = portions.iter().map(|(group, Portion { timers, by_lane })| {
+            let per_lane = match wish.per_lane {
+                PerLane::Any => PerLane::Any,
+                _ => PerLane::Exactly(by_lane),
+            };
+            (group.clone(), self.looks.look(group.clone(), Wish { timers: *timers, per_lane, ..wish }))
+        });
+        let leased = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        for (group, error) in &leased.failed {
+            self.node.state().shards.fail_look(group);
+            if error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown) {
+                self.doubts.add(wish.token, group.iter().copied());
+            }
+        }
+        if leased.answers.is_empty() {
+            let message = "no server of several has answered a claim";
+            return Err(leased.any().err().map_or_else(
+                || StoreError::new(StoreErrorKind::Unknown, message),
+                |error| match error.kind() {
+                    StoreErrorKind::Closed => error,
+                    _ => StoreError::caused_by(StoreErrorKind::Unknown, error),
+                },
+            ));
+        }
+        Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
+    }
+
+    /// Asks shards that answer again for the leases of claims whose answers were lost.
+    async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
+        let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
+        let calls = self
+            .doubts
+            .take(answers)
+            .into_iter()
+            .map(|doubt| (doubt, self.leases.recover_in(doubt.token, vec![doubt.shard])));
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        for (_, leased) in gathered.answers {
+            recovered.extend(leased);
+        }
+        for (doubt, _) in gathered.failed {
+            self.doubts.add(doubt.token, [doubt.shard]);
+        }
+    }
+
+    /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.
+    pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
+        let token = Token { incarnation: self.node.incarnation, claim: 0 };
+        let wish = Wish {
+            token,
+            lease: Duration::ZERO,
+            timers: 0,
+            bytes: 0,
+            taken: 0,
+            names: 0,
+            per_lane: PerLane::Any,
+        };
+        let looked = self.looks.look(shards.clone(), wish).await;
+        let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
+            || self.node.state().shards.has_first_end();
+        match looked {
+            // The runtime sees the error by itself, or another server's answers.
+            Err(_) => self.deployment.alarm.wake(),
+            Ok(_) if wants_claim => self.deployment.alarm.wake(),
+            Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),
+            Ok(_) => {}
+        }
+    }
+
+    /// The timers that a claim has leased, if its answer was lost.
+    pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
+        let token = Token { incarnation: claimant.incarnation, claim };
+        let groups = self.deployment.all_groups();
+        let calls = groups.into_iter().map(|group| (group.clone(), self.leases.recover_in(token, group)));
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
+        // The groups that failed are asked by a later claim.
+        self.doubts.add(token, gathered.failed.into_iter().flat_map(|(group, _)| group));
+        let mut leased: Vec<_> = gathered.answers.into_iter().flat_map(|(_, leased)| leased).collect();
+        leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
+        Ok(leased)
+    }
+}

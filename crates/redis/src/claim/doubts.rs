@@ -1,0 +1,53 @@
+//! Claims whose answers were lost: their leases are asked for once the servers answer again.
+
+use crate::layout::Shard;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::state::Token;
+
+/// Claims and shards that are kept, at most. The leases of older claims have ended.
+const MOST: usize = 4_096;
+
+/// A claim that may have leased in a shard, although its answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    /// The token of the claim.
+    pub(super) token: Token,
+    pub(super) shard: Shard,
+}
+
+#[derive(Default)]
+pub(super) struct Doubts(Mutex<Vec<Doubt>>);
+
+impl Doubts {
+    fn all(&self) -> MutexGuard<'_, Vec<Doubt>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds that a claim may have leased in these shards.
+    pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
+        let mut all = self.all();
+        all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
+        let too_many = all.len().saturating_sub(MOST);
+        all.drain(..too_many);
+    }
+
+    /// The shards in which a claim may have leased.
+    pub(super) fn shards(&self) -> Vec<Shard> {
+        self.all().iter().map(|doubt| doubt.shard).collect()
+    }
+
+    /// Takes the doubts about shards that answer.
+    pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
+        self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
+    }
+
+    /// Forgets a claim whose caller asks all shards for its leases.
+    pub(super) fn forget(&self, token: Token) {
+        self.all().retain(|doubt| doubt.token != token);
+    }
+
+    /// Forgets all doubts, which were those of another deployment.
+    pub(super) fn clear(&self) {
+        self.all().clear();
+    }
+}

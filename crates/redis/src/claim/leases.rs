@@ -1,0 +1,303 @@
+//! Leases: the timers that claims have leased, their renewal, and the end of leases that were not renewed.
+
+use crate::deployment::{Deployment, millis};
+use crate::layout::{Found, Layout, Part, Shard, id_bytes, id_of, mark_of, token_bytes};
+use crate::node::Node;
+use crate::operation::{Held, Start, Transactions};
+use crate::read::{find_id, read_found};
+use crate::script::{damaged, decimal};
+use core::time::Duration;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::{Lease, Refusal, State, Token};
+use tourbillon_durable::store::dry_run::DryRun;
+use tourbillon_durable::store::{
+    Claimant, Claimed, Leased, LeftOut, Op, Outcome, Reaped, StoreError, StoreErrorKind,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The bytes of a token. In a lease's field a mark follows.
+const TOKEN: usize = 16;
+/// Ended leases of which one script answers, at most.
+const AT_ONCE: usize = 1_000;
+/// The greatest number of leases of a shard in one answer.
+const MOST_EXPIRED: usize = 100_000;
+/// Leases that are ended at the same time.
+const REAPED_AT_ONCE: usize = 64;
+/// The time after which leases are looked at again whose server did not answer.
+const REST_OF_FAILED: Duration = Duration::from_secs(1);
+
+/// Leases that have ended, of some shards.
+#[derive(Default)]
+struct Expired {
+    /// With the moments of their ends.
+    found: Vec<(u64, Found)>,
+    /// Shards that may have more, with the end of the last lease that was answered.
+    cut: Vec<(Shard, u64)>,
+    /// The end of the first lease that has not ended, or a moment before long if a group did not answer.
+    next: Option<u64>,
+}
+
+/// The leases of this process's claims, and the ended leases of its shards.
+pub(crate) struct Leases {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    held: Arc<Held>,
+    pub(super) transactions: Arc<Transactions>,
+}
+
+impl Leases {
+    pub(crate) fn new(transactions: Arc<Transactions>) -> Self {
+        let Transactions { deployment, node, held } = &*transactions;
+        let (deployment, node, held) = (Arc::clone(deployment), Arc::clone(node), Arc::clone(held));
+        Self { deployment, node, held, transactions }
+    }
+
+    /// A timer that a claim has leased. `None` if its record cannot be read: then it is in quarantine.
+    pub(super) async fn read_leased(
+        &self,
+        shard: Shard,
+        member: Vec<u8>,
+        lease: Lease,
+    ) -> Result<Option<Found>, StoreError> {
+        let until = lease.until.as_millis();
+        let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
+        if found.is_none() {
+            self.quarantine(shard, member, token_bytes(lease.token)).await?;
+        }
+        Ok(found)
+    }
+
+    /// Puts a record into quarantine that cannot be read, if its timer is leased under this token.
+    async fn quarantine(&self, shard: Shard, member: Vec<u8>, token: Vec<u8>) -> Result<(), StoreError> {
+        let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Quarantined];
+        let mut keys = self.deployment.layout.keys(shard, parts);
+        let Some(id) = id_of(&member) else { return Ok(()) };
+        // In a cluster the redirect is in another shard. It stays, and leads nowhere.
+        let own = self.deployment.layout.shard_of_id(id);
+        let redirected = if self.deployment.topology.shares_script(own, shard) { own } else { shard };
+        keys.push(self.deployment.layout.key(redirected, Layout::redirects_of(id)));
+        let set = self.deployment.layout.keyless_set(id);
+        keys.extend(self.deployment.layout.keys(shard, [Part::Keys(set), Part::Places]));
+        let arguments = [member, token, set.to_be_bytes().to_vec()];
+        self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
+    }
+
+    /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.
+    pub(super) async fn take(
+        &self,
+        found: Found,
+        token: Token,
+        claimed: &mut Claimed,
+    ) -> Result<(), StoreError> {
+        let timer = found.timer.clone();
+        if timer.policy.guarantee == Guarantee::AtLeastOnce {
+            self.held.keep(&found);
+            claimed.leased.push(Leased { timer, token });
+            return Ok(());
+        }
+        let id = timer.id;
+        let end = |draft: DryRun| {
+            let (outcome, changes) = draft.apply(Op::Ack(id, token))?;
+            let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
+            let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
+            Ok(((outcome, due), changes))
+        };
+        // An error leaves the lease. The answer to the claim is lost then, and no delivery begins.
+        let (outcome, due) =
+            self.transactions.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
+                let message = format!("a timer that is delivered at most once was not forgotten: {error}");
+                StoreError::new(StoreErrorKind::Unknown, message)
+            })?;
+        match outcome {
+            // Somebody else has withdrawn the timer, or its lease is over already.
+            Outcome::Refused(Refusal::Stale) => {}
+            outcome => {
+                claimed.next_due = claimed.next_due.into_iter().chain(due).min();
+                claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
+                claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+                claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
+            }
+        }
+        Ok(())
+    }
+
+    /// The timers that a claim has leased in some shards of one group.
+    pub(super) async fn recover_in(
+        &self,
+        token: Token,
+        shards: Vec<Shard>,
+    ) -> Result<Vec<Leased>, StoreError> {
+        let keys = self.deployment.keys(&shards, [Part::Records, Part::Tokens, Part::Leases]);
+        let mut answered =
+            self.deployment.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
+        let mut values = answered.rest.list()?;
+        let mut leased = Vec::new();
+        while !values.is_empty() {
+            let shard = values.index()?.and_then(|place| shards.get(place)).copied();
+            let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
+            // A record that cannot be read is put into quarantine when its lease is over.
+            let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
+            // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
+            if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
+                self.held.keep(&found);
+                leased.push(Leased { timer: found.timer, token });
+            }
+        }
+        Ok(leased)
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        claimant: Claimant,
+        leases: Vec<(TimerId, Token)>,
+    ) -> Result<Vec<TimerId>, StoreError> {
+        let mut shards: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        let mut lost = vec![false; leases.len()];
+        let mut others = Vec::new();
+        for (place, (id, _)) in leases.iter().enumerate() {
+            match self.held.shard_of(*id) {
+                Some(shard) => shards.entry(shard).or_default().push(place),
+                None => others.push((place, find_id(&self.deployment, *id))),
+            }
+        }
+        let found = self.deployment.gather_or_fail(others).await?;
+        for (place, found) in found.answers {
+            match found {
+                Some(found) => shards.entry(found.shard).or_default().push(place),
+                None => lost[place] = true,
+            }
+        }
+        let calls = shards
+            .into_iter()
+            .map(|(shard, places)| (shard, self.renew_in(shard, claimant, &leases, places)));
+        // In a cluster, a lease whose server does not answer is renewed by the next call, or ends by itself.
+        let renewed = self.deployment.gather_or_fail(calls.collect::<Vec<_>>()).await?.any()?;
+        for place in renewed.answers.into_iter().flat_map(|(_, lost)| lost) {
+            lost[place] = true;
+        }
+        let lost = leases.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
+        Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
+    }
+
+    /// Renews the leases at some places, in one shard. Returns the places of those that are lost.
+    async fn renew_in(
+        &self,
+        shard: Shard,
+        claimant: Claimant,
+        leases: &[(TimerId, Token)],
+        places: Vec<usize>,
+    ) -> Result<Vec<usize>, StoreError> {
+        let renewed = places.iter().filter_map(|place| leases.get(*place));
+        let renewed = renewed.flat_map(|(id, token)| [id_bytes(*id).to_vec(), token_bytes(*token)]);
+        let arguments: Vec<Vec<u8>> =
+            core::iter::once(decimal(millis(claimant.lease))).chain(renewed).collect();
+        let keys = self.deployment.layout.keys(shard, [Part::Tokens, Part::Leases]);
+        let mut answered = self.deployment.run(|scripts| &scripts.renew, keys, arguments).await?;
+        let mut values = answered.rest.list()?;
+        let mut lost = Vec::new();
+        while !values.is_empty() {
+            let place = usize::try_from(values.number()?).unwrap_or(usize::MAX);
+            lost.extend(places.get(place).copied());
+        }
+        Ok(lost)
+    }
+
+    /// Ends leases whose end has come, the earliest first in each shard. For any number of shards, a script answers at
+    /// most as many leases as the limit, and one more for each shard. A shard that has more is asked again.
+    pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
+        let mut shards: Vec<Shard> = {
+            let state = self.node.state();
+            if state.is_member { state.shards.for_reap() } else { self.deployment.layout.shards().collect() }
+        };
+        let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
+        let mut least = 1;
+        loop {
+            // Each shard answers its part, so that the script stays short for any number of shards.
+            let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least);
+            let Expired { mut found, cut, next: first_left } = self.expired(shards, each).await?;
+            next = next.into_iter().chain(first_left).min();
+            found.sort_by_key(|(until, found)| (*until, found.id()));
+            let rest = found.split_off(found.len().min(left));
+            left -= found.len();
+            // Behind leases without timers there may be others.
+            least = if found.is_empty() { 4 * each } else { 1 };
+            let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
+            while !found.is_empty() {
+                let some = found.drain(..found.len().min(REAPED_AT_ONCE));
+                let calls = some.map(async |(_, found)| {
+                    let id = found.id();
+                    // A commit and not a part of the script: a retry or the next occurrence follows from the policy,
+                    // which Lua does not read.
+                    let reaped = self
+                        .transactions
+                        .transact(Start::Expired(Box::new(found)), |draft| draft.reap())
+                        .await;
+                    self.held.let_go(id);
+                    reaped
+                });
+                for one in join_all(calls).await {
+                    let one = one?;
+                    reaped.returned.extend(one.returned);
+                    reaped.dead.extend(one.dead);
+                    reaped.withdrawn += one.withdrawn;
+                    reaped.left_out.extend(one.left_out);
+                }
+            }
+            if is_last {
+                let left =
+                    rest.into_iter().map(|(until, _)| until).chain(cut.into_iter().map(|(_, last)| last));
+                reaped.next = left.chain(next).min().map(UtcMillis::from_millis);
+                return Ok(reaped);
+            }
+            shards = cut.into_iter().map(|(shard, _)| shard).collect();
+        }
+    }
+
+    /// At most `each` leases of each shard whose end has come. Records that cannot be read are put into quarantine.
+    async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
+        let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
+            let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);
+            (group, self.deployment.run(|scripts| &scripts.expired, keys, [decimal(each as u64)]))
+        });
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let (mut expired, mut unreadable) = (Expired::default(), Vec::new());
+        if !gathered.failed.is_empty() {
+            expired.next = Some((self.deployment.time.now() + REST_OF_FAILED).as_millis());
+        }
+        for (group, mut answered) in gathered.answers {
+            let mut lists = answered.rest.list()?;
+            for shard in group {
+                let mut values = lists.list()?;
+                let (mut count, mut last) = (0, 0);
+                while !values.is_empty() {
+                    let _id = values.next()?;
+                    let until = values.number()?;
+                    if UtcMillis::from_millis(until) > answered.now {
+                        expired.next = expired.next.into_iter().chain([until]).min();
+                        break;
+                    }
+                    (count, last) = (count + 1, until);
+                    let (member, mark) = (values.filled()?, values.filled()?);
+                    // A lease without a timer is a fault that the check names. It holds nothing up.
+                    let (Some(member), Some(mark)) = (member, mark) else { continue };
+                    match Found::read(shard, member.clone(), Some(mark.clone()), until) {
+                        Some(found) => expired.found.push((until, found)),
+                        None => unreadable.push((shard, member, mark)),
+                    }
+                }
+                if count > each {
+                    expired.cut.push((shard, last));
+                }
+            }
+        }
+        for (shard, member, mut token) in unreadable {
+            token.truncate(TOKEN);
+            self.quarantine(shard, member, token).await?;
+        }
+        Ok(expired)
+    }
+}

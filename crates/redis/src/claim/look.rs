@@ -1,0 +1,195 @@
+//! Looks at shards: the script that leases what is due, and the state that its answers leave here.
+
+use super::shares::PerLane;
+use crate::deployment::{Deployment, millis, time_text};
+use crate::layout::{Part, Shard, Slice, token_bytes};
+use crate::link::is_renewed;
+use crate::node::{Look, Node, Seen};
+use crate::script::{damaged, decimal};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::StoreError;
+
+/// How often a look is sent again because its connection was replaced.
+const RENEWALS: u32 = 3;
+
+/// A look at some shards: the timers to lease, or to name.
+#[derive(Clone, Copy)]
+pub(super) struct Wish<'w> {
+    pub(super) token: Token,
+    /// The length of a lease.
+    pub(super) lease: Duration,
+    /// The greatest number of timers to lease.
+    pub(super) timers: u32,
+    /// The number of payload bytes from which on no further timer is leased.
+    pub(super) bytes: u64,
+    /// The number of payload bytes that are leased already.
+    pub(super) taken: u64,
+    /// The greatest number of timers to name, if none is leased.
+    pub(super) names: u32,
+    pub(super) per_lane: PerLane<'w>,
+}
+
+/// The answer to a look at some shards.
+#[derive(Default)]
+pub(super) struct Looked {
+    pub(super) now: UtcMillis,
+    /// The records of the leased timers, with their shards.
+    pub(super) records: Vec<(Shard, Vec<u8>)>,
+    /// Timers that are due, in order.
+    pub(super) named: Vec<Named>,
+    /// More are due than are named.
+    pub(super) is_cut: bool,
+    /// The due moment of the first timer of these shards.
+    pub(super) first_due: Option<UtcMillis>,
+    /// The due moment of the first timer that may be leased next.
+    pub(super) next_claim: Option<UtcMillis>,
+}
+
+/// A timer that a look has named and not leased.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    pub(super) due: u64,
+    pub(super) id: Vec<u8>,
+    /// The number of payload bytes.
+    pub(super) length: u64,
+    pub(super) lane: u64,
+}
+
+/// Looks at shards.
+pub(super) struct Looks {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    /// The first slices of each shard, as the last answer had them. The script needs their keys.
+    slices: Mutex<Vec<Vec<Slice>>>,
+}
+
+impl Looks {
+    pub(super) fn new(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
+        let slices = Mutex::new(vec![Vec::new(); deployment.layout.shards().len()]);
+        Self { deployment, node, slices }
+    }
+
+    /// Forgets the slices, which were those of another deployment.
+    pub(super) fn clear(&self) {
+        self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
+    }
+
+    /// Looks at some shards of one group, and leases or names timers.
+    pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
+        let look = self.node.state().shards.begin_look(&shards);
+        let mut answer = self.ask_server(&shards, wish, look).await;
+        for _ in 0..RENEWALS {
+            // The server behind the new connection may have older data, which a sign of life finds out first.
+            match answer {
+                Err(error) if is_renewed(&error) => {
+                    answer = match self.node.enter().await {
+                        Ok(()) => self.ask_server(&shards, wish, look).await,
+                        Err(error) => Err(error),
+                    };
+                }
+                _ => break,
+            }
+        }
+        match answer {
+            Ok((looked, is_member)) => {
+                if !is_member {
+                    // The node left while this was on its way.
+                    self.node.release_shards(shards).await;
+                }
+                Ok(looked)
+            }
+            Err(error) => {
+                self.node.state().shards.fail_look(&shards);
+                Err(error)
+            }
+        }
+    }
+
+    async fn ask_server(
+        &self,
+        shards: &[Shard],
+        wish: Wish<'_>,
+        look: Look,
+    ) -> Result<(Looked, bool), StoreError> {
+        let (keys, slices) = self.keys_of_claim(shards);
+        let Wish { token, lease, timers, bytes: most, taken, names, per_lane } = wish;
+        let mut arguments = vec![
+            token_bytes(token),
+            decimal(millis(lease)),
+            decimal(timers.into()),
+            decimal(most),
+            decimal(taken),
+        ];
+        arguments.extend([self.deployment.id(), self.node.id.clone(), time_text(self.node.ttl)]);
+        arguments.push(decimal(names.into()));
+        arguments.push(decimal(u64::from(look.wants_end)));
+        arguments.extend(per_lane.arguments());
+        arguments.extend(slices);
+        // The server of another connection may have older data, which a sign of life finds out first.
+        let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
+        let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
+        let rest = &mut answered.rest;
+        let (mut leased, mut slices) = (rest.list()?, rest.list()?);
+        let (mut dues, mut nexts, mut owned) = (rest.list()?, rest.list()?, rest.list()?);
+        let first_end = rest.moment()?;
+        let mut named = rest.list()?;
+        let mut looked = Looked { now: answered.now, is_cut: rest.number()? == 1, ..Looked::default() };
+        while !leased.is_empty() {
+            let shard = leased.index()?.and_then(|place| shards.get(place)).copied();
+            let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
+            looked.records.push((shard, leased.bytes()?));
+        }
+        while !named.is_empty() {
+            let (due, id) = (named.number()?, named.bytes()?);
+            let (length, lane) = (named.number()?, named.number()?);
+            looked.named.push(Named { due, id, length, lane });
+        }
+        let mut seen = Vec::new();
+        for shard in shards {
+            let first_due = dues.moment()?;
+            let next_claim = nexts.moment()?;
+            let owned = owned.number()?;
+            let (is_owned, is_lost) = (owned == 1, owned == 2);
+            looked.first_due = looked.first_due.into_iter().chain(first_due).min();
+            looked.next_claim = looked.next_claim.into_iter().chain(next_claim).min();
+            seen.push(Seen { shard: *shard, is_owned, is_lost, first_due, next_claim });
+            let (mut names, mut first) = (slices.list()?, Vec::new());
+            while !names.is_empty() {
+                first.extend(Slice::named(&names.bytes()?));
+            }
+            let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = all.get_mut(usize::from(*shard)) {
+                *known = first;
+            }
+        }
+        let (is_member, are_lost) = {
+            let mut state = self.node.state();
+            state.shards.end_look(look, answered.now, &seen);
+            state.shards.keep_first_end(first_end);
+            (state.is_member, state.shards.are_lost())
+        };
+        if are_lost && let Some(gone) = self.deployment.gone().await {
+            return Err(gone);
+        }
+        Ok((looked, is_member))
+    }
+
+    /// The keys of a claim in some shards, and the arguments that name the slices among them: the first slices, as the
+    /// last answer had them.
+    fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
+        let (mut keys, mut names) = (Vec::new(), Vec::new());
+        let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        for shard in shards {
+            let slices = all.get(usize::from(*shard)).map_or(&[][..], |slices| slices);
+            keys.extend(self.deployment.layout.keys(*shard, parts));
+            keys.extend(slices.iter().map(|slice| self.deployment.layout.key(*shard, Part::Slice(*slice))));
+            names.push(decimal(slices.len() as u64));
+            names.extend(slices.iter().map(|slice| decimal(slice.number())));
+        }
+        (keys, names)
+    }
+}

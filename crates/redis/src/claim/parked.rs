@@ -1,0 +1,228 @@
+//! Claims of parked timers, for a process that has found a receiver for them, for example in a long poll of their
+//! queue.
+//!
+//! The owner of a shard claims its due timers. A parked timer waits for something else, which one process may have and
+//! another may not. So any node may lease it, in any shard: the token of the lease decides, as everywhere, and not the
+//! owner. The claim has two steps:
+//!
+//! | step | script | effect |
+//! |---|---|---|
+//! | look | `members` | reads the first entries of the reason in each shard; they are in the order of the due moments |
+//! | lease | `take_parked` | leases the chosen entries that are still there, and removes them from the parked timers |
+//!
+//! The chosen entries are the longest due of all shards: the wanted number, and others up to the limit if as many are
+//! left. So a large request of one node leaves something for the others, and costs a part of many small requests, since
+//! a script has some commands for each shard that it touches.
+//!
+//! # A parked timer
+//!
+//! | event | consequence |
+//! |---|---|
+//! | one claim leases it | it is leased under the token of that claim |
+//! | two nodes claim it at the same time | the second script finds no entry, passes it over, and looks again if it has leased nothing |
+//! | it is cancelled, moved, unparked or replaced between look and lease | the same: its entry has gone, or has changed |
+//! | after the lease, it is changed by a process that has read it parked | the commit of the change finds a token, and is computed anew: a cancel answers "in flight" |
+//! | its due moment was moved ahead | it stays parked until that moment |
+//! | its series was paused | it is parked again, as paused |
+//! | the answer of the script is lost | the caller asks all shards for the leases under the token |
+//! | the node dies, or its lease is not renewed | the owner of the shard ends the lease. It asks every five seconds when the first lease of its shards ends: nothing else tells it that another node has leased there |
+//! | the shard's owner changes | the lease stays. A new owner asks when the first lease ends |
+//! | the delivery ends, fails, or is parked again | an end under the token, by any node. A park is published to all nodes |
+//! | a program of an older version reads the leased timer | it cannot read the record, which says that the timer is parked |
+
+use super::claims::Claims;
+use crate::deployment::{Deployment, Topology, millis};
+use crate::layout::{Found, Part, Shard, id_at_end, part, token_bytes};
+use crate::node::Node;
+use crate::operation::{Start, Transactions};
+use crate::read::{IndexEntry, Stretch, Walk};
+use crate::script::{Words, damaged};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Lease, Token};
+use tourbillon_durable::store::dry_run::DryRun;
+use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
+
+/// Looks of a claim at which other nodes were quicker with all chosen timers.
+const TURNS: usize = 4;
+/// Timers that one claim leases at most.
+const AT_ONCE: u32 = 512;
+
+/// Claims timers that are parked, in all shards.
+pub(crate) struct ParkedClaims {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    transactions: Arc<Transactions>,
+    claims: Arc<Claims>,
+}
+
+impl ParkedClaims {
+    pub(crate) fn new(claims: Arc<Claims>) -> Self {
+        let (deployment, node) = (Arc::clone(&claims.deployment), Arc::clone(&claims.node));
+        let transactions = Arc::clone(&claims.leases.transactions);
+        Self { deployment, node, transactions, claims }
+    }
+
+    /// Leases timers that are parked for a reason and due, the longest due first.
+    pub(crate) async fn claim(
+        &self,
+        claimant: Claimant,
+        claim: u64,
+        reason: &str,
+        wanted: u32,
+        limit: Limit,
+    ) -> Result<Claimed, StoreError> {
+        self.node.note_claim(claimant.lease);
+        self.node.enter().await?;
+        let token = Token { incarnation: claimant.incarnation, claim };
+        let mut has_leased = false;
+        let result = self.lease(claimant, token, reason, wanted, limit, &mut has_leased).await;
+        result.map_err(|error| match has_leased && error.kind() != StoreErrorKind::Closed {
+            true => StoreError::caused_by(StoreErrorKind::Unknown, error),
+            false => error,
+        })
+    }
+
+    async fn lease(
+        &self,
+        claimant: Claimant,
+        token: Token,
+        reason: &str,
+        wanted: u32,
+        limit: Limit,
+        has_leased: &mut bool,
+    ) -> Result<Claimed, StoreError> {
+        let most = limit.timers.min(AT_ONCE) as usize;
+        let wanted = (wanted as usize).min(most);
+        let beginning = part(reason);
+        let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
+        let mut found = Vec::new();
+        for _ in 0..TURNS {
+            if wanted == 0 {
+                break;
+            }
+            let mut entries = self.parked(&beginning, most).await?;
+            let chosen = entries.len().min(wanted.max(most.min(entries.len() / 2)));
+            entries.truncate(chosen);
+            if entries.is_empty() {
+                break;
+            }
+            for (shard, member, now) in
+                self.lease_entries(&entries, claimant, token, beginning.len(), limit.bytes).await?
+            {
+                *has_leased = true;
+                claimed.now = claimed.now.max(now);
+                let lease = Lease { token, until: now + claimant.lease, withdrawn: None };
+                match self.claims.leases.read_leased(shard, member, lease).await? {
+                    Some(leased) => found.push(leased),
+                    None => claimed.quarantined += 1,
+                }
+            }
+            if *has_leased {
+                break;
+            }
+        }
+        found.sort_by_key(|leased: &Found| (leased.timer.due, leased.timer.id));
+        for leased in found {
+            if leased.timer.series.as_ref().is_some_and(|series| series.paused) {
+                let id = leased.id();
+                let park = move |draft: DryRun| draft.apply(Op::Park(id, token, PAUSED.into()));
+                self.transactions.transact(Start::Read(Box::new(leased)), park).await?;
+            } else {
+                self.claims.leases.take(leased, token, &mut claimed).await?;
+            }
+        }
+        claimed.next_due = self.node.state().shards.next_due();
+        Ok(claimed)
+    }
+
+    /// The first entries of a reason whose due moments have come, of all shards that answer, in order.
+    async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
+        let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
+        let calls = self.deployment.all_groups().into_iter().map(|group| {
+            let parts: Vec<_> = group.iter().map(|shard| (*shard, Part::Parked)).collect();
+            let walk = Walk::ascending(&self.deployment);
+            (group, async move { walk.members(&parts, None, beginning, each).await })
+        });
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let mut all: Vec<IndexEntry> = Vec::new();
+        let mut cut: Option<IndexEntry> = None;
+        for (_, Stretch { entries, is_end }) in gathered.answers {
+            // Behind the last entry of a list that was cut there may be others.
+            let last = entries.last().filter(|_| !is_end).cloned();
+            cut = cut.into_iter().chain(last).min();
+            all.extend(entries);
+        }
+        all.sort_unstable();
+        if let Some(cut) = cut {
+            all.retain(|entry| *entry <= cut);
+        }
+        let now = self.deployment.time.now().as_millis();
+        let due = |entry: &IndexEntry| {
+            let bytes = entry.place.get(beginning.len()..).unwrap_or_default();
+            bytes.iter().take(6).fold(0, |due, byte| due << 8 | u64::from(*byte))
+        };
+        all.retain(|entry| due(entry) <= now && id_at_end(&entry.place) == Some(entry.id));
+        Ok(all)
+    }
+
+    /// Leases those of the entries that are still there. Returns their shards, their records, and the time by which
+    /// they were leased.
+    async fn lease_entries(
+        &self,
+        entries: &[IndexEntry],
+        claimant: Claimant,
+        token: Token,
+        beginning: usize,
+        most_bytes: u64,
+    ) -> Result<Vec<(Shard, Vec<u8>, UtcMillis)>, StoreError> {
+        let mut by_shard = BTreeMap::<Shard, Vec<&IndexEntry>>::new();
+        entries.iter().for_each(|entry| by_shard.entry(entry.shard).or_default().push(entry));
+        let calls = self
+            .deployment
+            .topology
+            .groups(by_shard.keys().copied().collect::<Vec<_>>())
+            .into_iter()
+            .map(|group| {
+                let parts =
+                    [Part::Parked, Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Stopped];
+                // Any key with the deployment's id. In a cluster that of the deployment is elsewhere.
+                let first = match (self.deployment.topology, group.first()) {
+                    (Topology::Cluster, Some(shard)) => self.deployment.layout.key(*shard, Part::Meta),
+                    _ => self.deployment.key.clone(),
+                };
+                let keys = [vec![first], self.deployment.keys(&group, parts)].concat();
+                let mut words = Words::default();
+                words.push(&token_bytes(token));
+                words.push_number(millis(claimant.lease));
+                words.push_number(most_bytes);
+                words.push(&self.deployment.id());
+                words.push_number(beginning as u64);
+                for shard in &group {
+                    let entries = by_shard.get(shard).map_or(&[][..], |entries| entries);
+                    words.push_number(entries.len() as u64);
+                    entries.iter().for_each(|entry| words.push(&entry.place));
+                }
+                (group, self.deployment.run(|scripts| &scripts.take_parked, keys, words))
+            });
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        for (group, error) in &gathered.failed {
+            // A claim asks for the leases there once the server answers.
+            let may_have_run = error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown);
+            if self.deployment.topology.fails_in_parts() && may_have_run {
+                self.claims.doubts.add(token, group.iter().copied());
+            }
+        }
+        let mut leased = Vec::new();
+        for (group, mut answered) in gathered.any()?.answers {
+            let mut records = answered.rest.list()?;
+            while !records.is_empty() {
+                let shard = records.index()?.and_then(|place| group.get(place)).copied();
+                let shard = shard.ok_or_else(|| damaged("a fetch answered a shard that there is not"))?;
+                leased.push((shard, records.bytes()?, answered.now));
+            }
+        }
+        Ok(leased)
+    }
+}

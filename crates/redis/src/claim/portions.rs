@@ -1,0 +1,56 @@
+//! Which group leases how many of the timers that several groups have named.
+
+use super::look::{Looked, Named, Wish};
+use super::shares::PerLane;
+use crate::layout::Shard;
+use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_durable::UtcMillis;
+
+/// The timers to lease from a group of shards.
+#[derive(Debug, Default)]
+pub(super) struct Portion {
+    pub(super) timers: u32,
+    pub(super) by_lane: BTreeMap<u64, u64>,
+}
+
+/// How many timers to lease from each group, so that all of them are the longest due that lanes may take. A group that
+/// has not named all of its timers may have the next timer behind its last named timer: no later timers are leased in
+/// that case.
+pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
+    let ends =
+        looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {
+            Some(last) => (last.due, last.id.clone()),
+            None => (looked.next_claim.unwrap_or_default().as_millis(), Vec::new()),
+        });
+    let end = ends.min();
+    let (mut portions, mut named) = (Vec::new(), Vec::new());
+    for (place, (group, looked)) in looked.into_iter().enumerate() {
+        portions.push((group, Portion::default()));
+        named.extend(looked.named.into_iter().map(|named| (named, looked.now, place)));
+    }
+    named.sort_unstable();
+    let (mut timers, mut taken) = (0, wish.taken);
+    let mut closed = BTreeSet::new();
+    let mut turns = match wish.per_lane {
+        PerLane::InTurn(turns) => Some(turns.clone()),
+        _ => None,
+    };
+    for (Named { due, id, length, lane }, now, place) in named {
+        let is_full = timers >= wish.timers || taken > 0 && taken >= wish.bytes;
+        if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
+            break;
+        }
+        // Each group has counted its own. The timers of a lane of a group are leased in order.
+        let lateness = now - UtcMillis::from_millis(due);
+        if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
+            (timers, taken) = (timers + 1, taken + length);
+            let (_, portion) = &mut portions[place];
+            portion.timers += 1;
+            *portion.by_lane.entry(lane).or_default() += 1;
+        } else {
+            closed.insert((place, lane));
+        }
+    }
+    portions.retain(|(_, portion)| portion.timers > 0);
+    portions
+}

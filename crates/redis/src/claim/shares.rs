@@ -1,0 +1,249 @@
+//! The timers that each lane may take in a claim in turn.
+//!
+//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, which the directory of slices knows: a claim
+//! passes over a lane that has its share with one look. The script counts the timers that it leases; between the
+//! scripts of one claim, [`Turns`] counts them.
+
+use crate::deployment::millis;
+use crate::layout::{LANES, lane_of};
+use crate::script::decimal;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Turns {
+    /// The free places of the runtime.
+    free: usize,
+    /// The timers that the claim may still take. They are no more than the free places.
+    left: usize,
+    /// The time after which a timer is late, and the late timers that a lane may take which is not among `lanes`.
+    late: Option<(Duration, usize)>,
+    lanes: BTreeMap<u64, Lane>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lane {
+    /// Deliveries under way.
+    has: usize,
+    /// The timers that the claim has taken.
+    taken: usize,
+    /// The late timers that it may take.
+    late: usize,
+}
+
+impl Turns {
+    pub(crate) fn new(shares: &Shares, limit: Limit) -> Self {
+        let late = shares.late.as_ref();
+        let (after, each) = (late.map(|late| late.after), late.map_or(usize::MAX, |late| late.each));
+        let left = usize::try_from(limit.timers).unwrap_or(usize::MAX).min(shares.free);
+        let late_each = after.map(|after| (after, each));
+        let mut turns = Self { free: shares.free, left, late: late_each, lanes: BTreeMap::new() };
+        for (namespace, count) in &*shares.under_way {
+            turns.lane(lane_of(namespace)).has += count;
+        }
+        for (namespace, left) in late.iter().flat_map(|late| &*late.left) {
+            let lane = turns.lane(lane_of(namespace));
+            lane.late = lane.late.min(*left);
+        }
+        turns
+    }
+
+    fn lane(&mut self, lane: u64) -> &mut Lane {
+        let late = self.late.map_or(usize::MAX, |(_, each)| each);
+        self.lanes.entry(lane).or_insert(Lane { has: 0, taken: 0, late })
+    }
+
+    fn is_late(&self, lateness: Duration) -> bool {
+        self.late.is_some_and(|(after, _)| lateness > after)
+    }
+
+    /// Takes a timer of a lane, if the lane may take a timer of this lateness.
+    pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
+        let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
+        let known = *self.lane(lane);
+        let has_share = free_for(known.has, free) > 0 && free_for(known.taken, left) > 0;
+        let may_take = has_share && (known.late > 0 || !is_late);
+        if may_take {
+            self.count_in(lane, is_late);
+        }
+        may_take
+    }
+
+    /// Counts a timer of a namespace that was leased.
+    pub(crate) fn count(&mut self, namespace: &str, lateness: Duration) {
+        self.count_in(lane_of(namespace), self.is_late(lateness));
+    }
+
+    fn count_in(&mut self, lane: u64, is_late: bool) {
+        let lane = self.lane(lane);
+        lane.has = lane.has.saturating_add(1);
+        lane.taken = lane.taken.saturating_add(1);
+        lane.late = lane.late.saturating_sub(usize::from(is_late));
+        self.free = self.free.saturating_sub(1);
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// Whether a lane has had its share of the claim, and the next claim may take more of it.
+    pub(crate) fn leaves(&self) -> bool {
+        let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
+        self.lanes.values().any(leaves)
+    }
+
+    /// The deliveries under way of a lane, as an argument of the script. The script knows the share of the room,
+    /// `3 * left > has`, and no share of the claim. Both rules become one: `left` is that of the claim, and a lane that
+    /// has many deliveries under way has fewer here, by the room that the claim leaves. A timer that the script takes
+    /// changes both rules alike.
+    fn argument(&self, lane: &Lane) -> usize {
+        let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
+        lane.taken.max(lane.has.saturating_sub(beyond))
+    }
+}
+
+/// The timers that the script of a claim may take from each lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PerLane<'t> {
+    Any,
+    /// Its share.
+    InTurn(&'t Turns),
+    /// These numbers of timers, and of other lanes none: the groups of a cluster have a share together.
+    Exactly(&'t BTreeMap<u64, u64>),
+}
+
+impl PerLane<'_> {
+    /// The arguments of the script: the lanes of the layout, the free places, the limits of late timers and of timers,
+    /// and the limits of single lanes.
+    pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
+        let number = |number: usize| decimal(number as u64);
+        let mut arguments = vec![decimal(LANES)];
+        match self {
+            Self::Any => arguments.extend([vec![], vec![], decimal(0), vec![], decimal(0)]),
+            Self::InTurn(turns) => {
+                let (after, each) = match turns.late {
+                    Some((after, each)) => (decimal(millis(after)), each),
+                    None => (vec![], 0),
+                };
+                arguments.extend([
+                    number(turns.left),
+                    after,
+                    number(each),
+                    vec![],
+                    number(turns.lanes.len()),
+                ]);
+                for (lane, known) in &turns.lanes {
+                    let (has, late) = (turns.argument(known), known.late);
+                    arguments.extend([decimal(*lane), number(has), number(late), vec![]]);
+                }
+            }
+            Self::Exactly(counts) => {
+                arguments.extend([vec![], vec![], decimal(0), decimal(0), number(counts.len())]);
+                for (lane, count) in counts {
+                    arguments.extend([decimal(*lane), decimal(0), decimal(0), decimal(*count)]);
+                }
+            }
+        }
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tourbillon_durable::store::Late;
+
+    const PROMPT: Duration = Duration::ZERO;
+    const OLD: Duration = Duration::from_secs(6);
+    const ALL: Limit = Limit { timers: 1_000, bytes: u64::MAX };
+
+    fn shares(free: usize, under_way: &[(&str, usize)], left: &[(&str, usize)]) -> Shares {
+        let map = |counts: &[(&str, usize)]| {
+            Arc::new(counts.iter().map(|(name, count)| ((*name).into(), *count)).collect())
+        };
+        Shares::new(free, map(under_way)).with_late(Some(Late::new(Duration::from_secs(5), 2, map(left))))
+    }
+
+    fn turns_of(shares: &Shares) -> Turns {
+        Turns::new(shares, ALL)
+    }
+
+    #[test]
+    fn a_lane_takes_its_share_and_its_late_timers() {
+        let (a, b) = (lane_of("a"), lane_of("b"));
+        assert_ne!(a, b);
+        let mut turns = turns_of(&shares(4, &[("b", 3)], &[]));
+        let taken = (0..10).filter(|_| turns.take(a, PROMPT)).count();
+        assert_eq!(taken, free_for(0, 4));
+        assert!(!turns.take(b, PROMPT), "it has three times what is free");
+        let mut turns = turns_of(&shares(100, &[], &[("b", 1)]));
+        assert_eq!((0..10).filter(|_| turns.take(a, OLD)).count(), 2);
+        assert_eq!((0..10).filter(|_| turns.take(b, OLD)).count(), 1);
+        assert!(turns.take(b, PROMPT));
+    }
+
+    #[test]
+    fn what_was_leased_leaves_less() {
+        let mut turns = turns_of(&shares(3, &[("a", 1)], &[]));
+        turns.count("a", OLD);
+        let fewer = turns_of(&shares(2, &[("a", 2)], &[("a", 1)]));
+        assert_eq!(PerLane::InTurn(&turns).arguments(), PerLane::InTurn(&fewer).arguments());
+        (0..5).for_each(|_| turns.count("a", OLD));
+        assert!(!turns.take(lane_of("b"), PROMPT), "nothing is free");
+    }
+
+    #[test]
+    fn a_claim_without_turns_has_no_limits() {
+        assert_eq!(
+            PerLane::Any.arguments(),
+            [decimal(LANES), vec![], vec![], decimal(0), vec![], decimal(0)]
+        );
+        assert_eq!(turns_of(&Shares::new(1, Arc::default())).late, None);
+    }
+
+    /// Takes timers as the script does, by its arguments.
+    fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
+        let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
+        let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();
+        let (mut left, mut taken) = (turns.left, Vec::new());
+        for lane in asked {
+            let lane_has = has.get_mut(lane).unwrap();
+            if 3 * left > *lane_has {
+                (*lane_has, left) = (*lane_has + 1, left - 1);
+                taken.push(*lane);
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn the_script_takes_by_one_rule_what_two_rules_permit() {
+        let lanes = [lane_of("a"), lane_of("b"), lane_of("c")];
+        for free in 0..12 {
+            for timers in 0..12 {
+                for has in 0..40 {
+                    let shares = shares(free, &[("a", has), ("b", has / 3)], &[]);
+                    let mut turns = Turns::new(&shares, Limit { timers, ..ALL });
+                    for round in 0..3 {
+                        let asked: Vec<u64> = (0..30).map(|nth| lanes[(nth / 3 + round) % 3]).collect();
+                        let taken = script_takes(&turns, &asked);
+                        let wanted: Vec<u64> =
+                            asked.into_iter().filter(|lane| turns.take(*lane, PROMPT)).collect();
+                        assert_eq!(taken, wanted, "{free} free, {timers} of a claim, {has} under way");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_has_a_share_of_each_claim_though_it_has_room_for_more() {
+        let mut turns = Turns::new(&shares(1_000, &[], &[]), Limit { timers: 100, ..ALL });
+        let (a, b) = (lane_of("a"), lane_of("b"));
+        assert_eq!((0..100).filter(|_| turns.take(a, PROMPT)).count(), 75);
+        assert!(turns.leaves(), "the next claim takes more");
+        assert!(turns.take(b, PROMPT));
+        let mut turns = Turns::new(&shares(100, &[], &[]), Limit { timers: 100, ..ALL });
+        assert_eq!((0..100).filter(|_| turns.take(a, PROMPT)).count(), 75);
+        assert!(!turns.leaves(), "it has its share of the room");
+    }
+}

@@ -1,0 +1,125 @@
+//! Wakes the runtime of this process for timers that it does not know of yet.
+//!
+//! A claim's answer has the due moment of the first timer that is left. A commit that makes a timer due earlier wakes
+//! the subscribers, and so does any event after which that moment may be wrong. While a claim is at the server, its
+//! answer may not know of a commit that comes then: the commit is compared with the answer when the claim ends.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use tourbillon_durable::UtcMillis;
+
+/// A function that is called for parked timers: with the reason for which they are parked, or with none if some may
+/// have been missed.
+pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// The subscribers, and the due moment of the first pending timer, as far as this process knows.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+    on_parked: RwLock<Vec<OnParked>>,
+    first_due: Mutex<FirstDue>,
+}
+
+#[derive(Default)]
+struct FirstDue {
+    /// As the last claim's answer had it, of the timers that the claim might have taken. `None` before the first claim.
+    known: Option<UtcMillis>,
+    /// The claims that are at the server.
+    claims: Vec<ClaimUnderWay>,
+    /// The number of the last claim.
+    last: u64,
+}
+
+struct ClaimUnderWay {
+    number: u64,
+    /// The first due moment that was committed since the claim was sent. Its answer may not know of it.
+    committed: UtcMillis,
+}
+
+/// A claim that is at the server. It ends when it is dropped, since a caller may drop the future of its claim.
+pub(crate) struct Claiming<'a> {
+    alarm: &'a Alarm,
+    number: u64,
+    /// The first due moment of the answer, if there is an answer.
+    pub(crate) answer: Option<Option<UtcMillis>>,
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        self.alarm.end_claim(self.number, self.answer);
+    }
+}
+
+impl Alarm {
+    pub(crate) fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+
+    /// Wakes the subscribers.
+    pub(crate) fn wake(&self) {
+        for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+
+    /// Wakes the subscribers if no claim's answer knows of a timer that is due as early.
+    pub(crate) fn wake_for(&self, due: UtcMillis) {
+        let is_earlier = {
+            let mut first = self.first_due();
+            first.claims.iter_mut().for_each(|claim| claim.committed = due.min(claim.committed));
+            first.known.is_none_or(|known| due < known)
+        };
+        if is_earlier {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn subscribe_to_parked(&self, on_parked: OnParked) {
+        self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
+    }
+
+    /// Tells the subscribers that timers were parked.
+    pub(crate) fn tell_parked(&self, reason: Option<&str>) {
+        for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
+            tell(reason);
+        }
+    }
+
+    /// Notes that a claim is at the server.
+    pub(crate) fn begin_claim(&self) -> Claiming<'_> {
+        let mut first = self.first_due();
+        first.last += 1;
+        let number = first.last;
+        first.claims.push(ClaimUnderWay { number, committed: UtcMillis::MAX });
+        Claiming { alarm: self, number, answer: None }
+    }
+
+    /// Notes the end of a claim. Wakes the subscribers if a timer that was committed since is due earlier than its
+    /// answer says. Wakes them as well if the claim has no answer.
+    fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
+        let is_earlier = {
+            let mut first = self.first_due();
+            let place = first.claims.iter().position(|claim| claim.number == number);
+            let committed = place.map_or(UtcMillis::MAX, |place| first.claims.swap_remove(place).committed);
+            match answer {
+                None => true,
+                Some(answer) => {
+                    let due = answer.unwrap_or(UtcMillis::MAX);
+                    first.known = Some(due);
+                    committed < due
+                }
+            }
+        };
+        if is_earlier {
+            self.wake();
+        }
+    }
+
+    /// Forgets the first due moment, which was that of another deployment.
+    pub(crate) fn clear(&self) {
+        self.first_due().known = None;
+    }
+
+    fn first_due(&self) -> MutexGuard<'_, FirstDue> {
+        self.first_due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,65 @@
+//! One call of a script.
+
+use super::promise;
+use super::time::{Time, moment};
+use crate::layout::Layout;
+use crate::link::Link;
+use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Words};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::StoreError;
+
+/// The answer of a script: the time by which it decided, and the rest.
+pub(crate) struct Answered {
+    pub(crate) now: UtcMillis,
+    pub(crate) rest: Values,
+}
+
+/// A script with its keys.
+pub(crate) struct Call<W> {
+    pub(crate) script: W,
+    pub(crate) keys: Vec<Vec<u8>>,
+    /// The attempt to connect whose connection must be in use, if it matters. On another connection the script is not
+    /// sent.
+    pub(crate) attempt: Option<u64>,
+}
+
+/// Runs a script. Returns its answer, and whether the server's clock has been set.
+pub(crate) async fn run(
+    link: &dyn Link,
+    time: &Time,
+    script: impl Fn(&'static Scripts) -> &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: impl Arguments,
+) -> Result<(Answered, bool), StoreError> {
+    send(link, time, Call { script, keys, attempt: None }, arguments).await
+}
+
+/// Runs a script. Returns its answer, and whether the server's clock has been set.
+pub(super) async fn send(
+    link: &dyn Link,
+    time: &Time,
+    call: Call<impl Fn(&'static Scripts) -> &'static Script>,
+    arguments: impl Arguments,
+) -> Result<(Answered, bool), StoreError> {
+    let Call { script, mut keys, attempt } = call;
+    // While the slot of the keys moves to another server, the script is refused as a whole.
+    keys.extend(keys.first().map(|key| Layout::absent(key)));
+    let script = match time {
+        Time::Server(_) => script(&BY_SERVER),
+        Time::Test(_) => script(&BY_CALLER),
+    };
+    let mut words = Words::default();
+    words.push(&time.argument());
+    arguments.add_to(&mut words);
+    let sent = moment();
+    let reply = match attempt {
+        Some(attempt) => link.run_on(attempt, script, keys, words),
+        None => link.run_before_witness(script, keys, words),
+    };
+    let (answer, witness) = reply.await?;
+    promise::note(witness);
+    let mut rest = Values::of(answer)?;
+    let now = UtcMillis::from_millis(rest.number()?);
+    let is_step = time.learn(sent, now);
+    Ok((Answered { now, rest }, is_step))
+}

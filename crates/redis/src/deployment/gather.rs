@@ -1,0 +1,92 @@
+//! The same call for several groups of shards, of which some may not answer.
+
+use super::handle::Deployment;
+use core::pin::pin;
+use core::time::Duration;
+use futures_util::future::{Either, select, try_join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// The time for which the groups that have answered wait for the others.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// The answers and the failures of the calls.
+pub(crate) struct Gathered<G, T> {
+    pub(crate) answers: Vec<(G, T)>,
+    /// The groups that failed, with their errors. A group that is late has no error: its call is given up here, and may
+    /// have its effect.
+    pub(crate) failed: Vec<(G, Option<StoreError>)>,
+}
+
+impl<G, T> Gathered<G, T> {
+    /// # Errors
+    ///
+    /// Fails if no group has answered, and if a group says that its deployment is lost.
+    pub(crate) fn any(self) -> Result<Self, StoreError> {
+        let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
+        let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());
+        let error = match self.answers.is_empty() {
+            true => errors().find(of_lost).or_else(|| errors().next()),
+            false => errors().find(of_lost),
+        };
+        match error.cloned() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+}
+
+impl Deployment {
+    /// Makes a call for each group at the same time. Waits for all of them if there is one group; otherwise for a
+    /// moment after the first answer.
+    pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        calls: impl IntoIterator<Item = (G, F)>,
+    ) -> Gathered<G, T> {
+        let (groups, calls): (Vec<G>, Vec<F>) = calls.into_iter().unzip();
+        let mut is_open = vec![true; groups.len()];
+        let numbered = calls.into_iter().enumerate();
+        let calls: FuturesUnordered<_> =
+            numbered.map(|(place, call)| async move { (place, call.await) }).collect();
+        let mut calls = pin!(calls);
+        let mut gathered = Gathered { answers: Vec::new(), failed: Vec::new() };
+        let mut grace = None;
+        loop {
+            let next = match &mut grace {
+                None => calls.next().await,
+                Some(grace) => match select(calls.next(), grace).await {
+                    Either::Left((next, _)) => next,
+                    Either::Right(_) => None,
+                },
+            };
+            let Some((place, answer)) = next else { break };
+            is_open[place] = false;
+            let group = groups[place].clone();
+            match answer {
+                Ok(answer) => {
+                    gathered.answers.push((group, answer));
+                    if !calls.is_empty() {
+                        grace.get_or_insert_with(|| self.link.wait(GRACE));
+                    }
+                }
+                Err(error) => gathered.failed.push((group, Some(error))),
+            }
+        }
+        let late = groups.into_iter().zip(is_open).filter(|(_, is_open)| *is_open);
+        gathered.failed.extend(late.map(|(group, _)| (group, None)));
+        gathered
+    }
+
+    /// Makes a call for each group at the same time. On one server waits for all of them, and fails if one of them
+    /// fails, since none of them depends on another server. In a cluster, as [`gather`](Self::gather).
+    pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        calls: Vec<(G, F)>,
+    ) -> Result<Gathered<G, T>, StoreError> {
+        if self.topology.fails_in_parts() {
+            return Ok(self.gather(calls).await);
+        }
+        let calls = calls.into_iter().map(async |(group, call)| Ok::<_, StoreError>((group, call.await?)));
+        Ok(Gathered { answers: try_join_all(calls).await?, failed: Vec::new() })
+    }
+}

@@ -1,0 +1,119 @@
+//! Losses of a deployment's data: a shard's mark, or the key of the deployment itself.
+//!
+//! Each shard has a mark, the deployment's id, in its hash `meta`. A server that comes back without its data, or
+//! without a part of them, has shards without marks.
+//!
+//! | found | meaning | consequence |
+//! |---|---|---|
+//! | a shard has no mark | the shard is lost | it is closed: nobody looks at its timers, and it takes no new timers. The other shards go on. |
+//! | the key of the deployment is gone, and shards have their marks | the registry is lost | the nodes go on with the nodes that they know. Nobody can open the deployment, and calls for shared documents fail. |
+//! | the key and all marks are gone | the deployment is lost | the store is closed until the deployment is there again, or is made anew by people |
+//! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new deployment only if people say so |
+//!
+//! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew.
+//! The mark says nothing about the data of a lost shard: they are gone, or there as far as the server has them. No
+//! process mends by itself, since people decide whether a backup is restored before.
+
+use super::call::run;
+use super::handle::Deployment;
+use super::marks::{REMEDY, marks_of};
+use crate::layout::{Shard, VERSION};
+use crate::script::{Values, bytes, filled, maybe_number};
+use core::time::Duration;
+use std::sync::PoisonError;
+use std::time::Instant;
+use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
+
+/// The time for which the answer counts that a part of the deployment is still there.
+const MEMORY: Duration = Duration::from_secs(5);
+
+impl Deployment {
+    /// The error of an operation on a shard without the deployment's mark. `found` is the value in the place of the
+    /// mark.
+    pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
+        match found.next().and_then(filled) {
+            Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
+            _ => {
+                let message =
+                    format!("shard {shard} is lost: its server has not the mark of the deployment; {REMEDY}");
+                StoreError::new(StoreErrorKind::Io, message)
+            }
+        }
+    }
+
+    /// The error of a deployment of which nothing is left, if that is so. In that case the store is closed.
+    pub(crate) async fn gone(&self) -> Option<StoreError> {
+        let is_known = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.is_some_and(|seen| seen.elapsed() < MEMORY)
+        };
+        if is_known {
+            return None;
+        }
+        let keys = vec![self.key.clone()];
+        let key = run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await;
+        // A server that does not answer may have the rest.
+        let version = key.and_then(|(mut answered, _)| maybe_number(answered.rest.next()?));
+        let mut is_there = !matches!(version, Ok(None));
+        if !is_there {
+            let groups = self.topology.groups(self.layout.shards());
+            let marks = marks_of(&*self.link, &self.time, &self.layout, groups).await;
+            let is_own = |mark: &Result<Option<Vec<u8>>, _>| match mark {
+                Ok(mark) => mark.as_ref() == Some(&self.id()),
+                Err(_) => true,
+            };
+            is_there = marks.iter().any(|(_, mark)| is_own(mark));
+        }
+        if is_there {
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            return None;
+        }
+        Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
+    }
+
+    /// The id of the deployment, if it is there again, or was made anew for the stores that have it open.
+    pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
+        let keys = vec![self.key.clone()];
+        let (mut answered, _) =
+            run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await.ok()?;
+        let mut next = || answered.rest.next().ok();
+        let (version, shards) = (maybe_number(next()?).ok()??, maybe_number(next()?).ok()??);
+        let (id, is_anew) = (bytes(next()?).ok()??, maybe_number(next()?).ok()?.is_some());
+        if version != VERSION || shards != u64::from(self.layout.shards().end) || !is_anew && id != self.id()
+        {
+            return None;
+        }
+        let groups = self.topology.groups(self.layout.shards());
+        let marks = marks_of(&*self.link, &self.time, &self.layout, groups).await;
+        let is_other = |mark: &Option<Vec<u8>>| mark.as_ref().is_some_and(|mark| *mark != id);
+        let is_mixed = marks.iter().any(|(_, mark)| mark.as_ref().is_ok_and(is_other));
+        (!is_mixed).then_some(id)
+    }
+
+    /// The faults of a check: shards that are lost, and the key of the deployment.
+    pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
+        let mut faults = Vec::new();
+        let keys = vec![self.key.clone()];
+        let mut key = self.run(|scripts| &scripts.deployment, keys, []).await?;
+        if key.rest.maybe_number()?.is_none() {
+            let fault = format!("the key of the deployment itself is lost; {REMEDY}");
+            faults.push(Fault::new("deployment", None, fault));
+        }
+        let groups = self.topology.groups(self.layout.shards());
+        for (shard, mark) in marks_of(&*self.link, &self.time, &self.layout, groups).await {
+            match mark? {
+                Some(mark) if mark == self.id() => {}
+                Some(_) => {
+                    let fault = format!("shard {shard} is another deployment's");
+                    faults.push(Fault::new("shards", None, fault));
+                }
+                None => {
+                    let fault =
+                        format!("shard {shard} is lost: it has no mark, and its timers wait; {REMEDY}");
+                    faults.push(Fault::new("shards", None, fault));
+                }
+            }
+        }
+        Ok(faults)
+    }
+}

@@ -1,0 +1,50 @@
+//! The marks of shards: the id of the deployment to which each shard belongs.
+
+use super::call::run;
+use super::time::Time;
+use crate::layout::{Layout, Part, Shard};
+use crate::link::Link;
+use crate::script::filled;
+use futures_util::future::join_all;
+use tourbillon_durable::store::StoreError;
+
+/// The remedy for a loss, for people.
+pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
+
+/// The marks of some shards; an error for each group whose server fails.
+pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
+
+/// Reads the marks of all shards, all groups at the same time.
+pub(crate) async fn marks_of(
+    link: &dyn Link,
+    time: &Time,
+    layout: &Layout,
+    groups: Vec<Vec<Shard>>,
+) -> Marks {
+    let calls = groups.into_iter().map(async |group| {
+        let keys = group.iter().map(|shard| layout.key(*shard, Part::Meta)).collect();
+        let asked = async {
+            let (mut answered, _) = run(link, time, |scripts| &scripts.marks, keys, []).await?;
+            let mut marks = answered.rest.list()?;
+            group.iter().map(|_| filled(marks.next()?)).collect::<Result<Vec<_>, StoreError>>()
+        };
+        match asked.await {
+            Ok(marks) => group.into_iter().zip(marks.into_iter().map(Ok)).collect::<Marks>(),
+            Err(error) => group.into_iter().map(|shard| (shard, Err(error.clone()))).collect(),
+        }
+    });
+    let mut marks: Marks = join_all(calls).await.into_iter().flatten().collect();
+    marks.sort_by_key(|(shard, _)| *shard);
+    marks
+}
+
+/// Some shards, for people.
+pub(crate) fn listed(shards: &[Shard]) -> String {
+    const MOST: usize = 20;
+    let numbers = shards.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let word = if shards.len() == 1 { "shard" } else { "shards" };
+    match shards.len() {
+        count if count > MOST => format!("{word} {numbers} and {} others", count - MOST),
+        _ => format!("{word} {numbers}"),
+    }
+}

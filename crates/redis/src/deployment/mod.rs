@@ -1,0 +1,19 @@
+//! A deployment as this process has it open: the connection that runs scripts on it, its time, and the consequences
+//! when servers lose its data.
+
+mod alarm;
+mod call;
+mod gather;
+mod handle;
+mod losses;
+mod marks;
+mod promise;
+mod time;
+mod topology;
+
+pub(crate) use call::{Answered, run};
+pub(crate) use handle::Deployment;
+pub(crate) use marks::{Marks, REMEDY, listed, marks_of};
+pub(crate) use promise::{Witnesses, kept};
+pub(crate) use time::{Time, millis, moment, time_text};
+pub(crate) use topology::Topology;

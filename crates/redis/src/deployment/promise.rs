@@ -1,0 +1,85 @@
+//! Promises to callers. An operation with a promise ends when its changes are as safe as the policy of the connection
+//! asks ([`SyncPolicy`](crate::SyncPolicy)). All other operations end when the server has made their changes.
+//!
+//! | promised | not promised |
+//! |---|---|
+//! | operations of [`apply`](tourbillon_durable::store::TimerStore::apply) with `Durability::PowerLoss`, imports, shared documents | the same with less, such as the ends that the runtime reports |
+//! | that a timer which is delivered at most once is forgotten, before its delivery | claims, looks, renewals, reaps, signs of life, all reads |
+//!
+//! Each script's answer comes with the [`Witness`] of its server. An operation with a promise runs in a scope that
+//! collects them. At its end it asks each witness once, for all of its scripts. Scripts that have changed nothing count
+//! as well: a call that is repeated after a lost answer finds its own change, which may be nowhere else yet.
+
+use crate::link::Witness;
+use futures_util::future::join_all;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::store::StoreError;
+
+tokio::task_local! {
+    /// Those of the operation that is polled. It is that of the future, and not of a thread or of a task.
+    static SEEN: Witnesses;
+}
+
+/// The witnesses of some scripts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
+
+impl Witnesses {
+    pub(crate) fn of(all: Vec<Arc<Witness>>) -> Self {
+        Self(Arc::new(Mutex::new(all)))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<Witness>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, witness: Arc<Witness>) {
+        let mut all = self.all();
+        if !all.iter().any(|known| Arc::ptr_eq(known, &witness)) {
+            all.push(witness);
+        }
+    }
+
+    /// Runs a future, and collects the witnesses of its scripts.
+    pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
+        SEEN.scope(self.clone(), work).await
+    }
+
+    /// Adds them to those of the operation that is polled.
+    pub(crate) fn pass_on(&self) {
+        self.all().iter().cloned().for_each(|witness| note(Some(witness)));
+    }
+
+    /// Waits until the changes are as safe as the policy asks.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if they are not: the
+    /// changes were made, and a failover may lose them.
+    pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
+        let all = self.all().clone();
+        let answers = join_all(all.iter().map(Witness::confirm)).await;
+        Ok(answers.into_iter().collect::<Result<(), _>>()?)
+    }
+
+    /// Whether a wait for one of them has failed a moment ago.
+    pub(crate) fn have_just_failed(&self) -> bool {
+        self.all().iter().any(|witness| witness.has_just_failed())
+    }
+}
+
+/// Takes note of the witness of a script that was answered.
+pub(crate) fn note(witness: Option<Arc<Witness>>) {
+    if let Some(witness) = witness {
+        // Outside of a scope nobody was promised anything.
+        let _noted = SEEN.try_with(|seen| seen.add(witness));
+    }
+}
+
+/// Runs an operation, and waits until its changes are as safe as the policy asks.
+pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let seen = Witnesses::default();
+    let done = seen.collect(work).await?;
+    seen.confirm().await?;
+    Ok(done)
+}

@@ -1,0 +1,128 @@
+//! The store's time: the server's, as far as it is known here.
+
+use crate::script::decimal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tourbillon::{Clock, Timestamp};
+use tourbillon_durable::UtcMillis;
+
+/// The age from which on a measurement gives way to one that took longer.
+const AGE: Duration = Duration::from_secs(10);
+
+/// The clock by which a deployment decides.
+pub(crate) enum Time {
+    /// The server's. Only the server knows it; this process knows a moment that is not before it.
+    Server(Mutex<Measured>),
+    /// A clock of the caller's, for tests.
+    Test(Arc<dyn Clock>),
+}
+
+/// This moment by a clock that goes on while the machine is suspended, where the system has one.
+pub(crate) fn moment() -> Timestamp {
+    #[cfg(target_os = "linux")]
+    return tourbillon::BootClock::new().true_now();
+    #[cfg(not(target_os = "linux"))]
+    return tourbillon::SystemClock::new().true_now();
+}
+
+/// A duration in whole milliseconds, rounded up.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
+}
+
+/// A time in whole milliseconds, as an argument of a script.
+pub(crate) fn time_text(time: Duration) -> Vec<u8> {
+    decimal(millis(time))
+}
+
+/// The server's time at a moment of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// When the question was sent. The server answered later, so this is the latest that its time can be.
+    sent: Timestamp,
+    server: UtcMillis,
+    took: Duration,
+}
+
+impl Time {
+    pub(crate) fn server() -> Self {
+        let measured = Measured { sent: moment(), server: UtcMillis::ZERO, took: Duration::MAX };
+        Self::Server(Mutex::new(measured))
+    }
+
+    fn lock(measured: &Mutex<Measured>) -> MutexGuard<'_, Measured> {
+        measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A moment that is not before the server's time, and later by at most the time that an answer took. So a timer
+    /// with a delay of a second is not due before a second has passed.
+    pub(crate) fn now(&self) -> UtcMillis {
+        match self {
+            Self::Server(measured) => Self::lock(measured).at(moment()),
+            Self::Test(clock) => UtcMillis::from_timestamp(clock.true_now()),
+        }
+    }
+
+    /// The first argument of a script.
+    pub(crate) fn argument(&self) -> Vec<u8> {
+        match self {
+            Self::Server(_) => Vec::new(),
+            Self::Test(_) => self.now().as_millis().to_string().into_bytes(),
+        }
+    }
+
+    /// Takes the time of an answer to a question that was sent then. Returns whether the server's clock has been set.
+    pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
+        let Self::Server(measured) = self else { return false };
+        let mut measured = Self::lock(measured);
+        let new = Measured { sent, server, took: moment() - sent };
+        let is_first = measured.took == Duration::MAX;
+        let guess = measured.at(sent);
+        let uncertain = measured.took.saturating_add(new.took).saturating_add(Duration::from_millis(50));
+        let is_step = !is_first && (guess - server).max(server - guess) > uncertain;
+        let is_better = new.took <= measured.took || sent - measured.sent > AGE;
+        if is_first || is_step || is_better {
+            *measured = new;
+        }
+        is_step
+    }
+}
+
+impl Measured {
+    fn at(&self, moment: Timestamp) -> UtcMillis {
+        // The server rounds its time down to a millisecond; the sum is rounded up.
+        if moment < self.sent {
+            let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
+            return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));
+        }
+        self.server + (moment - self.sent) + Duration::from_millis(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_not_before_the_servers() {
+        let time = Time::server();
+        let sent = moment();
+        assert!(!time.learn(sent, UtcMillis::from_millis(5_000)), "the first answer is no step");
+        let now = time.now();
+        assert!(now > UtcMillis::from_millis(5_000));
+        assert!(now <= UtcMillis::from_millis(5_001) + (moment() - sent) + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed() {
+        let time = Time::server();
+        let sent = moment();
+        time.learn(sent, UtcMillis::from_millis(5_000_000));
+        assert!(!time.learn(sent, UtcMillis::from_millis(5_000_000)));
+        for server in [9_000_000_000, 1_000_000] {
+            assert!(time.learn(sent, UtcMillis::from_millis(server)));
+            assert!(time.now() >= UtcMillis::from_millis(server));
+            assert!(time.now() < UtcMillis::from_millis(server + 1_000_000), "the new time counts at once");
+        }
+    }
+}

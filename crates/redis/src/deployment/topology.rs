@@ -1,0 +1,117 @@
+//! Where the shards of a deployment are, and the consequences.
+//!
+//! On one server a script may name the keys of all shards. In a cluster a script names the keys of one shard, each
+//! shard may be on a server of its own, and a server that fails takes its shards away and no others. All differences
+//! between the two are answers of this type.
+//!
+//! | question | one server | cluster |
+//! |---|---|---|
+//! | which shards share a script | all | each is alone |
+//! | can some shards answer while others do not | no | yes |
+//! | a redirect, where the timer is in another shard than its id says | is written by the commit | is written by scripts of its own, and may be left behind |
+//! | which ends of deliveries hold each other up | all | those of the same two shards: the timer's and its id's |
+
+use crate::layout::{Layout, Shard};
+use std::collections::BTreeMap;
+
+/// Where the shards are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    OneServer,
+    Cluster,
+}
+
+impl Topology {
+    /// The topology of the servers behind a link.
+    pub(crate) fn new(is_cluster: bool) -> Self {
+        if is_cluster { Self::Cluster } else { Self::OneServer }
+    }
+
+    /// The number of the group of shards whose keys one script may name.
+    fn group_of(self, shard: Shard) -> Shard {
+        match self {
+            Self::OneServer => 0,
+            Self::Cluster => shard,
+        }
+    }
+
+    /// Whether one script may name the keys of both shards.
+    pub(crate) fn shares_script(self, one: Shard, other: Shard) -> bool {
+        self.group_of(one) == self.group_of(other)
+    }
+
+    /// Divides shards into groups whose keys one script may name. No group is empty.
+    pub(crate) fn groups(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
+        let mut groups: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
+        for shard in shards {
+            groups.entry(self.group_of(shard)).or_default().push(shard);
+        }
+        groups.into_values().collect()
+    }
+
+    /// The places of these shards in the list, by the scripts that may name them. No group is empty.
+    pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
+        let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        for (place, shard) in shards.into_iter().enumerate() {
+            groups.entry(self.group_of(shard)).or_default().push(place);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Whether some shards may answer while others do not. Then each group is asked for itself, and those that fail
+    /// are left out.
+    pub(crate) fn fails_in_parts(self) -> bool {
+        self == Self::Cluster
+    }
+
+    /// Whether redirects are written by scripts of their own, so that a redirect may be left behind that leads nowhere.
+    pub(crate) fn has_loose_redirects(self) -> bool {
+        self == Self::Cluster
+    }
+
+    /// The number of queues in which ends of deliveries do not hold each other up.
+    pub(crate) fn queues(self, layout: &Layout) -> u32 {
+        let shards = u32::from(layout.shards().end);
+        match self {
+            Self::OneServer => 1,
+            Self::Cluster => shards * shards,
+        }
+    }
+
+    /// The queue of a timer that is in the shard `home` and whose id belongs to the shard `id_shard`: in a cluster the
+    /// end needs both.
+    pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
+        match self {
+            Self::OneServer => 0,
+            Self::Cluster => u32::from(home) * u32::from(layout.shards().end) + u32::from(id_shard),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_names_all_shards_of_one_server_and_one_shard_of_a_cluster() {
+        let (server, cluster) = (Topology::OneServer, Topology::Cluster);
+        assert_eq!(server.groups([3, 1, 2]), [[3, 1, 2]]);
+        assert_eq!(cluster.groups([3, 1, 2]), [[1], [2], [3]]);
+        assert!(server.groups([]).is_empty() && cluster.groups([]).is_empty());
+        assert_eq!(server.places_by_script([5, 4, 5]), [[0, 1, 2]]);
+        assert_eq!(cluster.places_by_script([5, 4, 5]), [vec![1], vec![0, 2]]);
+        assert!(server.shares_script(1, 2) && !cluster.shares_script(1, 2) && cluster.shares_script(2, 2));
+    }
+
+    #[test]
+    fn ends_that_need_the_same_two_shards_share_a_queue() {
+        let layout = Layout::new("d", 4);
+        assert_eq!(
+            (Topology::OneServer.queues(&layout), Topology::OneServer.queue_of(&layout, 3, 2)),
+            (1, 0)
+        );
+        let queue = |home, id_shard| Topology::Cluster.queue_of(&layout, home, id_shard);
+        assert_eq!(Topology::Cluster.queues(&layout), 16);
+        assert_eq!((queue(0, 0), queue(3, 2), queue(3, 3)), (0, 14, 15));
+    }
+}

@@ -1,0 +1,377 @@
+//! A timer as a shard stores it: its record, and its entries in the other parts.
+//!
+//! A claim changes no record. The token of a lease and its end stand beside the record, so that the script of a claim
+//! need not understand records: the record of a leased timer is that of the pending timer before the claim, or that of
+//! the parked timer which a claim of parked timers has leased.
+
+use super::keys::Part;
+use super::slice::Slice;
+use super::slot::Shard;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
+use tourbillon_durable::store::dry_run::{decode, encode};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// A timer with its stored form in a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) shard: Shard,
+    /// Id, length of the payload, record.
+    pub(crate) member: Vec<u8>,
+    /// The field among the tokens, if the timer is leased.
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) timer: Timer,
+}
+
+/// An entry of a timer in its shard. All entries follow from the timer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Entry {
+    Record(Vec<u8>),
+    Token(Vec<u8>),
+    Lease(u64),
+    Pending(Slice, u64),
+    Parked(Vec<u8>),
+    Dead(u64),
+    Stopped(Vec<u8>),
+    Key(Vec<u8>),
+    Keyless(Vec<u8>),
+    Label(Vec<u8>),
+}
+
+pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
+    id.as_u128().to_be_bytes()
+}
+
+/// The id in the first 16 bytes.
+pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
+    let (id, _) = bytes.split_first_chunk::<16>()?;
+    Some(TimerId::from_u128(u128::from_be_bytes(*id)))
+}
+
+/// The id in the last 16 bytes.
+pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
+    let (_, id) = bytes.split_last_chunk::<16>()?;
+    Some(TimerId::from_u128(u128::from_be_bytes(*id)))
+}
+
+/// The bytes before the id in the last 16 bytes.
+pub(crate) fn without_id(member: &[u8]) -> &[u8] {
+    member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
+}
+
+pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
+    [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
+}
+
+/// The field among the tokens of a timer in this state.
+pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
+    let State::Leased(lease) = state else { return None };
+    let mark = match lease.withdrawn {
+        None => 0,
+        Some(Withdrawal::Cancelled) => 1,
+        Some(Withdrawal::Replaced) => 2,
+    };
+    Some([&token_bytes(lease.token)[..], &[mark]].concat())
+}
+
+fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
+    let (incarnation, rest) = mark.split_first_chunk::<8>()?;
+    let (claim, rest) = rest.split_first_chunk::<8>()?;
+    let withdrawn = match rest {
+        [0] => None,
+        [1] => Some(Withdrawal::Cancelled),
+        [2] => Some(Withdrawal::Replaced),
+        _ => return None,
+    };
+    let token = Token { incarnation: u64::from_be_bytes(*incarnation), claim: u64::from_be_bytes(*claim) };
+    Some(Lease { token, until, withdrawn })
+}
+
+/// Id, length of the payload, record.
+pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
+    let record = match timer.state {
+        State::Leased(_) => {
+            let deliveries = timer.deliveries.saturating_sub(1);
+            encode(&Timer { deliveries, state: State::Pending, ..timer.clone() })
+        }
+        _ => encode(timer),
+    };
+    let length = u32::try_from(timer.payload.0.len()).unwrap_or(u32::MAX);
+    [&id_bytes(timer.id)[..], &length.to_be_bytes(), &record].concat()
+}
+
+impl Found {
+    /// The timer of a record, with the field among the tokens and the end of the lease if it is leased. `None` if the
+    /// record cannot be read.
+    pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
+        let id = id_of(&member)?;
+        let mut timer = decode(id, member.get(20..)?)?;
+        if let Some(mark) = &mark {
+            if !matches!(timer.state, State::Pending | State::Parked(_)) {
+                return None;
+            }
+            timer.state = State::Leased(lease_of(mark, UtcMillis::from_millis(until))?);
+            timer.deliveries = timer.deliveries.saturating_add(1);
+        }
+        Some(Self { shard, member, token: mark, timer })
+    }
+
+    pub(crate) fn id(&self) -> TimerId {
+        self.timer.id
+    }
+}
+
+/// A text that is followed by other parts, with its length before it. Limits admit 255 bytes.
+pub(crate) fn part(text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
+    [&[length], text.as_bytes()].concat()
+}
+
+/// Moments in 6 bytes, which hold the year 9999.
+pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
+    let [_, _, bytes @ ..] = moment.to_be_bytes();
+    bytes
+}
+
+/// The namespace and the beginning of a key. Two zeros end a key, and a zero within it is followed by 255, so that the
+/// order is that of the keys and no key is the beginning of another key.
+pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
+    let mut bytes = part(namespace);
+    for byte in key.bytes() {
+        bytes.push(byte);
+        if byte == 0 {
+            bytes.push(u8::MAX);
+        }
+    }
+    bytes
+}
+
+/// The entry of a key without its owner's id.
+pub(crate) fn key_entry(namespace: &str, key: &str) -> Vec<u8> {
+    let mut bytes = key_beginning(namespace, key);
+    bytes.extend([0, 0]);
+    bytes
+}
+
+/// The entry of a label without the id.
+pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
+    [part(namespace), part(label)].concat()
+}
+
+/// The beginning of the entries of a namespace among the timers that are stopped, in one phase.
+pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
+    let mut bytes = part(namespace);
+    bytes.push(phase_byte(phase));
+    bytes
+}
+
+/// The byte of a phase in entries and in the fields of the counts.
+pub(crate) fn phase_byte(phase: Phase) -> u8 {
+    match phase {
+        Phase::Pending => 0,
+        Phase::Leased => 1,
+        Phase::Parked => 2,
+        Phase::Dead => 3,
+        Phase::Done | Phase::Withdrawn => u8::MAX,
+    }
+}
+
+/// The byte between the namespace and the id of a timer without a key. No key begins with it, and all keys of the
+/// namespace stand before it.
+pub(crate) const KEYLESS: u8 = u8::MAX;
+
+/// The entry of a timer without a key, without the id.
+pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
+    let mut bytes = part(namespace);
+    bytes.push(KEYLESS);
+    bytes
+}
+
+/// The namespace at the beginning of an entry, with its length.
+pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
+    let length = entry.first().map_or(0, |length| 1 + usize::from(*length));
+    entry.get(..length).unwrap_or_default()
+}
+
+/// Whether an entry of a set of keys is that of a timer without a key.
+pub(crate) fn is_keyless(member: &[u8]) -> bool {
+    member.get(namespace_of(member).len()) == Some(&KEYLESS)
+}
+
+/// The place of an entry's namespace: the number of the set that has the entry.
+pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
+    [namespace_of(entry), &set.to_be_bytes()].concat()
+}
+
+/// The set of a place.
+pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
+    place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
+}
+
+/// All entries of a timer in its shard.
+pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
+    let id = id_bytes(timer.id);
+    let mut entries = vec![Entry::Record(member_of(timer))];
+    let phase = timer.state.phase();
+    let stopped = || stopped_beginning(&timer.namespace, phase);
+    match &timer.state {
+        State::Pending => {
+            let due = timer.due.as_millis();
+            entries.push(Entry::Pending(Slice::of(&timer.namespace, due), due));
+        }
+        State::Leased(lease) => {
+            entries.push(Entry::Lease(lease.until.as_millis()));
+            entries.extend(mark_of(&timer.state).map(Entry::Token));
+        }
+        State::Parked(reason) => {
+            let due = moment_bytes(timer.due.as_millis());
+            let parked = [&part(reason)[..], &due, &id].concat();
+            entries.push(Entry::Stopped([stopped(), parked.clone()].concat()));
+            entries.push(Entry::Parked(parked));
+        }
+        State::Dead(death) => {
+            let at = death.at.as_millis();
+            entries.push(Entry::Stopped([&stopped()[..], &moment_bytes(at), &id].concat()));
+            entries.push(Entry::Dead(at));
+        }
+    }
+    for (nth, label) in timer.labels.iter().enumerate() {
+        if !timer.labels[..nth].contains(label) {
+            let entry = label_entry(&timer.namespace, label);
+            entries.push(Entry::Label([&entry[..], &id].concat()));
+        }
+    }
+    match timer.key.as_ref().filter(|_| timer.owns_key()) {
+        Some(key) => entries.push(Entry::Key([&key_entry(&timer.namespace, key)[..], &id].concat())),
+        None if phase != Phase::Dead => {
+            entries.push(Entry::Keyless([&keyless_entry(&timer.namespace)[..], &id].concat()));
+        }
+        None => {}
+    }
+    entries
+}
+
+/// Whether the stored form of a timer has a token.
+pub(crate) fn is_leased(timer: &Timer) -> bool {
+    mark_of(&timer.state).is_some()
+}
+
+/// The field of the counts that counts a timer: its namespace, and a byte for its phase.
+pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
+    [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
+}
+
+/// The namespace and the phase of a field of the counts.
+pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
+    let (byte, namespace) = field.split_last()?;
+    let phase =
+        [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].into_iter().nth(usize::from(*byte))?;
+    Some((core::str::from_utf8(namespace).ok()?.into(), phase))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_durable::state::{Death, DeathReason};
+    use tourbillon_durable::timer::Payload;
+
+    fn leased(withdrawn: Option<Withdrawal>) -> Timer {
+        let lease = Lease {
+            token: Token { incarnation: u64::MAX, claim: 3 },
+            until: UtcMillis::from_millis(77),
+            withdrawn,
+        };
+        let timer = Timer::new(TimerId::from_u128(5), "test", UtcMillis::from_millis(50));
+        Timer { key: Some("k".into()), deliveries: 4, state: State::Leased(lease), ..timer }
+    }
+
+    #[test]
+    fn a_leased_timer_is_a_pending_one_with_a_token() {
+        for withdrawn in [None, Some(Withdrawal::Cancelled), Some(Withdrawal::Replaced)] {
+            let timer = leased(withdrawn);
+            let found = Found::read(3, member_of(&timer), mark_of(&timer.state), 77).unwrap();
+            assert_eq!(found.timer, timer);
+            let pending = Timer { deliveries: 3, state: State::Pending, ..timer };
+            assert_eq!(found.member, member_of(&pending));
+        }
+    }
+
+    /// Programs of two versions share a deployment: other bytes, or bytes in other parts, are another layout.
+    #[test]
+    fn the_bytes_that_a_shard_has_of_a_timer_stay() {
+        let timer = Timer {
+            namespace: "n".into(),
+            key: Some("k\0".into()),
+            labels: vec!["a".into(), "b".into(), "a".into()],
+            payload: Payload(Box::new([1, 2, 3])),
+            ..leased(None)
+        };
+        let dead = Death { reason: DeathReason::Attempts, at: UtcMillis::from_millis(88) };
+        let states = [
+            State::Pending,
+            leased(None).state,
+            leased(Some(Withdrawal::Cancelled)).state,
+            leased(Some(Withdrawal::Replaced)).state,
+            State::Parked("later".into()),
+            State::Dead(dead),
+        ];
+        let mut lines = String::new();
+        for state in states {
+            let name = format!("{:?}", state.phase());
+            for entry in entries(&Timer { state, ..timer.clone() }) {
+                let (part, bytes) = match entry {
+                    Entry::Record(bytes) => ("record", bytes),
+                    Entry::Token(bytes) => ("token", bytes),
+                    Entry::Lease(moment) => ("lease", moment.to_be_bytes().to_vec()),
+                    Entry::Pending(slice, moment) => {
+                        ("pending", [slice.number(), moment].map(u64::to_be_bytes).concat())
+                    }
+                    Entry::Parked(bytes) => ("parked", bytes),
+                    Entry::Dead(moment) => ("dead", moment.to_be_bytes().to_vec()),
+                    Entry::Stopped(bytes) => ("stopped", bytes),
+                    Entry::Key(bytes) => ("key", bytes),
+                    Entry::Keyless(bytes) => ("keyless", bytes),
+                    Entry::Label(bytes) => ("label", bytes),
+                };
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                lines += &format!("{name}, {part}: {hex}\n");
+            }
+        }
+        let fixed = include_str!("entry_v5.txt");
+        assert!(fixed == lines, "other bytes are another layout. The bytes are now:\n{lines}");
+        assert_eq!(crate::layout::VERSION, 5, "the file has the layout's version in its name");
+    }
+
+    #[test]
+    fn a_fetched_timer_is_a_parked_one_with_a_token() {
+        let timer = leased(None);
+        let parked = Timer { deliveries: 3, state: State::Parked("queue".into()), ..timer.clone() };
+        let found = Found::read(3, member_of(&parked), mark_of(&timer.state), 77).unwrap();
+        assert_eq!((found.timer, found.member), (timer, member_of(&parked)));
+    }
+
+    #[test]
+    fn a_mark_that_is_none_makes_no_timer() {
+        let timer = leased(None);
+        for mark in [vec![], vec![0; 16], vec![3; 17], vec![0; 18]] {
+            assert_eq!(Found::read(3, member_of(&timer), Some(mark), 77), None);
+        }
+    }
+
+    #[test]
+    fn entries_of_keys_are_in_the_order_of_the_keys_and_none_begins_another() {
+        let mut keys = ["", "a", "a\0", "a\0\0", "a\0b", "a\u{1}", "ab", "b", "\0", "\0\0"];
+        keys.sort_unstable();
+        let entries: Vec<Vec<u8>> = keys.iter().map(|key| key_entry("n", key)).collect();
+        assert!(entries.is_sorted(), "{entries:?}");
+        for (nth, one) in entries.iter().enumerate() {
+            let others = entries.iter().enumerate().filter(|(other, _)| *other != nth);
+            assert!(others.into_iter().all(|(_, other)| !other.starts_with(one)), "{one:?}");
+        }
+        for (key, entry) in keys.iter().zip(&entries) {
+            for prefix in keys {
+                assert_eq!(entry.starts_with(&key_beginning("n", prefix)), key.starts_with(prefix));
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The keys of a deployment, and which of its shards has a timer.
+//!
+//! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
+//! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
+//! the shard's share of the slots, so the shards of a deployment lie evenly over the slots, and over the primaries if
+//! these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and reasons stand in
+//! members and fields.
+
+use super::slice::Slice;
+use super::slot::{Shard, tag_of};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The version of the layout. Another one is refused, an earlier one too.
+pub(crate) const VERSION: u64 = 5;
+
+/// The parts of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Part {
+    /// Hash: the deployment's id, and the owner.
+    Meta,
+    /// Sorted set, by member: id, length of the payload, record.
+    Records,
+    /// Hash, of leased timers: id, token and mark.
+    Tokens,
+    /// Sorted set, of leased timers: id, by the end of the lease.
+    Leases,
+    /// Sorted set, by member: namespace, key, id; of a timer that owns no key and is not dead, namespace, 255, id. An
+    /// entry is in one of several sets: see [`Layout::key_set`] and [`Layout::keyless_set`].
+    Keys(u16),
+    /// Sorted set, by member: namespace, number of a set of keys in which there may be timers of it.
+    Places,
+    /// Sorted set, by member: namespace, phase, and reason and due moment of a parked timer or the moment of death of a
+    /// dead one, id.
+    Stopped,
+    /// Sorted set, by member: namespace, label, id.
+    Labels,
+    /// Sorted set, by member: reason, due moment, id.
+    Parked,
+    /// Sorted set: id, by the moment of death.
+    Dead,
+    /// Sorted set, of ended timers whose callers chose their ids: id, by the moment until which it is remembered.
+    Recent,
+    /// Hash: namespace and phase, number of timers.
+    Counts,
+    /// Hash, the quarantine: id, record that could not be read.
+    Quarantined,
+    /// Sorted set: number of each slice that is not empty, by its first due moment.
+    Slices,
+    /// Sorted set, of the pending timers of a slice: id, by due moment.
+    Slice(Slice),
+    /// Hash, of timers that are in another shard than their ids say: id, redirect.
+    Redirects(u8),
+}
+
+/// The number of hashes of redirects in a shard: with few fields each, Redis keeps them in a compact form.
+pub(crate) const REDIRECT_HASHES: u16 = 256;
+
+/// The number of sets of keys in a deployment: with few members each, Redis keeps them in a compact form. A list in the
+/// order of the keys looks at all of them.
+const KEY_SETS: u16 = 8_192;
+
+/// The most shards of a deployment.
+pub(crate) const MOST_SHARDS: u16 = 1_024;
+
+/// The names of a deployment's keys.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    shards: u16,
+    /// The tag of each shard.
+    tags: Vec<Box<str>>,
+}
+
+impl Layout {
+    /// The layout of a deployment with this number of shards, a power of two.
+    pub(crate) fn new(name: &str, shards: u16) -> Self {
+        Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
+    }
+
+    /// The hash tags of the shards, without braces.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = &[u8]> {
+        self.tags.iter().map(|tag| tag.as_bytes())
+    }
+
+    /// The key of the deployment itself.
+    pub(crate) fn deployment(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:deployment").into_bytes()
+    }
+
+    /// The key of the shared documents.
+    pub(crate) fn documents(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:notes").into_bytes()
+    }
+
+    /// The key of the nodes by the moments of their last signs of life.
+    pub(crate) fn signs(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:nodes").into_bytes()
+    }
+
+    /// The key of the nodes' registration records.
+    pub(crate) fn node_records(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:about").into_bytes()
+    }
+
+    /// The channel of the nodes' hints.
+    pub(crate) fn channel(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:hints").into_bytes()
+    }
+
+    /// The channel that a node keeps open as long as it has its connection.
+    pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
+        format!("tb:{{{name}}}:node:{node}").into_bytes()
+    }
+
+    /// A key that never exists, in the slot of the key `beside`. Each script names such a key last. While a slot of a
+    /// cluster moves, a server runs a script if all keys that it names are there, and ends the script in the middle
+    /// where the script reads a key that was removed. A script that names an absent key is refused as a whole.
+    pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
+        let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
+        let (tag, _) = beside.split_at(end);
+        [tag, b":absent"].concat()
+    }
+
+    pub(crate) fn shards(&self) -> core::ops::Range<Shard> {
+        0..self.shards
+    }
+
+    pub(crate) fn key(&self, shard: Shard, part: Part) -> Vec<u8> {
+        let mut number = None;
+        let part = match part {
+            Part::Meta => "meta",
+            Part::Records => "records",
+            Part::Tokens => "tokens",
+            Part::Leases => "leases",
+            Part::Keys(set) => {
+                number = Some(set.into());
+                "k:"
+            }
+            Part::Places => "places",
+            Part::Stopped => "stopped",
+            Part::Labels => "labels",
+            Part::Parked => "parked",
+            Part::Dead => "dead",
+            Part::Recent => "recent",
+            Part::Counts => "counts",
+            Part::Quarantined => "aside",
+            Part::Slices => "slices",
+            Part::Slice(slice) => {
+                number = Some(slice.number());
+                "q:"
+            }
+            Part::Redirects(bucket) => {
+                number = Some(bucket.into());
+                "h:"
+            }
+        };
+        // Callers name shards of the layout. Another number would have an empty tag, which no shard has.
+        let tag = self.tags.get(usize::from(shard)).map_or("", |tag| tag);
+        let mut key = Vec::with_capacity(tag.len() + 16);
+        for text in ["tb:{", tag, "}:", part] {
+            key.extend_from_slice(text.as_bytes());
+        }
+        if let Some(number) = number {
+            key.extend_from_slice(number.to_string().as_bytes());
+        }
+        key
+    }
+
+    /// The keys of some parts of a shard.
+    pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
+        parts.into_iter().map(|part| self.key(shard, part)).collect()
+    }
+
+    fn shard_of(&self, bytes: &[u8]) -> Shard {
+        self.shard_with(crc32fast::hash(bytes))
+    }
+
+    /// The shard of this checksum.
+    fn shard_with(&self, sum: u32) -> Shard {
+        let mask = u32::from(self.shards) - 1;
+        Shard::try_from(sum & mask).unwrap_or_default()
+    }
+
+    /// The shard that knows where the timer with this id is: its own, unless [`Part::Redirects`] leads to another
+    /// shard.
+    pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
+        self.shard_of(&id.as_u128().to_be_bytes())
+    }
+
+    /// An id that no other call returns, of a timer with this key: the shard that knows where it is is that of the key.
+    pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
+        let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
+        let bits = id.as_u128();
+        // Each shard has some of the last two bytes. The checksum of a difference does not depend on that from which it
+        // differs, so the first difference that leads to the shard leaves the bytes as random as they can be there.
+        let [first @ .., _, _] = bits.to_be_bytes();
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&first);
+        let last = u16::try_from(bits & 0xffff).unwrap_or_default();
+        let is_there = |last: &u16| {
+            let mut sum = sum.clone();
+            sum.update(&last.to_be_bytes());
+            self.shard_with(sum.finalize()) == shard
+        };
+        let last = (0..=u16::MAX).map(|difference| last ^ difference).find(is_there).unwrap_or(last);
+        TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
+    }
+
+    /// The shard of the timer that has this key.
+    pub(crate) fn shard_of_key(&self, namespace: &str, key: &str) -> Shard {
+        let length = u8::try_from(namespace.len()).unwrap_or(u8::MAX);
+        self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
+    }
+
+    /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::layout::key_entry) without
+    /// the id.
+    pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
+        Part::Keys(self.key_set(entry))
+    }
+
+    /// The number of that set.
+    pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
+        // The shard follows from the last bits of a similar sum.
+        let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
+        u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
+    }
+
+    /// The number of the set of keys that has the entry of a timer without a key, in the timer's shard.
+    pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
+        self.key_set(&id.as_u128().to_be_bytes())
+    }
+
+    /// The numbers of a shard's sets of keys.
+    pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
+        0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
+    }
+
+    /// The shard in which a new timer is stored: with the others of its key, or of its series.
+    pub(crate) fn home_of(&self, timer: &Timer) -> Shard {
+        match (&timer.key, &timer.series) {
+            (Some(key), _) => self.shard_of_key(&timer.namespace, key),
+            (None, Some(series)) => self.shard_of_id(series.id),
+            (None, None) => self.shard_of_id(timer.id),
+        }
+    }
+
+    /// The hash of redirects that has an id.
+    pub(crate) fn redirects_of(id: TimerId) -> Part {
+        let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
+        Part::Redirects(bucket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::entry::key_entry;
+    use crate::layout::{SLOTS, slot_of};
+
+    #[test]
+    fn an_absent_key_is_in_the_slot_of_its_neighbour_and_is_none_of_a_deployments() {
+        let layout = Layout::new("jobs", 4);
+        let absent = Layout::absent(&layout.key(2, Part::Slice(Slice::of("n", 7))));
+        assert_eq!(slot_of(&absent), slot_of(&layout.key(2, Part::Meta)));
+        assert!(absent.ends_with(b"}:absent"), "no part has this name");
+        assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
+    }
+
+    /// F-25, for the slots. That every script is in one slot is what the suite on a cluster shows.
+    #[test]
+    fn f25_the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
+        for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {
+            let layout = Layout::new(name, 64);
+            let slots: Vec<u32> = layout.tags.iter().map(|tag| slot_of(tag.as_bytes())).collect();
+            for masters in [3_u32, 4, 6] {
+                // As `redis-cli --cluster create` divides the slots.
+                let master_of = |slot: u32| usize::try_from(slot * masters / SLOTS).unwrap();
+                let mut shards = vec![0_u32; masters as usize];
+                slots.iter().for_each(|slot| shards[master_of(*slot)] += 1);
+                let share = 64.0 / f64::from(masters);
+                let is_even = |count: &u32| (f64::from(*count) - share).abs() <= share * 0.1;
+                assert!(shards.iter().all(is_even), "{name}: {shards:?} on {masters} masters");
+            }
+        }
+        for shards in [1, 4, MOST_SHARDS] {
+            let (layout, share) = (Layout::new("d", shards), SLOTS / u32::from(shards));
+            for shard in layout.shards() {
+                let tag = &layout.tags[usize::from(shard)];
+                assert_eq!(slot_of(tag.as_bytes()) / share, u32::from(shard), "{tag}");
+                let names =
+                    [Part::Records, Part::Slice(Slice::of("n", 3_528_000_000_000)), Part::Redirects(7)];
+                let is_tagged = |name: &Vec<u8>| name.starts_with(format!("tb:{{{tag}}}:").as_bytes());
+                assert!(layout.keys(shard, names).iter().all(is_tagged));
+            }
+        }
+    }
+
+    #[test]
+    fn a_fresh_id_is_in_the_shard_of_its_key_and_as_random_and_sorted_as_any() {
+        for shards in [1, 64, MOST_SHARDS] {
+            let layout = Layout::new("d", shards);
+            let mut ids = Vec::new();
+            for n in 0..3_000 {
+                let key = format!("order-{n}");
+                let id = layout.fresh_id("shop", &key);
+                assert_eq!(layout.shard_of_id(id), layout.shard_of_key("shop", &key));
+                ids.push(id);
+            }
+            // All but the last two bytes are those of an id that was drawn.
+            assert!(ids.is_sorted_by_key(|id| id.as_u128() >> 80), "the moments of the calls");
+            let mut ends: Vec<u128> = ids.iter().map(|id| id.as_u128() & 0xffff).collect();
+            ends.sort_unstable();
+            ends.dedup();
+            // Of 65,536 ends, 3,000 draws meet some 2,930 different ones.
+            assert!(ends.len() > 2_850, "{} ends of ids", ends.len());
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), 3_000);
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_shard_lie_evenly_over_its_sets() {
+        for shards in [1, 64, MOST_SHARDS] {
+            let layout = Layout::new("d", shards);
+            let mut sets = vec![0_u32; usize::from(KEY_SETS)];
+            for n in 0..40 * u32::from(KEY_SETS) {
+                let key = format!("order-{n}");
+                let Part::Keys(set) = layout.keys_of(&key_entry("shop", &key)) else { panic!("no set") };
+                assert!(layout.key_sets().contains(&set));
+                let shard = layout.shard_of_key("shop", &key);
+                sets[usize::from(shard) * layout.key_sets().len() + usize::from(set)] += 1;
+            }
+            let is_even = |count: &u32| (8..100).contains(count);
+            assert!(sets.iter().all(is_even), "{shards}: {:?} to {:?}", sets.iter().min(), sets.iter().max());
+        }
+    }
+
+    #[test]
+    fn a_tag_stays_as_it_is() {
+        // Another tag would hide what a deployment has stored.
+        let layout = Layout::new("d", 4);
+        let names: Vec<_> = layout.shards().map(|shard| layout.key(shard, Part::Records)).collect();
+        let names: Vec<_> = names.iter().map(|name| core::str::from_utf8(name).unwrap()).collect();
+        assert_eq!(
+            names,
+            ["tb:{d:0.74}:records", "tb:{d:1.301}:records", "tb:{d:2.272}:records", "tb:{d:3.163}:records"]
+        );
+    }
+}

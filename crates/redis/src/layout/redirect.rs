@@ -1,0 +1,64 @@
+//! Redirects from the shard of an id to the shard of its timer. The file `operation/redirects.rs` has their protocol.
+
+use super::entry::id_bytes;
+use super::slot::Shard;
+use tourbillon_durable::timer::TimerId;
+
+/// Says that a timer is, or will be, in another shard than its id says: the shard's number, and in a cluster a colon
+/// and a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Redirect(Vec<u8>);
+
+impl Redirect {
+    /// A redirect of a new creation.
+    pub(crate) fn fresh(home: Shard) -> Self {
+        let [.., a, b, c, d] = id_bytes(TimerId::fresh());
+        Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
+    }
+
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        let colon = self.0.iter().position(|byte| *byte == b':').unwrap_or(self.0.len());
+        self.0.split_at(colon)
+    }
+
+    /// The shard to which the redirect leads.
+    pub(crate) fn home(&self) -> Option<Shard> {
+        core::str::from_utf8(self.split().0).ok()?.parse().ok()
+    }
+
+    /// The member among the remembered ids of the timer's shard that makes the redirect void.
+    pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
+        [&id_bytes(id)[..], self.split().1].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_leads_to_its_shard_whatever_its_mark() {
+        for home in [0, 7, 1_023] {
+            let id = TimerId::from_u128(5);
+            let (redirect, other) = (Redirect::fresh(home), Redirect::fresh(home));
+            assert_eq!(redirect.home(), Some(home));
+            assert_ne!(redirect.void(id), other.void(id), "two creations have two marks");
+            let plain = Redirect::of(home.to_string().into_bytes());
+            assert_eq!(plain.home(), Some(home), "a redirect of one server");
+            assert_eq!(plain.void(id), id_bytes(id));
+        }
+        let mark_with_colon = Redirect::of(b"12:::::".to_vec());
+        assert_eq!(mark_with_colon.home(), Some(12));
+        for bad in [&b""[..], b":", b"x:1234", b"70000"] {
+            assert_eq!(Redirect::of(bad.to_vec()).home(), None);
+        }
+    }
+}

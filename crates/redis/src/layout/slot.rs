@@ -1,0 +1,62 @@
+//! The slots of a Redis Cluster, and the hash tags that put the shards of a deployment into them.
+
+/// A shard's number.
+pub(crate) type Shard = u16;
+
+/// The slots of a Redis Cluster.
+pub(crate) const SLOTS: u32 = 16_384;
+
+/// The slots in which the tag of a shard may lie, at most.
+const WIDTH: u32 = 64;
+
+/// CRC-16 after XMODEM, by which Redis Cluster computes the slot of a tag. Continues from the sum of the bytes before.
+fn crc16(sum: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(sum, |sum, byte| {
+        (0..8)
+            .fold(sum ^ u16::from(*byte) << 8, |sum, _| sum << 1 ^ if sum & 0x8000 == 0 { 0 } else { 0x1021 })
+    })
+}
+
+/// The slot of a key: that of its tag, the text in its first braces, if there is one.
+pub(crate) fn slot_of(key: &[u8]) -> u32 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
+        rest.get(..length)
+    });
+    u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
+}
+
+/// The tag of a shard: the first tag that lies in the middle of the shard's share of the slots. The ranges of three or
+/// six primaries end within shares, and not in their middle.
+pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
+    let share = SLOTS / u32::from(shards.max(1));
+    let width = share.min(WIDTH);
+    let first = u32::from(shard) * share + (share - width) / 2;
+    let wanted = first..first + width;
+    let beginning = format!("{name}:{shard}.");
+    let sum = crc16(0, beginning.as_bytes());
+    let is_meant = |n: &u32| wanted.contains(&(u32::from(crc16(sum, n.to_string().as_bytes())) % SLOTS));
+    let n = (0..u32::MAX).find(is_meant).unwrap_or_default();
+    format!("{beginning}{n}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_that_of_redis_cluster() {
+        // The value of the specification of Redis Cluster, and what CLUSTER KEYSLOT answers.
+        assert_eq!(crc16(0, b"123456789"), 0x31c3);
+        assert_eq!(slot_of(b"foo"), 12_182);
+        for key in ["{foo}", "a{foo}b", "{foo}{bar}", "tb:{foo}:meta"] {
+            assert_eq!(slot_of(key.as_bytes()), 12_182, "{key}");
+        }
+        // Without a tag, or with an empty one, the whole key counts.
+        for key in ["{foo", "foo}", "{}foo", "}{"] {
+            assert_eq!(slot_of(key.as_bytes()), u32::from(crc16(0, key.as_bytes())) % SLOTS, "{key}");
+        }
+        assert_eq!(crc16(crc16(0, b"1234"), b"56789"), 0x31c3);
+    }
+}

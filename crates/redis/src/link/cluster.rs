@@ -1,0 +1,285 @@
+//! A cluster: a connection to each primary, and the map of the slots.
+//!
+//! Each primary has a [`Keeper`] of its own, so that a primary which does not answer holds up the calls to that primary
+//! and no others. A task looks for the slots: it asks one server after another, and takes the first answer. It looks at
+//! the start, after a call without a reply, after a reply that an old map may explain, and while a call waits for a
+//! connection, since the primary that does not answer may have been replaced.
+
+use super::dial::Dial;
+use super::error::no_reply;
+use super::keeper::Keeper;
+use super::route::Route;
+use super::slots::{Address, Slots};
+use super::witness::Witness;
+use crate::layout::slot_of;
+use core::pin::pin;
+use core::time::Duration;
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{ErrorKind, RedisError, RedisResult};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+/// The time after which a look asks another server as well.
+const NEXT: Duration = Duration::from_millis(150);
+/// How long a server may take to answer a look.
+const REPLY: Duration = Duration::from_secs(2);
+/// The shortest and the longest pause between two looks. A look that finds nothing new doubles the pause.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+/// How often a call that waits for a connection asks for a look.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long a call waits for a connection to the server that a redirection names for one time.
+const ASIDE: Duration = Duration::from_secs(1);
+
+/// The way to the servers of a cluster.
+pub(crate) struct Cluster {
+    shared: Arc<Shared>,
+    /// Counts the calls to any primary, which take them in turn.
+    turn: AtomicUsize,
+}
+
+struct Shared {
+    dial: Arc<Dial>,
+    slots: watch::Sender<Arc<Slots>>,
+    /// Asks for a look.
+    doubt: Notify,
+    keepers: Mutex<BTreeMap<Address, Keeper>>,
+    /// Why the last look found nothing.
+    trouble: Mutex<Option<RedisError>>,
+}
+
+impl Cluster {
+    /// Starts to look for the slots, on the runtime of the caller.
+    pub(crate) fn start(dial: Arc<Dial>) -> Self {
+        let (slots, _) = watch::channel(Arc::default());
+        let shared = Shared {
+            dial,
+            slots,
+            doubt: Notify::new(),
+            keepers: Mutex::default(),
+            trouble: Mutex::default(),
+        };
+        let shared = Arc::new(shared);
+        drop(tokio::spawn(look(Arc::clone(&shared))));
+        Self { shared, turn: AtomicUsize::new(0) }
+    }
+
+    /// A connection to the primary that has the key, or to any primary, once there is one; `None` if the runtime ends.
+    pub(crate) async fn to(&self, key: Option<&[u8]>) -> Option<Route> {
+        let mut slots = self.shared.slots.subscribe();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let address = {
+                let now = slots.borrow_and_update();
+                match key {
+                    Some(key) => now.owner(slot_of(key)).cloned(),
+                    None => self.shared.any(now.primaries(), turn),
+                }
+            };
+            let route = async {
+                match address {
+                    Some(address) => self.shared.to(&address).await,
+                    None => core::future::pending().await,
+                }
+            };
+            let changed = slots.changed();
+            match timeout(AGAIN, select(pin!(route), pin!(changed))).await {
+                Ok(Either::Left((route, _))) => return route,
+                Ok(Either::Right((is_new, _))) => is_new.ok()?,
+                Err(_) => self.look_again(),
+            }
+        }
+    }
+
+    /// A connection to the server at this address, if there is one in time.
+    pub(crate) async fn to_address(&self, address: &Address) -> Option<Route> {
+        timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
+    }
+
+    /// The primary that has the key, if there is a connection to it.
+    pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
+        let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
+        let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
+        is_connected.then_some(owner)
+    }
+
+    /// The map of the slots, once there is one; `None` if the runtime ends.
+    pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
+        let mut slots = self.shared.slots.subscribe();
+        let known = slots.wait_for(|slots| !slots.primaries().is_empty()).await;
+        known.ok().map(|slots| Arc::clone(&slots))
+    }
+
+    /// Asks for a look, since the map may be old.
+    pub(crate) fn look_again(&self) {
+        self.shared.doubt.notify_one();
+    }
+
+    /// Enters the owner of a slot that a server's redirection names, and asks for a look.
+    pub(crate) fn moved(&self, slot: u32, owner: &Address) {
+        self.shared.slots.send_if_modified(|slots| {
+            let changed = slots.with(slot, owner);
+            changed.map(|changed| *slots = Arc::new(changed)).is_some()
+        });
+        self.look_again();
+    }
+
+    /// The witnesses of all servers to which there are connections.
+    pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
+        let keepers = self.shared.keepers();
+        keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
+    }
+
+    /// Why there is no connection to the primary that has the key, or to any primary. Returns the error of the last
+    /// attempt to connect to the primary, or else the error of the last look.
+    pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
+        let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
+        let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
+        of_owner.or_else(|| lock(&self.shared.trouble).clone())
+    }
+}
+
+impl Shared {
+    fn keepers(&self) -> MutexGuard<'_, BTreeMap<Address, Keeper>> {
+        lock(&self.keepers)
+    }
+
+    /// A connection to the server at this address, once there is one; `None` if the runtime ends.
+    async fn to(&self, address: &Address) -> Option<Route> {
+        let mut keeper = {
+            let mut keepers = self.keepers();
+            let make = || Keeper::start(Arc::new(self.dial.to_node(address)));
+            keepers.entry(address.clone()).or_insert_with(make).clone()
+        };
+        let (attempt, connection) = keeper.connection().await?;
+        Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
+    }
+
+    /// One of the primaries, in turn: of those with a connection, if there are any.
+    fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
+        let keepers = self.keepers();
+        let is_connected = |address: &&Address| {
+            keepers.get(*address).is_some_and(|keeper| keeper.state().connection.is_some())
+        };
+        let connected: Vec<_> = primaries.iter().filter(is_connected).collect();
+        let from = if connected.is_empty() { primaries.iter().collect() } else { connected };
+        from.get(turn.checked_rem(from.len())?).map(|address| (*address).clone())
+    }
+
+    /// The slots, as the server at this address has them.
+    async fn ask(&self, address: &Address) -> RedisResult<Slots> {
+        let mut question = redis::pipe();
+        question.cmd("CLUSTER").arg("SLOTS");
+        let Ok(Some(mut route)) = timeout(REPLY, self.to(address)).await else {
+            let trouble = self.keepers().get(address).and_then(|keeper| keeper.state().trouble);
+            return Err(trouble.unwrap_or_else(no_reply));
+        };
+        let Ok(Ok(mut replies)) = timeout(REPLY, route.send(&question, 0)).await else {
+            route.doubt().await;
+            return Err(no_reply());
+        };
+        let answer = replies.pop().ok_or_else(no_reply)?.extract_error()?;
+        let nothing = || (ErrorKind::UnexpectedReturnType, "the cluster has no slots").into();
+        Slots::read(answer, address).ok_or_else(nothing)
+    }
+
+    /// The first answer of these servers. Each is asked a moment after the one before it.
+    async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
+        let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
+            sleep(NEXT * place).await;
+            self.ask(&address).await
+        });
+        let mut answers: FuturesUnordered<_> = asked.collect();
+        let mut found = Err(no_reply());
+        while let Some(answer) = answers.next().await {
+            found = answer;
+            if found.is_ok() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Replaces the map, and drops the keepers of servers that are not in it. Returns whether the map is new.
+    fn take(&self, slots: Slots) -> bool {
+        let slots = Arc::new(slots);
+        let is_new = self.slots.send_if_modified(|known| {
+            let is_new = *known != slots;
+            *known = Arc::clone(&slots);
+            is_new
+        });
+        // After the map, by which calls make keepers.
+        self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
+        is_new
+    }
+}
+
+/// Looks for the slots when that is asked for, and until there is an answer.
+async fn look(shared: Arc<Shared>) {
+    let seeds = shared.dial.addresses();
+    let mut pause = SHORTEST;
+    for turn in 0.. {
+        let servers = in_turn(turn, shared.slots.borrow().primaries(), &seeds);
+        let found = shared.first_answer(servers).await;
+        let is_found = found.is_ok();
+        *lock(&shared.trouble) = found.as_ref().err().cloned();
+        let is_new = found.is_ok_and(|slots| shared.take(slots));
+        sleep(pause).await;
+        pause = if is_new { SHORTEST } else { (pause * 2).min(LONGEST) };
+        if is_found {
+            let start = Instant::now();
+            shared.doubt.notified().await;
+            // The next look belongs to another trouble.
+            if start.elapsed() >= LONGEST {
+                pause = SHORTEST;
+            }
+        }
+    }
+}
+
+/// The servers to ask, in order. One server with an old map must not always answer first, so each look begins with
+/// another server. All primaries of an old map may be gone, so every second look begins with a server of the settings.
+fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
+    let begin = |servers: &[Address]| {
+        let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);
+        let (end, start) = servers.split_at(first);
+        [start, end].concat()
+    };
+    let (mut servers, others) = match turn % 2 {
+        0 => (begin(primaries), begin(seeds)),
+        _ => (begin(seeds), begin(primaries)),
+    };
+    servers.extend(others);
+    let mut seen = BTreeSet::new();
+    servers.retain(|server| seen.insert(server.clone()));
+    servers
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_the_first_one_asked_in_some_look() {
+        let named = |host: &str| Address { host: host.into(), port: 1 };
+        let (primaries, seeds) = (["a", "b", "c"].map(named), ["s", "b"].map(named));
+        let firsts: Vec<_> =
+            (0..6).map(|turn| in_turn(turn, &primaries, &seeds)[0].host.to_string()).collect();
+        assert_eq!(firsts, ["a", "s", "b", "b", "c", "s"]);
+        for turn in 0..6 {
+            let mut all = in_turn(turn, &primaries, &seeds);
+            all.sort();
+            assert_eq!(all, ["a", "b", "c", "s"].map(named), "each once");
+        }
+        assert_eq!(in_turn(0, &[], &seeds), seeds);
+        assert_eq!(in_turn(1, &[], &[]), []);
+    }
+}

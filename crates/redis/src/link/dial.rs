@@ -1,0 +1,298 @@
+//! Making connections.
+
+use super::roles::{Named, Roles, named};
+use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
+use super::slots::Address;
+use super::witness::{OnEnd, Witness};
+use core::time::Duration;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
+    PushKind, RedisConnectionInfo, RedisError, RedisResult, TlsMode, Value,
+};
+use std::sync::Arc;
+
+/// The connections to a server that one attempt has made.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    /// For calls.
+    pub(crate) calls: MultiplexedConnection,
+    /// Vouches for their changes, if there is a policy for it.
+    pub(crate) witness: Option<Arc<Witness>>,
+    /// The server, if a Sentinel has named it.
+    pub(crate) server: Option<Named>,
+}
+
+/// Makes connections with these settings.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    connect: Connect,
+    /// The roles of the servers, by the events of the Sentinels.
+    roles: Arc<Roles>,
+}
+
+impl Dial {
+    /// # Errors
+    ///
+    /// If the settings cannot work with any server.
+    pub(crate) fn new(connect: Connect) -> Result<Self, ConnectError> {
+        if connect.servers.has_tls() {
+            // The driver takes the process's provider, and panics without one where a program links two.
+            let provider = rustls::crypto::ring::default_provider();
+            if rustls::crypto::CryptoProvider::get_default().is_none() {
+                // Another thread may have been first, with a provider as good.
+                drop(provider.install_default());
+            }
+        }
+        let dial = Self { connect, roles: Arc::default() };
+        match &dial.connect.servers {
+            Servers::Single(info) => drop(dial.client(info.clone()).map_err(invalid)?),
+            Servers::Sentinel { sentinels, service, primary, is_tls } => {
+                drop(dial.sentinel(sentinels, service, primary, *is_tls).map_err(invalid)?);
+            }
+            Servers::Cluster(nodes) => {
+                for node in nodes {
+                    drop(dial.client(node.clone()).map_err(invalid)?);
+                }
+            }
+        }
+        Ok(dial)
+    }
+
+    /// The servers' roles, as far as they are known.
+    pub(crate) fn roles(&self) -> &Arc<Roles> {
+        &self.roles
+    }
+
+    /// The servers' names, for messages.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.connect.servers
+    }
+
+    /// The addresses of a cluster's servers that the settings name.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
+        let address = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some(Address { host: host.as_str().into(), port: *port })
+            }
+            _ => None,
+        };
+        nodes.iter().filter_map(address).collect()
+    }
+
+    /// Makes connections to one server of the cluster. All servers have the user name and the password of the first
+    /// server.
+    pub(crate) fn to_node(&self, address: &Address) -> Self {
+        let mut connect = self.connect.clone();
+        if let Servers::Cluster(nodes) = &self.connect.servers
+            && let Some(first) = nodes.first()
+        {
+            let (host, port) = (address.host.to_string(), address.port);
+            let address = match first.addr().clone() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                    ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+                }
+                _ => ConnectionAddr::Tcp(host, port),
+            };
+            connect.servers = Servers::Single(first.clone().set_addr(address));
+        }
+        Self { connect, roles: Arc::default() }
+    }
+
+    /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one
+    /// of them.
+    pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
+        let limit = match &self.connect.servers {
+            Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
+            // Several connections, one after another.
+            Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
+        };
+        let made = async { self.renewed()?.make(on_end).await };
+        tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
+    }
+
+    /// With the passwords that are in their files now.
+    fn renewed(&self) -> RedisResult<Self> {
+        Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
+    }
+
+    async fn make(&self, on_end: OnEnd) -> RedisResult<Wire> {
+        let mut server = None;
+        let client = match &self.connect.servers {
+            Servers::Single(info) => self.client(info.clone())?,
+            Servers::Sentinel { sentinels, service, primary, is_tls } => {
+                let client = self.sentinel(sentinels, service, primary, *is_tls)?.async_get_client().await?;
+                server = named(client.get_connection_info().addr());
+                client
+            }
+            Servers::Cluster(_) => {
+                return Err((ErrorKind::InvalidClientConfig, "a cluster is not a single server").into());
+            }
+        };
+        let config = self.config(Arc::clone(&on_end));
+        let mut calls = client.get_multiplexed_async_connection_with_config(&config).await?;
+        if let SyncPolicy::WaitAof { .. } = self.connect.sync {
+            let mut question = redis::cmd("COMMAND");
+            question.arg("INFO").arg("WAITAOF");
+            let answer = calls.req_packed_command(&question).await?;
+            if !matches!(answer, Value::Array(found) if found.iter().any(|one| *one != Value::Nil)) {
+                let message = "SyncPolicy::WaitAof needs the command WAITAOF, which Redis has from 7.2 on, and a user that may use COMMAND";
+                return Err((ErrorKind::InvalidClientConfig, message).into());
+            }
+        }
+        let witness = match self.connect.sync {
+            SyncPolicy::None => None,
+            policy => {
+                let own = client.get_multiplexed_async_connection_with_config(&config).await?;
+                Some(Arc::new(Witness::new(own, policy, self.connect.response_timeout, on_end)))
+            }
+        };
+        if !self.roles.permit(server.as_ref()) {
+            let message = "a Sentinel names a server that another one has just replaced";
+            return Err((ErrorKind::Io, message).into());
+        }
+        Ok(Wire { calls, witness, server })
+    }
+
+    /// A new connection that has subscribed to some channels. `on_push` is called with the messages that the server
+    /// sends by itself, and with the connection's end. A cluster passes messages on to all of its nodes; attempts take
+    /// these in turn.
+    pub(crate) async fn subscribe(
+        &self,
+        channels: &[Vec<u8>],
+        attempt: usize,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let dial = self.renewed()?;
+        let push = move |push: PushInfo| -> Result<(), ()> {
+            on_push(push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(dial.connect.connection_timeout))
+            .set_response_timeout(Some(dial.connect.response_timeout))
+            .set_push_sender(push);
+        let mut connection = match &dial.connect.servers {
+            Servers::Single(info) => {
+                dial.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
+            }
+            Servers::Sentinel { sentinels, service, primary, is_tls } => {
+                let mut client = dial.sentinel(sentinels, service, primary, *is_tls)?;
+                client.get_async_connection_with_config(&config).await?
+            }
+            Servers::Cluster(nodes) => {
+                let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1)))
+                else {
+                    return Err((ErrorKind::InvalidClientConfig, "a cluster without nodes").into());
+                };
+                // The name and the password of the first server count for all.
+                let node = node.clone().set_redis_settings(first.redis_settings().clone());
+                dial.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
+            }
+        };
+        connection.subscribe(channels).await?;
+        Ok(connection)
+    }
+
+    /// A new connection that has subscribed to all events of a Sentinel of the settings.
+    pub(crate) async fn listen_to_sentinel(
+        &self,
+        place: usize,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let nothing = || (ErrorKind::InvalidClientConfig, "there is no such Sentinel").into();
+        let dial = self.renewed()?;
+        let Servers::Sentinel { sentinels, .. } = &dial.connect.servers else { return Err(nothing()) };
+        let (Some(first), Some(sentinel)) = (sentinels.first(), sentinels.get(place)) else {
+            return Err(nothing());
+        };
+        // The name and the password of the first server count for all.
+        let sentinel = sentinel.clone().set_redis_settings(first.redis_settings().clone());
+        let push = move |push: PushInfo| -> Result<(), ()> {
+            on_push(push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect.connection_timeout))
+            .set_response_timeout(Some(self.connect.response_timeout))
+            .set_push_sender(push);
+        let client = dial.client(sentinel)?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        connection.psubscribe("*").await?;
+        Ok(connection)
+    }
+
+    fn config(&self, on_end: OnEnd) -> AsyncConnectionConfig {
+        let notice = move |push: PushInfo| -> Result<(), ()> {
+            if push.kind == PushKind::Disconnection {
+                on_end();
+            }
+            Ok(())
+        };
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect.connection_timeout))
+            // Each call has a limit of its own.
+            .set_response_timeout(None)
+            .set_push_sender(notice)
+    }
+
+    /// A client that asks the Sentinels for the primary, and the server for its role.
+    fn sentinel(
+        &self,
+        sentinels: &[ConnectionInfo],
+        service: &str,
+        primary: &RedisConnectionInfo,
+        is_tls: bool,
+    ) -> RedisResult<SentinelClient> {
+        let addresses = sentinels.iter().map(|info| info.addr().clone());
+        let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)?
+            .set_client_to_redis_protocol(ProtocolVersion::RESP3)
+            .set_client_to_redis_db(primary.db());
+        if let Some(name) = primary.username() {
+            builder = builder.set_client_to_redis_username(name);
+        }
+        if let Some(password) = primary.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        let settings = sentinels.first().map(ConnectionInfo::redis_settings);
+        if let Some(name) = settings.and_then(RedisConnectionInfo::username) {
+            builder = builder.set_client_to_sentinel_username(name);
+        }
+        if let Some(password) = settings.and_then(RedisConnectionInfo::password) {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if is_tls {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            if let Some(tls) = &self.connect.tls {
+                builder = builder
+                    .set_client_to_redis_certificates(tls.certificates())
+                    .set_client_to_sentinel_certificates(tls.certificates());
+            }
+        }
+        builder.build()
+    }
+
+    fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
+        let info = resp3(info);
+        match &self.connect.tls {
+            Some(tls) => Client::build_with_tls(info, tls.certificates()),
+            None => Client::open(info),
+        }
+    }
+}
+
+/// With the protocol in which the end of a connection is noticed at once.
+fn resp3(info: ConnectionInfo) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    info.set_redis_settings(settings)
+}
+
+fn invalid(error: RedisError) -> ConnectError {
+    ConnectError::caused_by(format!("the connection's settings: {error}"), error)
+}
+
+fn late(limit: Duration) -> RedisError {
+    (ErrorKind::Io, "no connection in time", format!("{limit:?}")).into()
+}

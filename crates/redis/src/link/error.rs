@@ -1,0 +1,230 @@
+//! The errors of a link: each says whether the script may have run.
+
+use core::fmt;
+use core::time::Duration;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// An error of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkError {
+    message: Box<str>,
+    code: Option<Box<str>>,
+    may_have_run: bool,
+}
+
+/// The error of a call whose reply is missing.
+pub(crate) fn no_reply() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
+}
+
+/// The consequence of a driver's error for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The server does not have the script's text. It has not run.
+    NotLoaded,
+    /// The server cannot run it now. It has not run.
+    Later,
+    /// The connection is to a server that is not, or no longer, the right one. It has not run.
+    Elsewhere,
+    /// Another node of the cluster has the keys for now. It has not run.
+    Ask,
+    /// The server refuses it, or the script has answered with an error of its own.
+    Refused,
+    /// The script ended in the middle.
+    Broken,
+    /// The reply is lost.
+    Lost,
+}
+
+/// Errors of the server before it starts a script, or at the script's first write: a script that has written goes on.
+const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
+const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
+const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
+
+/// The text that the server adds to an error that was raised inside a script.
+const RAISED: &str = ", on @user_script:";
+
+impl Meaning {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::NoScript) => return Self::NotLoaded,
+            ErrorKind::Server(ServerErrorKind::Ask) => return Self::Ask,
+            _ => {}
+        }
+        let Some(code) = error.code() else { return Self::Lost };
+        if LATER.contains(&code) {
+            Self::Later
+        } else if ELSEWHERE.contains(&code) {
+            Self::Elsewhere
+        } else if !BEFORE_A_WRITE.contains(&code)
+            && error.detail().is_some_and(|detail| detail.contains(RAISED))
+        {
+            Self::Broken
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+impl LinkError {
+    /// The server's error, or the driver's, with its meaning.
+    pub(crate) fn of(script: &str, error: &RedisError) -> Self {
+        let may_have_run = matches!(Meaning::of(error), Meaning::Broken | Meaning::Lost);
+        let message = match Meaning::of(error) {
+            Meaning::Lost => format!("the reply to the script {script} was lost: {error}"),
+            Meaning::Broken => format!("the script {script} ended in the middle: {error}"),
+            _ if error.code() == Some("BACK") => {
+                let back = error.detail().and_then(|back| back.trim().parse().ok()).unwrap_or_default();
+                let back = Duration::from_millis(back);
+                format!(
+                    "the server's data have gone back by {back:?}, further than is permitted: restore newer data, or \
+                     start the nodes again to go on with these"
+                )
+            }
+            _ if error.code() == Some("OOM") => {
+                format!(
+                    "the server's memory is full (maxmemory), and the script {script} needs more: {error}"
+                )
+            }
+            _ => format!("script {script}: {error}"),
+        };
+        Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
+    }
+
+    /// No reply within the time limit.
+    pub(crate) fn late(script: &str, limit: Duration) -> Self {
+        Self::unknown(format!("no reply to the script {script} within {limit:?}"))
+    }
+
+    /// The server has made the change, but it is not as safe as the policy asks.
+    pub(crate) fn not_safe(why: &str) -> Self {
+        Self::unknown(format!("the server made the change, but {why}"))
+    }
+
+    /// An error that leaves open whether the script ran.
+    pub(crate) fn unknown(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into(), code: None, may_have_run: true }
+    }
+
+    /// The connection has been replaced since the script was made. The script was not sent.
+    pub(crate) fn renewed(script: &str) -> Self {
+        let message = format!("the script {script} was not sent: the connection was made again");
+        Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
+    }
+
+    /// No connection, or no server that could run the script.
+    pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
+        let message = format!("the script {script} could not be sent within {patience:?}: {last}");
+        Self { message: message.into(), code: None, may_have_run: false }
+    }
+
+    /// Whether the script may have had its effect: the reply was lost, came too late, or the script ended in the
+    /// middle.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
+    pub(crate) fn may_have_run(&self) -> bool {
+        self.may_have_run
+    }
+
+    /// The first word of the server's error, such as `FENCED` of `redis.error_reply("FENCED ...")`.
+    pub(crate) fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+}
+
+/// The code of a script that was not sent since its connection was replaced.
+const RENEWED: &str = "RENEWED";
+
+/// Whether a script was not sent since its connection was replaced.
+pub(crate) fn is_renewed(error: &StoreError) -> bool {
+    code_of(error) == Some(RENEWED)
+}
+
+/// The first word of the error that a script answered.
+fn code_of(error: &StoreError) -> Option<&str> {
+    core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
+}
+
+/// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
+pub(crate) fn is_gone(error: &StoreError) -> bool {
+    code_of(error) == Some("GONE")
+}
+
+/// Whether a script answered that the data have gone back.
+pub(crate) fn is_back(error: &StoreError) -> bool {
+    code_of(error) == Some("BACK")
+}
+
+impl From<LinkError> for StoreError {
+    fn from(error: LinkError) -> Self {
+        let kind = match error.code() {
+            _ if error.may_have_run => StoreErrorKind::Unknown,
+            Some("OOM") => StoreErrorKind::Full,
+            // The code by which scripts answer that meet another deployment of the same name.
+            Some("OTHER" | "BACK") => StoreErrorKind::Closed,
+            _ => StoreErrorKind::Io,
+        };
+        Self::caused_by(kind, error)
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl core::error::Error for LinkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The row of the page's table of failures that names a code.
+    fn row(code: &str) -> &'static str {
+        let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
+        rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))
+    }
+
+    fn meaning(answer: &str) -> Meaning {
+        let value = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes());
+        Meaning::of(&value.and_then(redis::Value::extract_error).unwrap_err())
+    }
+
+    #[test]
+    fn each_error_of_a_server_means_what_the_page_says() {
+        let later = [
+            "LOADING",
+            "BUSY",
+            "READONLY",
+            "MASTERDOWN",
+            "NOREPLICAS",
+            "MOVED",
+            "ASK",
+            "TRYAGAIN",
+            "CLUSTERDOWN",
+        ];
+        for code in later {
+            let meaning_of = meaning(&format!("{code} 7 127.0.0.1:1"));
+            assert!(
+                matches!(meaning_of, Meaning::Later | Meaning::Elsewhere | Meaning::Ask),
+                "{code}: {meaning_of:?}"
+            );
+            assert!(
+                row(code).ends_with("The connection repeats the call until `patience` ends. |"),
+                "{code}"
+            );
+        }
+        assert_eq!(meaning("NOSCRIPT no such script"), Meaning::NotLoaded);
+        assert!(row("NOSCRIPT").contains("repeated at once"));
+        for code in ["OOM", "MISCONF", "NOPERM"] {
+            assert_eq!(meaning(&format!("{code} why")), Meaning::Refused, "{code}");
+            assert!(row(code).ends_with("surely has had no effect. The call fails. |"), "{code}");
+        }
+        // A command within a script was refused, behind others that had their effects.
+        for code in ["ERR", "NOPERM", "WRONGTYPE"] {
+            let meaning_of = meaning(&format!("{code} why script: 1, on @user_script:7."));
+            assert_eq!(meaning_of, Meaning::Broken, "{code}");
+        }
+    }
+}

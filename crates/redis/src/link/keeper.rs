@@ -1,0 +1,136 @@
+//! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
+
+use super::dial::{Dial, Wire};
+use super::roles::Roles;
+use super::witness::OnEnd;
+use core::time::Duration;
+use redis::RedisError;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, sleep};
+
+/// The pauses between attempts.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// How long a connection must have lasted for the pauses to start with the shortest again.
+const LASTING: Duration = Duration::from_secs(5);
+
+/// The present state.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    /// The number of the attempt that made the connection, or that is under way.
+    pub(crate) attempt: u64,
+    pub(crate) connection: Option<Wire>,
+    /// Why the last attempt failed.
+    pub(crate) trouble: Option<RedisError>,
+}
+
+/// A handle of the task. The task ends when its last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    states: watch::Receiver<State>,
+    doubts: mpsc::UnboundedSender<u64>,
+    _task: Arc<Task>,
+}
+
+/// A task that ends when this is dropped.
+pub(crate) struct Task(AbortHandle);
+
+impl Task {
+    pub(crate) fn of<T>(task: &JoinHandle<T>) -> Self {
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Keeper {
+    /// Starts the task on the runtime of the caller.
+    pub(crate) fn start(dial: Arc<Dial>) -> Self {
+        let (state, states) = watch::channel(State::default());
+        let (doubts, doubted) = mpsc::unbounded_channel();
+        let task = tokio::spawn(keep(dial, state, doubted, doubts.clone()));
+        Self { states, doubts, _task: Arc::new(Task::of(&task)) }
+    }
+
+    /// The present state.
+    pub(crate) fn state(&self) -> State {
+        self.states.borrow().clone()
+    }
+
+    /// The connection, once there is one, with the number of its attempt; `None` if the runtime ends.
+    pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
+        let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
+        Some((state.attempt, state.connection.clone()?))
+    }
+
+    /// Takes the connection out of use if it is to another server than the Sentinels name.
+    pub(crate) async fn leave_others(&self, roles: &Roles) {
+        let state = self.state();
+        if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
+            self.doubt(state.attempt).await;
+        }
+    }
+
+    /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.
+    pub(crate) async fn doubt(&self, attempt: u64) {
+        // While there is a handle, the task ends only with its runtime.
+        if self.doubts.send(attempt).is_ok() {
+            let is_over = |state: &State| state.attempt != attempt || state.connection.is_none();
+            drop(self.states.clone().wait_for(is_over).await);
+        }
+    }
+}
+
+async fn keep(
+    dial: Arc<Dial>,
+    states: watch::Sender<State>,
+    mut doubted: mpsc::UnboundedReceiver<u64>,
+    doubts: mpsc::UnboundedSender<u64>,
+) {
+    let mut pause = SHORTEST;
+    for attempt in 1.. {
+        states.send_modify(|state| state.attempt = attempt);
+        let on_end: OnEnd = {
+            let doubts = doubts.clone();
+            Arc::new(move || _ = doubts.send(attempt))
+        };
+        let made = {
+            let dial = Arc::clone(&dial);
+            // In a task of its own: a panic of the driver is an attempt that failed.
+            tokio::spawn(async move { dial.connect(on_end).await }).await
+        };
+        match made {
+            Ok(Ok(connection)) => {
+                let start = Instant::now();
+                states.send_modify(|state| {
+                    state.connection = Some(connection);
+                    state.trouble = None;
+                });
+                loop {
+                    match doubted.recv().await {
+                        None => return,
+                        Some(number) if number == attempt => break,
+                        // About a connection that has been replaced.
+                        Some(_) => {}
+                    }
+                }
+                // Calls under way have clones of it.
+                states.send_modify(|state| state.connection = None);
+                if start.elapsed() >= LASTING {
+                    pause = SHORTEST;
+                }
+            }
+            Ok(Err(error)) => states.send_modify(|state| state.trouble = Some(error)),
+            Err(_) => {}
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+    }
+}

@@ -1,0 +1,114 @@
+//! The roles of the servers, by the events of the Sentinels.
+
+use core::time::Duration;
+use redis::ConnectionAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// The longest time for which calls are held. It is less than the patience of a call, unless that is set.
+const LONGEST: Duration = Duration::from_secs(4);
+/// The time for which a Sentinel's word about the primary counts more than the words of the other Sentinels.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// A server by the address that the Sentinels have for it.
+pub(crate) type Named = (Box<str>, u16);
+
+/// The roles of the servers, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Roles {
+    /// Until when calls are held.
+    held: watch::Sender<Option<Instant>>,
+    /// The primary that was named last, and when.
+    named: Mutex<Option<(Named, Instant)>>,
+    /// Counts the changes of the primary.
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Roles {
+    fn default() -> Self {
+        Self { held: watch::channel(None).0, named: Mutex::default(), changes: watch::channel(0).0 }
+    }
+}
+
+/// The address as the Sentinels have it.
+pub(crate) fn named(address: &ConnectionAddr) -> Option<Named> {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.as_str().into(), *port))
+        }
+        _ => None,
+    }
+}
+
+impl Roles {
+    fn lock(&self) -> MutexGuard<'_, Option<(Named, Instant)>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends when calls are not held.
+    pub(crate) async fn settled(&self) {
+        let mut held = self.held.subscribe();
+        loop {
+            let until = *held.borrow_and_update();
+            let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
+            let _changed = timeout_at(until, held.changed()).await;
+        }
+    }
+
+    /// The changes of the primary, for a task that waits for the next one.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Whether a server may be the primary, by the words of the Sentinels.
+    pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
+        let named = self.lock();
+        let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
+        fresh.is_none_or(|(primary, _)| server.is_none_or(|server| server == primary))
+    }
+
+    pub(super) fn hold(&self) {
+        // Several events of one failover, of several Sentinels, are one hold.
+        self.held.send_if_modified(|held| {
+            let is_new = held.is_none_or(|until| until <= Instant::now());
+            if is_new {
+                *held = Some(Instant::now() + LONGEST);
+            }
+            is_new
+        });
+    }
+
+    pub(super) fn release(&self) {
+        self.held.send_replace(None);
+    }
+
+    /// Takes the primary that a Sentinel names.
+    pub(super) fn name(&self, primary: Named) {
+        let mut named = self.lock();
+        let is_new = named.as_ref().is_none_or(|(known, _)| *known != primary);
+        *named = Some((primary, Instant::now()));
+        drop(named);
+        if is_new {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_server_that_was_named_is_taken_for_the_primary() {
+        let (roles, first, second): (_, Named, Named) = (Roles::default(), ("a".into(), 1), ("b".into(), 1));
+        let mut changes = roles.changes();
+        assert!(roles.permit(Some(&first)) && roles.permit(None));
+        roles.name(second.clone());
+        assert!(!roles.permit(Some(&first)) && roles.permit(Some(&second)) && roles.permit(None));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        roles.name(second);
+        assert!(!changes.has_changed().unwrap(), "it is the same one");
+    }
+}

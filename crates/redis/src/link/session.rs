@@ -1,0 +1,377 @@
+//! Calls: one script each, with its limits of time.
+
+use super::dial::Dial;
+use super::error::{LinkError, Meaning, no_reply};
+use super::keeper::Task;
+use super::listen::listen;
+use super::route::Route;
+use super::routes::{Place, Routes};
+use super::settings::{Connect, ConnectError};
+use super::slots::{Address, Slots};
+use super::{Answer, Ear, Link, Pause, Witness};
+use crate::script::Script;
+use crate::script::Words;
+use core::any::Any;
+use core::fmt;
+use core::time::Duration;
+use futures_util::future::try_join_all;
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// The pauses between attempts of a call that has not run.
+const SHORTEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Calls to the servers of a [`Connect`], on a runtime of its own. Callers need none.
+pub(crate) struct Session {
+    caller: Arc<Caller>,
+    dial: Arc<Dial>,
+    /// `None` only while the value is dropped.
+    runtime: Option<Runtime>,
+}
+
+struct Caller {
+    routes: Routes,
+    servers: String,
+    patience: Duration,
+    /// The limit of one reply.
+    limit: Duration,
+    is_cluster: bool,
+    /// Whether the servers know flags of scripts, as far as they were asked.
+    knows_flags: AtomicBool,
+}
+
+/// How a script is named to the server.
+#[derive(Clone, Copy)]
+enum By {
+    Name,
+    Text,
+}
+
+/// One call of a script.
+struct Call {
+    script: &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: Words,
+    /// The attempt that must have made the connection, if any.
+    attempt: Option<u64>,
+}
+
+impl Session {
+    /// Starts to connect, and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot work, or no thread can be started.
+    pub(crate) fn open(connect: &Connect) -> Result<Self, ConnectError> {
+        let dial = Arc::new(Dial::new(connect.clone())?);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tourbillon-redis")
+            .enable_all()
+            .build()
+            .map_err(|error| ConnectError::new(format!("no thread for connections: {error}")))?;
+        let servers = dial.servers().to_string();
+        let routes = {
+            let _inside = runtime.enter();
+            Routes::start(Arc::clone(&dial))
+        };
+        let caller = Caller {
+            routes,
+            servers,
+            patience: connect.patience,
+            limit: connect.response_timeout,
+            is_cluster: connect.is_cluster(),
+            knows_flags: AtomicBool::new(true),
+        };
+        Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
+    }
+
+    /// Runs a future on the session's runtime. Any executor may poll the result.
+    fn spawn<T, F>(&self, work: impl FnOnce(Arc<Caller>) -> F) -> Answer<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LinkError>> + Send + 'static,
+    {
+        let Some(runtime) = &self.runtime else {
+            return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
+        };
+        let task = runtime.spawn(work(Arc::clone(&self.caller)));
+        // A task ends early only with its runtime. A thread that blocks on this within a task of another runtime, as on
+        // the answers of many shards, never gives back to that runtime: its budget must not count.
+        Box::pin(unconstrained(async {
+            task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
+        }))
+    }
+
+    /// The replies of any primary to plain commands. Errors of the server are values.
+    #[cfg(test)]
+    pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
+        self.spawn(async move |caller: Arc<Caller>| {
+            let end = Instant::now() + caller.patience;
+            Ok(caller.ask(&commands, &Place::Key(None), end).await?.1)
+        })
+    }
+
+    /// The reply of the server, or of each primary of a cluster, with its address.
+    pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
+        self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
+    }
+
+    /// Which primary of a cluster has which slot. The map is empty without a cluster, or if no server has answered.
+    pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
+        self.spawn(async |caller: Arc<Caller>| {
+            let slots = timeout(caller.patience, caller.routes.slots()).await;
+            Ok(slots.ok().flatten().unwrap_or_default())
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waits for nothing, so that the value may be dropped anywhere.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("servers", &self.caller.servers).finish_non_exhaustive()
+    }
+}
+
+impl Link for Session {
+    fn run<'a>(&'a self, script: &'static Script, keys: Vec<Vec<u8>>, arguments: Words) -> Answer<'a, Value> {
+        let answer = self.run_before_witness(script, keys, arguments);
+        Box::pin(async move { Ok(answer.await?.0) })
+    }
+
+    fn run_before_witness<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
+        let call = Call { script, keys, arguments, attempt: None };
+        self.spawn(|caller| async move { caller.run(&call).await })
+    }
+
+    fn run_on<'a>(
+        &'a self,
+        attempt: u64,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Words,
+    ) -> Answer<'a, (Value, Option<Arc<Witness>>)> {
+        let attempt = Some(attempt).filter(|_| !self.caller.is_cluster);
+        let call = Call { script, keys, arguments, attempt };
+        self.spawn(|caller| async move { caller.run(&call).await })
+    }
+
+    fn attempt(&self) -> u64 {
+        self.caller.routes.attempt()
+    }
+
+    fn witnesses(&self) -> Vec<Arc<Witness>> {
+        self.caller.routes.witnesses()
+    }
+
+    fn wait(&self, time: Duration) -> Pause {
+        match &self.runtime {
+            Some(runtime) => {
+                // A sleep is made within the runtime.
+                let task = runtime.spawn(async move { sleep(time).await });
+                Box::pin(unconstrained(async { drop(task.await) }))
+            }
+            None => Box::pin(async {}),
+        }
+    }
+
+    fn listen(&self, beside: &[u8], channels: &[Vec<u8>], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        let (dial, caller) = (Arc::clone(&self.dial), Arc::clone(&self.caller));
+        let (beside, channels) = (beside.to_vec(), channels.to_vec());
+        let listening = async move { listen(&dial, &caller.routes, &beside, &channels, ear.into()).await };
+        Some(Box::new(Task::of(&self.runtime.as_ref()?.spawn(listening))))
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        self.runtime.as_ref().map(|runtime| runtime.handle().clone())
+    }
+
+    fn patience(&self) -> Duration {
+        self.caller.patience
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.caller.is_cluster
+    }
+}
+
+impl Caller {
+    /// Runs a script. A script that has surely not run is sent again until it has, or until the patience ends. A script
+    /// that may have run is reported to the caller.
+    async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
+        let end = Instant::now() + self.patience;
+        let key = call.keys.first().map(Vec::as_slice);
+        let (mut by, mut place, mut pause) = (By::Name, Place::Key(key), SHORTEST);
+        loop {
+            let is_elsewhere = matches!(place, Place::Address(_));
+            let found = self.route(call.script.name(), &place, end).await;
+            place = Place::Key(key);
+            let mut route = match found {
+                Ok(route) => route,
+                // The server that was named may be gone.
+                Err(_) if is_elsewhere && Instant::now() < end => continue,
+                Err(error) => return Err(error),
+            };
+            if call.attempt.is_some_and(|attempt| attempt != route.attempt) {
+                return Err(LinkError::renewed(call.script.name()));
+            }
+            let has_flags = call.script.has_flags() && self.knows_flags.load(Ordering::Relaxed);
+            let command = call.command(by, has_flags);
+            let sent = timeout(self.limit, send(command, is_elsewhere, &mut route)).await;
+            let error = match sent {
+                Err(_) => {
+                    // The peer may be gone without a word.
+                    route.doubt().await;
+                    self.routes.learn(None, &route);
+                    return Err(LinkError::late(call.script.name(), self.limit));
+                }
+                Ok(Ok(value)) => return Ok((value, route.connection.witness)),
+                Ok(Err(error)) => error,
+            };
+            if has_flags && is_about_flags(&error) {
+                // An old server, which runs the same script without flags.
+                self.knows_flags.store(false, Ordering::Relaxed);
+                by = By::Name;
+                continue;
+            }
+            match Meaning::of(&error) {
+                Meaning::NotLoaded if matches!(by, By::Name) => {
+                    by = By::Text;
+                    if is_elsewhere {
+                        place = route.address.map_or(place, Place::Address);
+                    }
+                    continue;
+                }
+                Meaning::Ask => {
+                    // At once: only the next attempt may go there.
+                    if let Some(address) = route.redirection(&error)
+                        && Instant::now() < end
+                    {
+                        place = Place::Address(address);
+                        continue;
+                    }
+                }
+                Meaning::Later => self.routes.learn(Some(&error), &route),
+                Meaning::Elsewhere => {
+                    route.doubt().await;
+                    self.routes.learn(Some(&error), &route);
+                }
+                Meaning::Lost => {
+                    route.doubt().await;
+                    self.routes.learn(Some(&error), &route);
+                    return Err(LinkError::of(call.script.name(), &error));
+                }
+                Meaning::NotLoaded | Meaning::Refused | Meaning::Broken => {
+                    return Err(LinkError::of(call.script.name(), &error));
+                }
+            }
+            if Instant::now() + pause >= end {
+                return Err(LinkError::gave_up(call.script.name(), self.patience, &error.to_string()));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// The replies of the server at a place, and in a cluster the server's address.
+    async fn ask(
+        &self,
+        commands: &Pipeline,
+        place: &Place<'_>,
+        end: Instant,
+    ) -> Result<(Option<Address>, Vec<Value>), LinkError> {
+        let name = "(a question)";
+        let mut route = self.route(name, place, end).await?;
+        match timeout(self.limit, route.send(commands, 0)).await {
+            Ok(Ok(replies)) => Ok((route.address, replies)),
+            Ok(Err(error)) => Err(LinkError::of(name, &error)),
+            Err(_) => {
+                route.doubt().await;
+                Err(LinkError::late(name, self.limit))
+            }
+        }
+    }
+
+    async fn ask_each(&self, command: Cmd) -> Result<Vec<(String, Value)>, LinkError> {
+        let end = Instant::now() + self.patience;
+        let mut commands = redis::pipe();
+        commands.add_command(command);
+        let primaries = timeout_at(end, self.routes.slots()).await.ok().flatten();
+        let primaries = primaries.iter().flat_map(|slots| slots.primaries());
+        let mut places: Vec<_> = primaries.cloned().map(Place::Address).collect();
+        if places.is_empty() {
+            places.push(Place::Key(None));
+        }
+        let asked = places.iter().map(async |place| {
+            let (address, mut replies) = self.ask(&commands, place, end).await?;
+            let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+            let name = address.map_or_else(|| self.servers.clone(), |address| address.to_string());
+            Ok((name, reply.map_err(|error| LinkError::of("(a question)", &error))?))
+        });
+        try_join_all(asked).await
+    }
+
+    /// A connection to a place, once there is one.
+    async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
+        if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
+            return Ok(found);
+        }
+        let trouble = self.routes.trouble(place);
+        let why = trouble.map_or_else(|| "still connecting".to_owned(), |error| error.to_string());
+        Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
+    }
+}
+
+/// Sends a script's command, and returns the answer. A server that has the keys only for now must be asked to accept
+/// them.
+async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
+    let mut commands = redis::pipe();
+    if is_elsewhere {
+        commands.cmd("ASKING");
+    }
+    let skipped = commands.len();
+    commands.add_command(command);
+    let replies = route.send(&commands, skipped).await?;
+    replies.into_iter().next().ok_or_else(no_reply)?.extract_error()
+}
+
+impl Call {
+    fn command(&self, by: By, has_flags: bool) -> Cmd {
+        let (name, text) = match by {
+            By::Name => ("EVALSHA", self.script.sha1(has_flags)),
+            By::Text => ("EVAL", self.script.text(has_flags)),
+        };
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(self.keys.len());
+        for word in self.keys.iter().map(Vec::as_slice).chain(self.arguments.iter()) {
+            command.arg(word);
+        }
+        command
+    }
+}
+
+/// Whether a server has refused the first line of a script, which has its flags. Nothing has run then.
+fn is_about_flags(error: &RedisError) -> bool {
+    let is_meant = |detail: &str| {
+        ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))
+    };
+    error.code() == Some("ERR") && error.detail().is_some_and(is_meant)
+}

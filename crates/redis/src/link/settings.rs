@@ -1,0 +1,410 @@
+//! The settings of a connection.
+
+use core::fmt;
+use core::time::Duration;
+use redis::{
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates,
+};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How the store reaches Redis: one server, a primary that Sentinel watches, or a cluster.
+///
+/// URLs have the form `redis://user:password@host:6379/0`; `rediss://` asks for TLS, and `unix:///path` is a local
+/// socket. A name and a password in URLs of a cluster are those of its first node, for all nodes.
+///
+/// ```
+/// use core::time::Duration;
+/// use tourbillon_redis::{Connect, SyncPolicy};
+///
+/// let connect = Connect::sentinel(["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"], "timers")?
+///     .user("tourbillon", "secret")
+///     .response_timeout(Duration::from_secs(2))
+///     .sync(SyncPolicy::Wait { replicas: 1, timeout: Duration::from_millis(500) });
+/// # Ok::<(), tourbillon_redis::ConnectError>(())
+/// ```
+#[derive(Clone)]
+pub struct Connect {
+    pub(crate) servers: Servers,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connection_timeout: Duration,
+    pub(crate) patience: Duration,
+    pub(crate) sync: SyncPolicy,
+    /// The user, and the file of the password.
+    pub(crate) password: Option<(Box<str>, PathBuf)>,
+    pub(crate) sentinel_password: Option<PathBuf>,
+}
+
+/// The servers.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    Single(ConnectionInfo),
+    Sentinel {
+        sentinels: Vec<ConnectionInfo>,
+        service: Box<str>,
+        /// The database and the user at the primary, whose address Sentinel knows.
+        primary: RedisConnectionInfo,
+        is_tls: bool,
+    },
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// Certificates for TLS, in the format PEM.
+#[derive(Clone, Default)]
+pub struct Tls {
+    authority: Option<Vec<u8>>,
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The copies that a change must have before it counts as stored.
+///
+/// Redis copies its changes to replicas, and writes its append-only file, after it has answered, so a failure can lose
+/// changes that were answered. `None` is as safe as the server's own settings. The other policies wait for more where a
+/// caller is promised more: with `Durability::PowerLoss`. The wait is on a connection of its own, so claims, looks,
+/// renewals and reads do not wait. The crate's page has a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SyncPolicy {
+    /// The primary has executed it.
+    #[default]
+    None,
+    /// The set number of replicas has received it as well (`WAIT`), within this time. Otherwise the call fails and its
+    /// outcome is not known: the primary has executed it.
+    Wait {
+        /// The number of replicas.
+        replicas: u32,
+        /// How long the server waits for them.
+        timeout: Duration,
+    },
+    /// It is in the append-only files of the primary and of the set number of replicas, synchronised to the disk
+    /// (`WAITAOF`, Redis 7.2 and later).
+    WaitAof {
+        /// The number of replicas.
+        replicas: u32,
+        /// How long the server waits for the files.
+        timeout: Duration,
+    },
+}
+
+/// Settings of a connection that cannot work.
+#[derive(Clone, Debug)]
+pub struct ConnectError {
+    message: Box<str>,
+    source: Option<RedisError>,
+}
+
+impl Connect {
+    fn to(servers: Servers) -> Self {
+        Self {
+            servers,
+            tls: None,
+            response_timeout: Duration::from_secs(5),
+            connection_timeout: Duration::from_secs(2),
+            patience: Duration::from_secs(5),
+            sync: SyncPolicy::None,
+            password: None,
+            sentinel_password: None,
+        }
+    }
+
+    /// One server.
+    ///
+    /// # Errors
+    ///
+    /// If `url` does not name a server.
+    pub fn single(url: &str) -> Result<Self, ConnectError> {
+        Ok(Self::to(Servers::Single(info(url)?)))
+    }
+
+    /// The primary that these Sentinels know by the name `service`. The URLs are the Sentinels', and the name and the
+    /// password of the first are those for all of them; [`user`](Self::user) and [`database`](Self::database) are the
+    /// primary's. With `rediss://`, the primary is reached by TLS as well.
+    ///
+    /// # Errors
+    ///
+    /// If there is no URL, or if a URL does not name a server.
+    pub fn sentinel(urls: impl IntoIterator<Item: AsRef<str>>, service: &str) -> Result<Self, ConnectError> {
+        let sentinels = infos(urls)?;
+        let is_tls = sentinels.iter().any(is_tls);
+        let primary = RedisConnectionInfo::default();
+        Ok(Self::to(Servers::Sentinel { sentinels, service: service.into(), primary, is_tls }))
+    }
+
+    /// The cluster that has these nodes. The others are found by them; with several, one may be down at the start and
+    /// after a cut.
+    ///
+    /// # Errors
+    ///
+    /// If there is no URL, if a URL names no server, or if the URLs differ in their use of TLS.
+    pub fn cluster(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, ConnectError> {
+        let nodes = infos(urls)?;
+        if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
+            return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
+        }
+        // All are reached as the first server is.
+        let security = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
+            _ => None,
+        };
+        if nodes.windows(2).any(|pair| security(&pair[0]) != security(&pair[1])) {
+            return Err(ConnectError::new("the URLs of a cluster differ in their use of TLS"));
+        }
+        Ok(Self::to(Servers::Cluster(nodes)))
+    }
+
+    /// The user of the access control list, and the password.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        self.servers.each(|info| info.set_username(name).set_password(password));
+        self
+    }
+
+    /// The user of the access control list, and the file of the password, without the end of its last line. It is read
+    /// for each connection, so that a password may change while the program runs. A connection is not made while the
+    /// file cannot be read or is empty.
+    #[must_use]
+    pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
+        self.password = Some((name.into(), password.into()));
+        self
+    }
+
+    /// The file of the Sentinels' password, which is read in the same way.
+    #[must_use]
+    pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
+        self.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// The number of the database. A cluster has only 0.
+    #[must_use]
+    pub fn database(mut self, number: u16) -> Self {
+        self.servers.each(|info| info.set_db(number.into()));
+        self
+    }
+
+    /// Certificates for URLs with `rediss://`. Without this call, the system's authorities are trusted.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// How long a reply may take, 5 seconds unless set. After it the outcome of the call is not known, and the
+    /// connection is replaced.
+    #[must_use]
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// How long a connection may take to be made, 2 seconds unless set.
+    #[must_use]
+    pub fn connection_timeout(mut self, timeout: Duration) -> Self {
+        self.connection_timeout = timeout;
+        self
+    }
+
+    /// How long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After it
+    /// the call fails, and surely has had no effect. A call takes at most this and the response timeout.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The copies that a change must have before it counts as stored.
+    #[must_use]
+    pub fn sync(mut self, policy: SyncPolicy) -> Self {
+        self.sync = policy;
+        self
+    }
+}
+
+/// The text of a file with a secret, without the end of its last line.
+fn secret(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path)?;
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file of a password is empty"));
+    }
+    Ok(text.to_owned())
+}
+
+impl Connect {
+    /// The settings with the passwords that are in their files now.
+    pub(crate) fn renewed(&self) -> RedisResult<Self> {
+        let read = |path: &Path| {
+            secret(path).map_err(|error| {
+                let message = format!("{}: {error}", path.display());
+                RedisError::from((ErrorKind::Io, "the file of a password", message))
+            })
+        };
+        let mut renewed = self.clone();
+        if let Some((name, path)) = &self.password {
+            renewed = renewed.user(name, &read(path)?);
+        }
+        if let (Some(path), Servers::Sentinel { sentinels, .. }) =
+            (&self.sentinel_password, &mut renewed.servers)
+        {
+            let password = read(path)?;
+            for info in sentinels {
+                let settings = info.redis_settings().clone().set_password(&password);
+                *info = info.clone().set_redis_settings(settings);
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// Whether the servers are a cluster's.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+}
+
+impl Servers {
+    /// Changes the settings for each server that has data.
+    fn each(&mut self, change: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
+        let changed =
+            |info: &ConnectionInfo| info.clone().set_redis_settings(change(info.redis_settings().clone()));
+        match self {
+            Self::Single(info) => *info = changed(info),
+            Self::Sentinel { primary, .. } => *primary = change(primary.clone()),
+            Self::Cluster(nodes) => nodes.iter_mut().for_each(|node| *node = changed(node)),
+        }
+    }
+
+    /// Whether a server is reached by TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self {
+            Self::Single(info) => is_tls(info),
+            Self::Sentinel { is_tls, .. } => *is_tls,
+            Self::Cluster(nodes) => nodes.iter().any(is_tls),
+        }
+    }
+}
+
+impl Tls {
+    /// The system's authorities are trusted, and no own certificate is shown.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The authority of the servers' certificates, instead of the system's.
+    #[must_use]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(pem.into());
+        self
+    }
+
+    /// The own certificate and its key, for servers that ask for one.
+    #[must_use]
+    pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.own = Some((certificate.into(), key.into()));
+        self
+    }
+
+    pub(crate) fn certificates(&self) -> TlsCertificates {
+        let own = self.own.clone();
+        TlsCertificates {
+            client_tls: own.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+            root_cert: self.authority.clone(),
+        }
+    }
+}
+
+impl SyncPolicy {
+    /// How long the server may wait for replicas or for files.
+    pub(crate) fn timeout(self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Wait { timeout, .. } | Self::WaitAof { timeout, .. } => timeout,
+        }
+    }
+}
+
+impl ConnectError {
+    pub(crate) fn new(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+
+    pub(crate) fn caused_by(message: impl Into<Box<str>>, source: RedisError) -> Self {
+        Self { message: message.into(), source: Some(source) }
+    }
+}
+
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
+    // The URL is not in the message: it may have a password.
+    url.into_connection_info()
+        .map_err(|error| ConnectError::caused_by("not the URL of a Redis server", error))
+}
+
+fn infos(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<ConnectionInfo>, ConnectError> {
+    let infos: Vec<_> = urls.into_iter().map(|url| info(url.as_ref())).collect::<Result<_, _>>()?;
+    if infos.is_empty() {
+        return Err(ConnectError::new("no address of a server"));
+    }
+    Ok(infos)
+}
+
+/// The addresses, without names and passwords.
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, infos: &[ConnectionInfo]| {
+            for (index, info) in infos.iter().enumerate() {
+                let comma = if index == 0 { "" } else { ", " };
+                write!(f, "{comma}{}", info.addr())?;
+            }
+            Ok(())
+        };
+        match self {
+            Self::Single(info) => list(f, core::slice::from_ref(info)),
+            Self::Sentinel { sentinels, service, .. } => {
+                write!(f, "the primary {service} of Sentinel at ")?;
+                list(f, sentinels)
+            }
+            Self::Cluster(nodes) => {
+                write!(f, "the cluster of ")?;
+                list(f, nodes)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { servers, tls, response_timeout, connection_timeout, patience, sync, .. } = self;
+        f.debug_struct("Connect")
+            .field("servers", &format_args!("{servers}"))
+            .field("tls", tls)
+            .field("response_timeout", response_timeout)
+            .field("connection_timeout", connection_timeout)
+            .field("patience", patience)
+            .field("sync", sync)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl core::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,183 @@
+//! Whether changes are as safe as the policy asks: the wait for replicas and files, on a connection of its own.
+//!
+//! A server answers `WAIT` for all changes that it had made when the command before it, on the same connection, had
+//! ended. Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection beside it, to
+//! the same server, which sends nothing but `PING` and `WAIT`: no script waits for a replica.
+//!
+//! The two connections are made by one attempt, and a script's answer comes with the [`Witness`] of its own attempt.
+//! A witness vouches for the server on which the script ran, and for no other: after a failover, another server's
+//! `WAIT` would vouch for changes that it never had. A server that has become a replica refuses `WAIT`, and one that
+//! has started again has closed the connection.
+//!
+//! Callers that ask at the same time share a round. A round covers the scripts that ran before it began, so a caller
+//! that comes during a round waits for the next round.
+
+use super::error::{LinkError, no_reply};
+use super::settings::SyncPolicy;
+use core::fmt;
+use core::time::Duration;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisResult, Value};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// The time for which a failed round says that the next round would fail as well.
+const MEMORY: Duration = Duration::from_secs(5);
+
+/// Called when a connection has ended.
+pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
+
+/// Vouches for changes on the server of one attempt to connect.
+pub(crate) struct Witness {
+    connection: MultiplexedConnection,
+    policy: SyncPolicy,
+    /// The limit of one reply.
+    limit: Duration,
+    on_end: OnEnd,
+    runtime: Handle,
+    rounds: Mutex<Rounds>,
+}
+
+#[derive(Default)]
+struct Rounds {
+    /// The callers that wait for the next round.
+    waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
+    is_running: bool,
+    /// The end of the last round, if it failed.
+    failed: Option<Instant>,
+}
+
+impl Witness {
+    /// A witness for the server at the other end of this connection, which is used for nothing else. `on_end` is called
+    /// if the server does not answer. Within a runtime.
+    pub(crate) fn new(
+        connection: MultiplexedConnection,
+        policy: SyncPolicy,
+        response_timeout: Duration,
+        on_end: OnEnd,
+    ) -> Self {
+        let limit = response_timeout + policy.timeout();
+        Self { connection, policy, limit, on_end, runtime: Handle::current(), rounds: Mutex::default() }
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all changes that the server has made are as safe as the policy asks. The future needs no runtime
+    /// around it.
+    ///
+    /// # Errors
+    ///
+    /// If they are not in time.
+    pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
+        let (answer, confirmed) = oneshot::channel();
+        let is_first = {
+            let mut rounds = self.rounds();
+            rounds.waiting.push(answer);
+            !core::mem::replace(&mut rounds.is_running, true)
+        };
+        if is_first {
+            let this = Arc::clone(self);
+            drop(self.runtime.spawn(async move { this.go_round().await }));
+        }
+        let confirmed = confirmed.await.unwrap_or_else(|_| Err("the connection is closed".into()));
+        confirmed.map_err(|why| LinkError::not_safe(&why))
+    }
+
+    /// Whether a round has failed a moment ago, and none has succeeded since.
+    pub(crate) fn has_just_failed(&self) -> bool {
+        self.rounds().failed.is_some_and(|failed| failed.elapsed() < MEMORY)
+    }
+
+    /// Makes rounds until nobody waits.
+    async fn go_round(&self) {
+        loop {
+            let waiting = {
+                let mut rounds = self.rounds();
+                rounds.is_running = !rounds.waiting.is_empty();
+                core::mem::take(&mut rounds.waiting)
+            };
+            if waiting.is_empty() {
+                return;
+            }
+            let answer = self.ask().await;
+            self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
+            // A caller that is gone asks no more.
+            waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
+        }
+    }
+
+    /// One round.
+    async fn ask(&self) -> Result<(), Box<str>> {
+        // The server waits for the changes that it had made at the end of the command before `WAIT`. So a `PING` goes
+        // first.
+        let mut commands = redis::pipe();
+        commands.cmd("PING");
+        commands.add_command(wait(self.policy));
+        let mut connection = self.connection.clone();
+        let asked = timeout(self.limit, connection.req_packed_commands(&commands, 1, 1)).await;
+        let reply: RedisResult<Value> = match asked {
+            Ok(Ok(mut replies)) => replies.pop().ok_or_else(no_reply),
+            Ok(Err(error)) => {
+                (self.on_end)();
+                Err(error)
+            }
+            Err(_) => {
+                (self.on_end)();
+                return Err(format!("no reply within {:?}", self.limit).into());
+            }
+        };
+        let reply = reply.and_then(Value::extract_error).map_err(|error| error.to_string())?;
+        Ok(judge(self.policy, &reply)?)
+    }
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Witness").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// The command that waits for the copies of the policy.
+fn wait(policy: SyncPolicy) -> Cmd {
+    // For the server, 0 is no limit.
+    let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
+    match policy {
+        SyncPolicy::None => redis::cmd("PING"),
+        SyncPolicy::Wait { replicas, timeout } => {
+            let mut command = redis::cmd("WAIT");
+            command.arg(replicas).arg(milliseconds(timeout));
+            command
+        }
+        SyncPolicy::WaitAof { replicas, timeout } => {
+            let mut command = redis::cmd("WAITAOF");
+            command.arg(1).arg(replicas).arg(milliseconds(timeout));
+            command
+        }
+    }
+}
+
+/// Whether the answer to [`wait`]'s command satisfies the policy; the error says why not.
+fn judge(policy: SyncPolicy, answer: &Value) -> Result<(), String> {
+    match (policy, answer) {
+        (SyncPolicy::None, _) => Ok(()),
+        (SyncPolicy::Wait { replicas, .. }, Value::Int(received)) if *received >= i64::from(replicas) => {
+            Ok(())
+        }
+        (SyncPolicy::Wait { replicas, timeout }, Value::Int(received)) => {
+            Err(format!("{received} of {replicas} replicas had received it within {timeout:?}"))
+        }
+        (SyncPolicy::WaitAof { replicas, timeout }, Value::Array(counts)) => match counts[..] {
+            [Value::Int(local), Value::Int(remote)] if local >= 1 && remote >= i64::from(replicas) => Ok(()),
+            [Value::Int(local), Value::Int(remote)] => Err(format!(
+                "it was in the files of {local} of 1 primary and {remote} of {replicas} replicas within {timeout:?}"
+            )),
+            _ => Err(format!("the server answered {answer:?}")),
+        },
+        _ => Err(format!("the server answered {answer:?}")),
+    }
+}

@@ -1,0 +1,55 @@
+//! The bell at which the thread of a node waits.
+
+use core::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+use std::time::Instant;
+
+/// The bell at which the thread waits.
+#[derive(Default)]
+pub(crate) struct Bell {
+    state: Mutex<Rung>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Rung {
+    is_rung: bool,
+    is_closed: bool,
+}
+
+impl Bell {
+    fn lock(&self) -> MutexGuard<'_, Rung> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the next round of the thread.
+    pub(crate) fn ring(&self) {
+        self.lock().is_rung = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the thread.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the bell rings, at most for a time. Returns whether the thread goes on.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        while !state.is_rung && !state.is_closed {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_rung = false;
+        !state.is_closed
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+}

@@ -1,0 +1,304 @@
+//! Signs of life: this node's, and the consequences of the others'.
+
+use super::peer::{NodeRecord, Peer};
+use super::this_node::{Node, Sight, State};
+use super::{registry, rendezvous};
+use crate::deployment::{moment, time_text};
+use crate::layout::{Part, Shard};
+use crate::link::is_gone;
+use crate::script::decimal;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+impl State {
+    /// Computes which shards belong to this node, if other nodes are live than before.
+    pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
+        if !self.is_member {
+            return;
+        }
+        let others = self.peers.iter().filter(|peer| peer.is_live(now)).map(|peer| peer.incarnation);
+        let mut live: Vec<u64> = others.filter(|other| *other != this).chain([this]).collect();
+        live.sort_unstable();
+        if live != self.live {
+            self.shards.want(|shard| rendezvous::owner(&live, shard) == Some(this));
+            self.live = live;
+        }
+    }
+
+    /// Notes that the messages come by another connection from now on, or by none.
+    pub(super) fn hear_anew(&mut self) {
+        self.hearings += 1;
+        self.sights.clear();
+    }
+
+    /// The attempt to connect that has had the last sign of life.
+    pub(crate) fn sign_by(&self) -> u64 {
+        self.sign_by
+    }
+
+    /// Whether a sign of life is due.
+    pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
+        // Before the last sign: the clock was set back.
+        self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
+    }
+
+    /// The time until a sign of life is due.
+    pub(crate) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
+        self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
+    }
+}
+
+impl Node {
+    fn record(&self, since: UtcMillis) -> NodeRecord {
+        NodeRecord {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            since,
+            ttl: self.ttl,
+            has_channel: self.has_thread(),
+        }
+    }
+}
+
+impl Node {
+    /// Forgets all knowledge of a deployment that no longer exists. The next claim enters the deployment in its place.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.state();
+        state.is_member = false;
+        let _owned = state.shards.clear();
+        state.live.clear();
+        state.peers.clear();
+        state.sights.clear();
+        state.told.clear();
+        (state.sign, state.sign_by, state.latest) = (None, 0, UtcMillis::ZERO);
+    }
+}
+
+/// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew
+/// has it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
+const AWAY: Duration = Duration::from_millis(300);
+
+impl Node {
+    /// Makes this store a node, unless it is a node. Without a thread, the claims give the signs of life as well.
+    pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
+        let now = self.deployment.time.now();
+        let (is_member, is_due, is_new) = {
+            let mut state = self.state();
+            state.divide(self.incarnation, now);
+            let is_new = state.sign_by != self.deployment.link.attempt();
+            (state.is_member, state.is_sign_due(now, self.ttl), is_new)
+        };
+        // On a new connection the data may be older: the sign finds out before a timer is claimed.
+        if is_member && !is_new && (self.has_thread() || !is_due) {
+            return Ok(());
+        }
+        let sign = self.give_sign(!is_member).await;
+        if !is_member {
+            match sign {
+                // The nodes' registry is lost, and this node's shards are not.
+                Err(error) if is_gone(&error) => {
+                    let mut state = self.state();
+                    state.is_member = true;
+                    state.divide(self.incarnation, now);
+                }
+                sign => sign?,
+            }
+            self.listen();
+            self.bell.ring();
+        } else if let Err(error) = sign {
+            // The data may not be those of before.
+            if is_new && !is_gone(&error) {
+                return Err(error);
+            }
+        } else {
+            let unwanted = self.state().shards.unwanted();
+            self.release_shards(unwanted).await;
+        }
+        Ok(())
+    }
+
+    /// Gives a sign of life, and takes its answer. With `enters`, the store becomes a node.
+    pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
+        let (since, was_stirred) = {
+            let mut state = self.state();
+            if enters {
+                state.since = self.deployment.time.now();
+            }
+            (state.since, core::mem::take(&mut state.is_stirred))
+        };
+        let keys = vec![self.deployment.key.clone(), self.keys.signs.clone(), self.keys.records.clone()];
+        let record = self.record(since).write();
+        let known = self.state().latest;
+        let sign_by = self.deployment.link.attempt();
+        let arguments = [
+            self.deployment.id(),
+            self.id.clone(),
+            record,
+            self.keys.channel.clone(),
+            decimal(known.as_millis()),
+            // The last sign may be lost with the last moment, and the one before is older by the time between them.
+            time_text(self.may_lose.saturating_add(self.ttl / 4)),
+        ];
+        let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
+        let mut answered = answered.inspect_err(|error| {
+            let mut state = self.state();
+            state.is_stirred |= was_stirred;
+            if is_gone(error) {
+                // Of a registry that is lost, nobody can say how old it was.
+                state.sign_by = sign_by;
+            }
+        })?;
+        let peers = registry::peers(&mut answered)?;
+        let latest = UtcMillis::from_millis(answered.rest.number()?);
+        let set_back = Some(known - latest).filter(|_| latest < known);
+        let (has_left, has_changed) = {
+            let mut state = self.state();
+            state.sign_by = sign_by;
+            state.latest = state.latest.max(latest).max(answered.now);
+            if set_back.is_some() {
+                // The others' signs of after that moment are lost, too.
+                state.latest = latest.max(answered.now);
+                state.set_backs += 1;
+            }
+            state.is_member |= enters;
+            (state.peers, state.sign) = (peers, Some(answered.now));
+            let live = state.live.clone();
+            state.divide(self.incarnation, answered.now);
+            (!state.is_member, live != state.live)
+        };
+        if has_changed {
+            // Shards come, and with them timers that were parked by others.
+            self.deployment.alarm.tell_parked(None);
+        }
+        if let (Some(time), Some(tell)) = (set_back, &self.on_set_back) {
+            tell(time);
+        }
+        if has_left {
+            // The store left while the sign was on its way.
+            self.quit().await?;
+        }
+        Ok(())
+    }
+
+    /// Looks which of the others have lost their connections since they were last seen to have them. A node without its
+    /// connection at two looks is dead, and its shards are free for others at once.
+    pub(crate) async fn look_for_dead(&self) -> Result<(), StoreError> {
+        let (others, hearings): (Vec<(u64, Duration)>, u64) = {
+            let (mut state, now) = (self.state(), self.deployment.time.now());
+            let State { peers, sights, hearings, .. } = &mut *state;
+            let is_other = |peer: &&Peer| {
+                peer.incarnation != self.incarnation && peer.record.has_channel && peer.is_live(now)
+            };
+            let others: Vec<_> =
+                peers.iter().filter(is_other).map(|peer| (peer.incarnation, peer.record.ttl)).collect();
+            sights.retain(|node, _| others.iter().any(|(other, _)| other == node));
+            (others, *hearings)
+        };
+        if others.is_empty() {
+            return Ok(());
+        }
+        let asked = others.iter().map(|(node, _)| *node).chain([self.incarnation]);
+        let channels: Vec<Vec<u8>> = asked.map(|node| self.channel_of(node)).collect();
+        let keys = vec![self.deployment.key.clone()];
+        let mut answered = self.deployment.run(|scripts| &scripts.are_connected, keys, channels).await?;
+        let mut counts = Vec::new();
+        let mut answers = answered.rest.list()?;
+        while !answers.is_empty() {
+            counts.push(answers.number()?);
+        }
+        if self.state().hearings != hearings {
+            // The answer is perhaps of the server before.
+            return Ok(());
+        }
+        if counts.pop().is_none_or(|own| own == 0) {
+            // This server does not have the connections: the slot of the deployment has another primary than before.
+            self.state().sights.clear();
+            return Ok(());
+        }
+        let mut dead = Vec::new();
+        for ((node, ttl), count) in others.into_iter().zip(counts) {
+            let is_there = count > 0;
+            let mut state = self.state();
+            match (is_there, state.sights.get_mut(&node)) {
+                (true, _) => _ = state.sights.insert(node, Sight::There),
+                // It has not been seen with its connection, or was away when this node's own connection ended.
+                (false, None) => {}
+                (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
+                (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
+                (false, Some(Sight::Away(_))) => {}
+            }
+        }
+        for (node, ttl) in dead {
+            self.bury(node, ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the time of a node whose connection has ended, and then that of its shards. All nodes learn of both by
+    /// messages.
+    async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
+        let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
+        let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
+        let hints = self.keys.channel.clone();
+        let arguments = [self.deployment.id(), name.clone(), channel, hints.clone(), time_text(ttl)];
+        let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
+        let is_dead = match answered {
+            Ok(mut answered) => answered.rest.number()? == 1,
+            // If it was buried, nobody buries it again, and a node that lives loses a part of its shards at most.
+            Err(error) if error.kind() == StoreErrorKind::Unknown => true,
+            Err(error) => return Err(error),
+        };
+        self.state().sights.remove(&node);
+        if is_dead {
+            let calls = self.deployment.all_groups().into_iter().map(|group| {
+                let keys = self.deployment.keys(&group, [Part::Meta]);
+                (group, self.deployment.run(|scripts| &scripts.expire, keys, [name.clone(), hints.clone()]))
+            });
+            // A shard whose server does not answer is free when its time is over.
+            let _failed = self.deployment.gather(calls.collect::<Vec<_>>()).await;
+        }
+        Ok(())
+    }
+
+    /// Releases shards of this node. A shard whose server does not answer is free when its time is over.
+    pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
+        let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
+            let keys = self.deployment.keys(&group, [Part::Meta]);
+            let arguments = [self.id.clone(), self.keys.channel.clone()];
+            (group, self.deployment.run(|scripts| &scripts.release, keys, arguments))
+        });
+        for (group, _) in self.deployment.gather(calls.collect::<Vec<_>>()).await.answers {
+            let mut state = self.state();
+            group.into_iter().for_each(|shard| state.shards.released(shard));
+        }
+    }
+
+    async fn quit(&self) -> Result<(), StoreError> {
+        let keys = vec![self.keys.signs.clone(), self.keys.records.clone()];
+        let arguments = [self.id.clone(), self.keys.channel.clone()];
+        self.deployment.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
+    }
+
+    /// Gives all shards up, and ends this store's life as a node until its next claim.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let (was_member, owned) = {
+            let mut state = self.state();
+            let was_member = core::mem::take(&mut state.is_member);
+            state.live.clear();
+            (state.sign, state.listening) = (None, None);
+            (was_member, state.shards.clear())
+        };
+        if !was_member {
+            return Ok(());
+        }
+        self.deaf();
+        self.release_shards(owned).await;
+        match self.quit().await {
+            // There is nothing to leave.
+            Err(error) if error.kind() == StoreErrorKind::Closed => Ok(()),
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The messages between nodes.
+//!
+//! | message | from | a node that receives it |
+//! |---|---|---|
+//! | `nodes` | a node that comes or goes | gives a sign of life, and learns of it |
+//! | `shards` | a node that released shards | claims those that it wants and does not own |
+//! | `<shard> <due>` | a commit | looks at the shard when the timer is due |
+//! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
+//! | any other | a later version | does nothing |
+//!
+//! A message is sent to all nodes, and is lost for those that are not connected.
+
+use super::this_node::Node;
+use crate::layout::Shard;
+use crate::link::Heard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tourbillon_durable::UtcMillis;
+
+/// The beginning of a message that a timer is parked. The reason follows.
+const PARKED: &[u8] = b"parked ";
+
+/// The message that a timer of a shard is due at a moment.
+pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
+    format!("{shard} {}", due.as_millis()).into_bytes()
+}
+
+/// The message that a timer is parked for a reason.
+pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
+    [PARKED, reason.as_bytes()].concat()
+}
+
+/// The shard and the due moment of a message.
+fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
+    let (shard, due) = core::str::from_utf8(message).ok()?.split_once(' ')?;
+    Some((shard.parse().ok()?, UtcMillis::from_millis(due.parse().ok()?)))
+}
+
+impl Node {
+    pub(super) fn deaf(&self) {
+        self.hears.store(false, Ordering::Relaxed);
+    }
+
+    /// Subscribes to the others' messages, if this store has a thread that can act on them.
+    pub(super) fn listen(self: &Arc<Self>) {
+        if !self.has_thread() || self.state().listening.is_some() {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        let hear = move |heard: Heard<'_>| {
+            if let Some(node) = weak.upgrade() {
+                node.hear(heard);
+            }
+        };
+        let channels = [self.keys.channel.clone(), self.channel_of(self.incarnation)];
+        let listening = self.deployment.link.listen(&self.deployment.key, &channels, Box::new(hear));
+        let mut state = self.state();
+        if state.is_member {
+            state.listening = listening;
+        }
+    }
+
+    fn hear(&self, heard: Heard<'_>) {
+        match heard {
+            Heard::Begin => {
+                self.hears.store(true, Ordering::Relaxed);
+                // Messages of before are lost.
+                let mut state = self.state();
+                state.is_stirred = true;
+                state.hear_anew();
+                state.shards.hint_all();
+                drop(state);
+                self.bell.ring();
+                self.deployment.alarm.tell_parked(None);
+            }
+            Heard::End => {
+                self.deaf();
+                self.state().hear_anew();
+                self.bell.ring();
+            }
+            Heard::Message(b"nodes") => {
+                self.state().is_stirred = true;
+                self.bell.ring();
+            }
+            Heard::Message(b"shards") => {
+                self.state().shards.hint_missing();
+                self.bell.ring();
+            }
+            Heard::Message(message) => {
+                if let Some(reason) = message.strip_prefix(PARKED) {
+                    self.deployment.alarm.tell_parked(Some(&String::from_utf8_lossy(reason)));
+                } else if let Some((shard, due)) = read(message) {
+                    self.note(shard, due);
+                }
+            }
+        }
+    }
+
+    /// Takes note of a timer that is pending now, and wakes the subscribers if they must know of it.
+    pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
+        let is_served = {
+            let mut state = self.state();
+            state.shards.note(shard, due);
+            !state.is_member || state.shards.is_wanted(shard)
+        };
+        if is_served {
+            self.deployment.alarm.wake_for(due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_no_hint_says_nothing() {
+        assert_eq!(read(b"17 1780000000000"), Some((17, UtcMillis::from_millis(1_780_000_000_000))));
+        for other in [&b""[..], b"17", b"17 ", b" 5", b"70000 5", b"1 2 3", b"-1 5", b"\xff 5"] {
+            assert_eq!(read(other), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Rendezvous hashing: to which of some nodes a shard belongs.
+//!
+//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest one. So a node that
+//! comes takes shards from all others and moves none between them, and the shards of a node that goes are spread over
+//! all others.
+
+use crate::layout::Shard;
+
+/// The node to which a shard belongs.
+pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
+    nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
+}
+
+/// A number that looks like a random one: the finaliser of SplitMix64, once for each part.
+fn weight(node: u64, shard: Shard) -> u64 {
+    mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Nodes whose numbers differ in few bits, the worst case.
+    fn nodes(count: u64) -> Vec<u64> {
+        (1..=count).collect()
+    }
+
+    #[test]
+    fn shards_are_divided_evenly() {
+        for count in [2, 3, 5, 10] {
+            let nodes = nodes(count);
+            let mut shares = BTreeMap::<u64, u64>::new();
+            for shard in 0..1_024 {
+                *shares.entry(owner(&nodes, shard).unwrap()).or_default() += 1;
+            }
+            let share = 1_024 / count;
+            let is_even = |count: &u64| count.abs_diff(share) <= share / 3;
+            assert!(shares.len() as u64 == count && shares.values().all(is_even), "{count}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_comes_takes_shards_and_moves_no_others() {
+        let (few, many) = (nodes(4), nodes(5));
+        let moved: Vec<Shard> =
+            (0..1_024).filter(|shard| owner(&few, *shard) != owner(&many, *shard)).collect();
+        assert!(moved.iter().all(|shard| owner(&many, *shard) == Some(5)));
+        assert!((120..300).contains(&moved.len()), "{} of 1,024 moved, and a fifth was meant", moved.len());
+    }
+
+    #[test]
+    fn the_order_of_the_nodes_makes_no_difference() {
+        let mut nodes = nodes(7);
+        let before: Vec<_> = (0..64).map(|shard| owner(&nodes, shard)).collect();
+        nodes.reverse();
+        assert_eq!(before, (0..64).map(|shard| owner(&nodes, shard)).collect::<Vec<_>>());
+        assert_eq!(owner(&[], 1), None);
+    }
+}

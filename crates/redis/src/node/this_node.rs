@@ -1,0 +1,269 @@
+//! This process as a node: its settings, and its knowledge of the others.
+
+use super::bell::Bell;
+use super::peer::Peer;
+use super::shards::Shards;
+use crate::deployment::{Deployment, moment};
+use crate::layout::{Layout, Shard};
+use core::any::Any;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon::Timestamp;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The time for which a node takes a shard, and after which a silent node is not live any longer, unless it is set.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+/// The time by which a server's data may go back, unless it is set.
+pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster
+/// costs less than a command a second.
+pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
+
+/// The number of pauses of the poll between two steps of the sweep.
+const POLLS_OF_SWEEP: u32 = 20;
+
+/// The most bytes of a node's name.
+const MOST_NAME: usize = 255;
+
+/// This process as a node of a deployment.
+pub(crate) struct Node {
+    pub(super) deployment: Arc<Deployment>,
+    /// The incarnation as the scripts have it.
+    pub(crate) id: Vec<u8>,
+    pub(crate) incarnation: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) keys: Keys,
+    pub(super) name: Box<str>,
+    deployment_name: Box<str>,
+    /// The time by which the data may go back.
+    pub(crate) may_lose: Duration,
+    pub(super) on_set_back: Option<OnSetBack>,
+    /// The pause between two looks without hints; `None` without a thread.
+    poll: Option<Duration>,
+    pub(crate) bell: Arc<Bell>,
+    /// Whether messages of other nodes arrive.
+    pub(super) hears: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The keys of the registry, and the channel of the hints.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) signs: Vec<u8>,
+    pub(crate) records: Vec<u8>,
+    pub(crate) channel: Vec<u8>,
+}
+
+/// The part of a node that changes.
+pub(crate) struct State {
+    pub(crate) is_member: bool,
+    /// The moment at which this process became a node, by the deployment's time.
+    pub(super) since: UtcMillis,
+    pub(super) peers: Vec<Peer>,
+    /// The last sight of each other node, since this node has its present connection.
+    pub(crate) sights: HashMap<u64, Sight>,
+    /// Counts the beginnings and ends of that connection.
+    pub(super) hearings: u64,
+    /// The live nodes between which the shards are divided.
+    pub(super) live: Vec<u64>,
+    /// The moment of the last sign of life that was answered.
+    pub(super) sign: Option<UtcMillis>,
+    /// The attempt to connect on whose connection that sign was given.
+    pub(super) sign_by: u64,
+    /// The moment of the latest sign of any node, as far as it is known here.
+    pub(super) latest: UtcMillis,
+    /// How often the data have gone back.
+    pub(super) set_backs: u64,
+    /// The others have changed: a sign is due.
+    pub(super) is_stirred: bool,
+    pub(crate) shards: Shards,
+    last_claim: Option<LastClaim>,
+    /// The shards as [`nodes`](Node::nodes) has returned them last.
+    pub(super) told: Vec<tourbillon_durable::store::Shard>,
+    /// Ends the subscription when it is dropped.
+    pub(super) listening: Option<Box<dyn Any + Send>>,
+}
+
+/// The last claim of this process.
+#[derive(Clone, Copy)]
+struct LastClaim {
+    at: Timestamp,
+    /// The length of its leases.
+    lease: Duration,
+}
+
+/// The last sight of another node.
+#[derive(Clone, Copy)]
+pub(crate) enum Sight {
+    /// With its connection.
+    There,
+    /// Without it, since this moment.
+    Away(Timestamp),
+}
+
+/// Called with the time by which a server's data have gone back.
+pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// The settings of a node.
+pub(crate) struct Settings {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) ttl: Duration,
+    pub(crate) poll: Option<Duration>,
+    pub(crate) may_lose: Duration,
+    pub(crate) on_set_back: Option<OnSetBack>,
+}
+
+impl Settings {
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name has too many bytes or a zero, or if the time is too short.
+    pub(crate) fn admit(&self) -> Result<(), StoreError> {
+        let limit = |message: String| Err(StoreError::new(StoreErrorKind::Limit, message));
+        if let Some(name) = &self.name
+            && (name.len() > MOST_NAME || name.contains('\0'))
+        {
+            return limit(format!(
+                "{name:?} cannot be the name of a node: at most {MOST_NAME} bytes, and no zero"
+            ));
+        }
+        let permitted = Duration::from_millis(100)..=Duration::from_secs(3_600);
+        if !permitted.contains(&self.ttl) {
+            return limit(format!("a node cannot own shards for {:?}: 100 ms to an hour", self.ttl));
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// This process as a node of the deployment of this name.
+    pub(crate) fn new(deployment: Arc<Deployment>, deployment_name: &str, settings: Settings) -> Self {
+        let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
+        let bytes = TimerId::fresh().as_u128().to_be_bytes();
+        let incarnation = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let state = State {
+            is_member: false,
+            since: UtcMillis::ZERO,
+            peers: Vec::new(),
+            sights: HashMap::new(),
+            hearings: 0,
+            live: Vec::new(),
+            sign: None,
+            sign_by: 0,
+            latest: UtcMillis::ZERO,
+            set_backs: 0,
+            is_stirred: false,
+            shards: Shards::new(deployment.layout.shards().len(), deployment.topology, poll.is_some()),
+            last_claim: None,
+            told: Vec::new(),
+            listening: None,
+        };
+        Self {
+            deployment,
+            id: incarnation.to_string().into_bytes(),
+            deployment_name: deployment_name.into(),
+            incarnation,
+            ttl,
+            keys: Keys {
+                signs: Layout::signs(deployment_name),
+                records: Layout::node_records(deployment_name),
+                channel: Layout::channel(deployment_name),
+            },
+            name: name.unwrap_or_else(|| format!("process {}", std::process::id()).into()),
+            may_lose,
+            on_set_back,
+            poll,
+            bell: Arc::default(),
+            hears: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether messages of other nodes arrive, as far as is known.
+    #[cfg(test)]
+    pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// The channel to which a node listens as long as it lives.
+    pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
+        Layout::channel_of(&self.deployment_name, node)
+    }
+
+    /// Whether messages of other nodes arrive. Only then does the server of this connection know the connections of the
+    /// others.
+    pub(crate) fn sees_connections(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread looks at the shards.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.poll.is_some()
+    }
+
+    /// The pause between two steps of the sweep.
+    pub(crate) fn pause_of_sweep(&self) -> Duration {
+        self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
+    }
+
+    /// The pause between two looks at a shard.
+    pub(crate) fn pause(&self) -> Duration {
+        let poll = self.poll.unwrap_or(LONGEST_POLL);
+        if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
+    }
+
+    /// Notes that the runtime claims now, for leases of this length.
+    pub(crate) fn note_claim(&self, lease: Duration) {
+        self.state().last_claim = Some(LastClaim { at: moment(), lease });
+    }
+
+    /// The length of the leases of the last claim; `None` before the first claim.
+    pub(crate) fn last_lease(&self) -> Option<Duration> {
+        self.state().last_claim.map(|claim| claim.lease)
+    }
+
+    /// Whether the runtime has left due timers for too long: its handlers are busy, or it is stuck.
+    pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
+        let state = self.state();
+        state.is_member
+            && state.last_claim.is_some_and(|claim| moment() - claim.at >= self.ttl)
+            && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
+    }
+
+    /// The shards whose timers this process would claim: those that it owns if it is a node, and otherwise all.
+    pub(crate) fn shards_here(&self) -> Vec<Shard> {
+        let state = self.state();
+        if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }
+    }
+
+    /// Wakes the subscribers.
+    pub(crate) fn wake(&self) {
+        self.deployment.alarm.wake();
+    }
+
+    /// Wakes the subscribers for a timer that may be stored although nobody has noted it here. A thread finds it
+    /// without that.
+    pub(crate) fn wake_unless_polled(&self) {
+        if !self.has_thread() {
+            self.wake();
+        }
+    }
+
+    /// Wakes the subscribers as for a timer that may be stored, if the outcome of a change is not known.
+    pub(crate) fn wake_if_unknown<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        result.inspect_err(|error| {
+            if error.kind() == StoreErrorKind::Unknown {
+                self.wake_unless_polled();
+            }
+        })
+    }
+}

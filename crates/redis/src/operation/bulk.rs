@@ -1,0 +1,155 @@
+//! Operations on many timers, in the order of an index: some timers by one script.
+
+use super::transact::{Start, Transactions};
+use crate::deployment::Deployment;
+use crate::layout::{Found, Part, Shard, label_entry, part};
+use crate::read::{Index, Stretch, Walk, records, timers_of};
+use futures_util::future::{join_all, try_join_all};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_durable::store::{Op, Outcome, StoreError};
+use tourbillon_durable::timer::TimerId;
+
+/// Entries that are read at once.
+const AT_ONCE: usize = 256;
+/// Timers that one script changes at most, so that no script takes long.
+const SEVERAL: usize = 32;
+
+/// Makes operations on many timers.
+pub(crate) struct Bulk {
+    deployment: Arc<Deployment>,
+    transactions: Arc<Transactions>,
+}
+
+impl Bulk {
+    pub(crate) fn new(transactions: &Arc<Transactions>) -> Self {
+        let deployment = Arc::clone(&transactions.deployment);
+        Self { deployment, transactions: Arc::clone(transactions) }
+    }
+
+    /// Changes several timers that were read, with those of a script at the same time. `op` is the operation on so
+    /// many timers. Returns the outcomes.
+    async fn change_several(
+        &self,
+        mut found: Vec<Found>,
+        op: impl Fn(u32) -> Op,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        found.sort_by_key(|found| found.shard);
+        let groups =
+            found.chunk_by(|one, other| self.deployment.topology.shares_script(one.shard, other.shard));
+        let some = groups.flat_map(|group| group.chunks(SEVERAL));
+        let calls = some.map(|some| {
+            let op = op(u32::try_from(some.len()).unwrap_or(u32::MAX));
+            self.transactions.transact(Start::Several(some.to_vec()), move |draft| draft.apply(op.clone()))
+        });
+        // All of them, so that no call goes on behind the answer.
+        join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
+    }
+
+    /// Makes changes of different timers that are named by their ids. Returns the outcomes of those that were made, by
+    /// their places: a timer that is not in the shard of its id is left to an operation of its own.
+    pub(crate) async fn change_by_ids(
+        &self,
+        ops: &[(TimerId, &Op)],
+    ) -> Result<BTreeMap<usize, Outcome>, StoreError> {
+        let mut shards = BTreeMap::<Shard, Vec<usize>>::new();
+        for (place, (id, _)) in ops.iter().enumerate() {
+            shards.entry(self.deployment.layout.shard_of_id(*id)).or_default().push(place);
+        }
+        let id_at = |place: &usize| ops.get(*place).map(|(id, _)| *id);
+        let reads = shards.into_iter().map(async |(shard, places)| {
+            let ids: Vec<TimerId> = places.iter().filter_map(id_at).collect();
+            let found = records(&self.deployment, shard, &ids).await?;
+            Ok::<_, StoreError>(places.into_iter().zip(found).collect::<Vec<_>>())
+        });
+        let mut found = Vec::new();
+        for (place, timer) in try_join_all(reads).await?.into_iter().flatten() {
+            if let Ok(Some(timer)) = timer {
+                found.push((place, timer));
+            }
+        }
+        // In a cluster a script has the timers of one shard; they are in the order of their shards.
+        let groups = found
+            .chunk_by(|(_, one), (_, other)| self.deployment.topology.shares_script(one.shard, other.shard));
+        let calls = groups.flat_map(|group| group.chunks(SEVERAL)).map(async |some| {
+            let places = some.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+            let group: Vec<Op> = places.iter().filter_map(|place| Some(ops.get(*place)?.1.clone())).collect();
+            let start = Start::Several(some.iter().map(|(_, found)| found.clone()).collect());
+            let outcomes = self.transactions.transact(start, |draft| draft.apply_all(group.clone())).await?;
+            Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
+        });
+        // All of them, so that no call goes on behind the answer.
+        let made: Result<Vec<_>, StoreError> =
+            join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
+        Ok(made?.into_iter().flatten().collect())
+    }
+
+    /// Withdraws timers of a label, in the order of their ids.
+    pub(crate) async fn cancel_labelled(
+        &self,
+        namespace: &str,
+        label: &str,
+        limit: u32,
+    ) -> Result<Outcome, StoreError> {
+        let index = Index::Members(Part::Labels, label_entry(namespace, label));
+        let op = |limit| Op::CancelLabelled { namespace: namespace.into(), label: label.into(), limit };
+        let limit = limit.max(1);
+        let (mut cancelled, mut in_flight, mut last) = (0, 0, None::<Vec<u8>>);
+        loop {
+            let Stretch { mut entries, is_end } =
+                Walk::ascending(&self.deployment).entries_after(&index, last.as_deref(), AT_ONCE).await?;
+            let left = (limit - cancelled) as usize;
+            let more = entries.len() > left;
+            entries.truncate(left);
+            last = entries.last().map(|entry| entry.place.clone()).or(last);
+            let found = timers_of(&self.deployment, &entries).await?.into_iter().flatten().collect();
+            for outcome in self.change_several(found, op).await? {
+                if let Outcome::CancelledMany {
+                    cancelled: more_cancelled, in_flight: more_in_flight, ..
+                } = outcome
+                {
+                    cancelled += more_cancelled;
+                    in_flight += more_in_flight;
+                }
+            }
+            if is_end && !more {
+                return Ok(Outcome::CancelledMany { cancelled, in_flight, more: false });
+            }
+            if cancelled >= limit {
+                return Ok(Outcome::CancelledMany { cancelled, in_flight, more: true });
+            }
+        }
+    }
+
+    /// Puts timers back that were put aside for a reason in some shards, the longest due first.
+    pub(crate) async fn unpark(
+        &self,
+        reason: &str,
+        limit: u32,
+        shards: Vec<Shard>,
+    ) -> Result<Outcome, StoreError> {
+        let beginning = part(reason);
+        let (mut unparked, mut last) = (0, None::<Vec<u8>>);
+        let parts: Vec<_> = shards.into_iter().map(|shard| (shard, Part::Parked)).collect();
+        while unparked < limit && !parts.is_empty() {
+            let left = (limit - unparked) as usize;
+            let each = (2 * left.min(AT_ONCE) / parts.len() + 3).min(left);
+            let from = last.as_ref().map(|member| [b"(", &member[..]].concat());
+            let Stretch { mut entries, is_end } =
+                Walk::ascending(&self.deployment).members(&parts, from, &beginning, each).await?;
+            let is_end = is_end && entries.len() <= left;
+            entries.truncate(left);
+            last = entries.last().map(|entry| entry.place.clone()).or(last);
+            let found = timers_of(&self.deployment, &entries).await?.into_iter().flatten().collect();
+            for outcome in self.change_several(found, |limit| Op::Unpark(reason.into(), limit)).await? {
+                if let Outcome::Unparked(count) = outcome {
+                    unparked += count;
+                }
+            }
+            if is_end {
+                break;
+            }
+        }
+        Ok(Outcome::Unparked(unparked))
+    }
+}

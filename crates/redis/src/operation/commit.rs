@@ -1,0 +1,456 @@
+//! A commit: the changes of an operation, and checks of the data from which they follow, as the arguments of the script
+//! `commit`.
+
+use super::put_back::{PutBack, PutBackDoubt};
+use crate::deployment::millis;
+use crate::layout::{
+    Entry, Found, Layout, Part, Redirect, Shard, count_field, entries, id_bytes, key_entry, place_entry,
+    without_id,
+};
+use crate::script::{Values, Words, decimal};
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::dry_run::{Change, Changes};
+use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
+
+/// The data that were read before a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) timers: BTreeMap<TimerId, Found>,
+    pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
+    /// The timer whose lease must have ended by the server's time, if the operation ends a lease.
+    pub(crate) expired: Option<TimerId>,
+    /// The put-back that the operation makes, if it makes one.
+    pub(crate) put_back: Option<Arc<PutBack>>,
+}
+
+impl Known {
+    pub(crate) fn add(&mut self, found: Option<Found>) {
+        if let Some(found) = found {
+            self.timers.insert(found.id(), found);
+        }
+    }
+}
+
+/// A redirect that this operation has written for a timer that it may store.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    pub(crate) redirect: Redirect,
+    /// The moment, by the time of the shard of the id, from which on the reservation is over.
+    pub(crate) until: UtcMillis,
+}
+
+/// The reservations of an operation.
+pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
+
+/// The outcome of a commit.
+pub(crate) enum Sent {
+    /// The changes were made.
+    Done,
+    /// A check failed, and nothing was changed.
+    Refused(Refused),
+}
+
+/// Why a script changed nothing.
+pub(crate) struct Refused {
+    /// The time of the server.
+    pub(crate) now: UtcMillis,
+    pub(crate) doubt: Doubt,
+    /// The values that the check found.
+    pub(crate) found: Values,
+}
+
+/// The reason why a check failed: the data have changed since they were read, or a guess was wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Doubt {
+    Timer(TimerId),
+    Key(KeyOf),
+    Remembered(TimerId),
+    /// In a cluster: another creation has written a redirect for this id.
+    Redirected(TimerId, Redirect),
+    /// In a cluster: the reservation of this id is over, or its redirect is void.
+    Reserved(TimerId),
+    /// The put-back was made already, or is too late.
+    PutBack(PutBackDoubt),
+    /// The shard has not the mark of its deployment.
+    Lost(Shard),
+}
+
+/// Of which shards a commit may name keys.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope<'a> {
+    /// Of all shards, on one server.
+    All,
+    /// Of one shard, in a cluster. See [`redirects`](super::redirects) for the parts in other shards.
+    Shard(Shard, &'a Reservations),
+}
+
+/// A message that a timer is due soon.
+pub(crate) struct Hint<'a> {
+    pub(crate) due: UtcMillis,
+    /// The time within which the timer must be due for the message to be sent.
+    pub(crate) within: Duration,
+    /// The node that sends the message.
+    pub(crate) sender: &'a [u8],
+    pub(crate) channel: &'a [u8],
+    pub(crate) message: Vec<u8>,
+}
+
+/// A commit that is being made: its checks, its changes, and the keys that both name.
+pub(crate) struct Commit<'a> {
+    layout: &'a Layout,
+    scope: Scope<'a>,
+    keys: Vec<Vec<u8>>,
+    /// The place of each key.
+    places: HashMap<(Shard, Part), usize>,
+    checks: Words,
+    doubts: Vec<Doubt>,
+    changes: Words,
+    counts: BTreeMap<(Shard, Vec<u8>), i64>,
+    /// Whether there is more afterwards than there was.
+    pub(crate) is_growing: bool,
+}
+
+impl<'a> Commit<'a> {
+    /// The commit of changes that follow from the known data.
+    pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
+        let mut commit = Self {
+            layout,
+            scope,
+            keys: Vec::new(),
+            places: HashMap::new(),
+            checks: Words::default(),
+            doubts: Vec::new(),
+            changes: Words::default(),
+            counts: BTreeMap::new(),
+            is_growing: known.put_back.is_none() && grows(changes),
+        };
+        commit.check(known, changes);
+        for change in &changes.timers {
+            commit.change(known, changes, change);
+        }
+        let is_inside = |id: &&TimerId| scope.has(layout.shard_of_id(**id));
+        for id in changes.forget.iter().filter(is_inside) {
+            let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
+            commit.change_at(b"r", recent).push(&id_bytes(*id));
+        }
+        for (id, until) in changes.remember.iter().filter(|(id, _)| is_inside(&id)) {
+            let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
+            let words = commit.change_at(b"e", recent);
+            words.push(&id_bytes(*id));
+            words.push_number(until.as_millis());
+        }
+        if let Some(put_back) = &known.put_back {
+            let recent = commit.place(put_back.shard, Part::Recent);
+            let words = commit.change_at(b"e", recent);
+            words.push(&put_back.mark);
+            words.push_number(put_back.forgotten().as_millis());
+        }
+        for ((shard, field), number) in core::mem::take(&mut commit.counts) {
+            if number != 0 {
+                let counts = commit.place(shard, Part::Counts);
+                let words = commit.change_at(b"c", counts);
+                words.push(&field);
+                words.push(number.to_string().as_bytes());
+            }
+        }
+        commit
+    }
+
+    /// Adds a message to the owner of a shard, if that is another node and the timer is the shard's first one.
+    pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
+        let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
+        let words = self.change_at(b"n", meta);
+        words.push_number(slices);
+        words.push_number(hint.due.as_millis());
+        words.push_number(millis(hint.within));
+        words.push(hint.sender);
+        words.push(hint.channel);
+        words.push(&hint.message);
+    }
+
+    /// Adds a message to all nodes.
+    pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
+        let parked = self.place(shard, Part::Parked);
+        let words = self.change_at(b"m", parked);
+        words.push(channel);
+        words.push(message);
+    }
+
+    /// Fails where new timers would be stored in a shard that is not, or no longer, the deployment's.
+    pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
+        if !known.timers.is_empty() || known.put_back.is_some() {
+            // The shard of the known timers has its data, and the new timers are stored beside them.
+            return;
+        }
+        let created = changes.timers.iter().filter(|change| change.before.is_none());
+        let homes = created.filter_map(|change| Some(self.layout.home_of(change.after.as_ref()?)));
+        for shard in homes.collect::<BTreeSet<_>>() {
+            self.expect(Doubt::Lost(shard), "field", shard, Part::Meta, b"id");
+            self.checks.push(id);
+        }
+    }
+
+    /// The shard that has the changed timers, or else the data from which the changes follow.
+    pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
+        let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
+        let read = || known.timers.values().next().map(|found| found.shard);
+        let free = || changes.free.first().map(|key| layout.shard_of_key(&key.namespace, &key.key));
+        let absent =
+            || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
+        let put_back = || known.put_back.as_ref().map(|put_back| put_back.shard);
+        changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
+    }
+
+    /// The keys and the arguments of the script, and the doubts by the checks' places.
+    pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
+        let mut arguments = Words::default();
+        arguments.push_number(self.doubts.len() as u64);
+        arguments.append(&self.checks);
+        arguments.append(&self.changes);
+        (self.keys, arguments, self.doubts)
+    }
+
+    /// The place of a key.
+    fn place(&mut self, shard: Shard, part: Part) -> u64 {
+        let (layout, keys) = (self.layout, &mut self.keys);
+        let place = *self.places.entry((shard, part)).or_insert_with(|| {
+            keys.push(layout.key(shard, part));
+            keys.len()
+        });
+        place as u64
+    }
+
+    /// Begins a change of a key. Its other arguments follow.
+    fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
+        self.changes.push(kind);
+        self.changes.push_number(place);
+        &mut self.changes
+    }
+
+    /// Adds a check. `doubt` is the answer if the check fails.
+    fn expect(&mut self, doubt: Doubt, check: &str, shard: Shard, part: Part, expected: &[u8]) {
+        let place = self.place(shard, part);
+        self.checks.push(check.as_bytes());
+        self.checks.push_number(place);
+        self.checks.push(expected);
+        self.doubts.push(doubt);
+    }
+
+    fn check(&mut self, known: &Known, changes: &Changes) {
+        // Data of another shard of a cluster are not checked again: the operation does not change them, and they were
+        // so at the time of the read.
+        let (scope, layout) = (self.scope, self.layout);
+        // First of all: the timer is not stored a second time, even if it has been claimed or has ended since.
+        if let Some(put_back) = &known.put_back {
+            let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
+            let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);
+            self.expect(Doubt::PutBack(applied), "forgotten", shard, Part::Recent, &put_back.mark);
+            self.expect(Doubt::PutBack(late), "before", shard, Part::Recent, until);
+        }
+        for found in known.timers.values().filter(|found| scope.has(found.shard)) {
+            let (id, shard) = (found.id(), found.shard);
+            self.expect(Doubt::Timer(id), "member", shard, Part::Records, &found.member);
+            let bytes = &id_bytes(id);
+            match &found.token {
+                Some(mark) => {
+                    self.expect(Doubt::Timer(id), "field", shard, Part::Tokens, bytes);
+                    self.checks.push(mark);
+                }
+                None => self.expect(Doubt::Timer(id), "no-field", shard, Part::Tokens, bytes),
+            }
+        }
+        if let Some(found) = known.expired.and_then(|id| known.timers.get(&id)) {
+            let bytes = &id_bytes(found.id());
+            self.expect(Doubt::Timer(found.id()), "over", found.shard, Part::Leases, bytes);
+        }
+        for id in &changes.absent {
+            let (shard, bytes) = (self.layout.shard_of_id(*id), &id_bytes(*id));
+            if let Scope::Shard(home, reserved) = self.scope
+                && home != shard
+            {
+                // Without a reservation, the shard of the id has just answered that it remembers the id.
+                if let Some(reservation) = reserved.get(id) {
+                    self.expect(Doubt::Timer(*id), "free", home, Part::Records, bytes);
+                    let void = &reservation.redirect.void(*id);
+                    self.expect(Doubt::Reserved(*id), "forgotten", home, Part::Recent, void);
+                    let until = &decimal(reservation.until.as_millis());
+                    self.expect(Doubt::Reserved(*id), "before", home, Part::Recent, until);
+                }
+                continue;
+            }
+            self.expect(Doubt::Timer(*id), "free", shard, Part::Records, bytes);
+            self.expect(Doubt::Timer(*id), "no-field", shard, Layout::redirects_of(*id), bytes);
+        }
+        for id in changes.forgotten.iter().filter(|id| scope.has(layout.shard_of_id(**id))) {
+            let shard = self.layout.shard_of_id(*id);
+            self.expect(Doubt::Remembered(*id), "forgotten", shard, Part::Recent, &id_bytes(*id));
+        }
+        for key in &changes.free {
+            let shard = self.layout.shard_of_key(&key.namespace, &key.key);
+            let entry = &key_entry(&key.namespace, &key.key);
+            self.expect(Doubt::Key(key.clone()), "free", shard, self.layout.keys_of(entry), entry);
+        }
+    }
+
+    fn change(&mut self, known: &Known, changes: &Changes, change: &Change) {
+        let Some(id) = change.before.as_ref().or(change.after.as_ref()).map(|timer| timer.id) else { return };
+        let found = known.timers.get(&id);
+        let shard = match (found, &change.after) {
+            (Some(found), _) => found.shard,
+            // A new timer without a key is with the timer that it follows.
+            (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
+                (Some(put_back), ..) => put_back.shard,
+                (None, None, Some(home)) => home,
+                _ => self.layout.home_of(after),
+            },
+            (None, None) => return,
+        };
+        // The record as it is stored, should this version write it in another way.
+        let was = found.map_or_else(Vec::new, |found| {
+            let mut was = entries(&found.timer);
+            was.retain(|entry| !matches!(entry, Entry::Record(_)));
+            was.push(Entry::Record(found.member.clone()));
+            was
+        });
+        let is = change.after.as_ref().map_or_else(Vec::new, entries);
+        // Only the differences: an entry that stays costs nothing.
+        for entry in was.iter().filter(|entry| !is.contains(entry)) {
+            // A field that is set again need not be removed before.
+            let is_set_again =
+                matches!(entry, Entry::Token(_)) && is.iter().any(|is| matches!(is, Entry::Token(_)));
+            if !is_set_again {
+                self.remove(shard, id, entry);
+            }
+        }
+        for entry in is.iter().filter(|entry| !was.contains(entry)) {
+            self.add(shard, id, entry);
+        }
+        let own = self.layout.shard_of_id(id);
+        if own != shard && self.scope.has(own) && change.before.is_some() != change.after.is_some() {
+            let redirects = self.place(own, Layout::redirects_of(id));
+            let words = self.change_at(if change.after.is_some() { b"s" } else { b"d" }, redirects);
+            words.push(&id_bytes(id));
+            if change.after.is_some() {
+                words.push_number(shard.into());
+            }
+        }
+        for (timer, difference) in [(&change.before, -1), (&change.after, 1)] {
+            if let Some(timer) = timer {
+                *self.counts.entry((shard, count_field(timer))).or_default() += difference;
+            }
+        }
+    }
+
+    fn remove(&mut self, shard: Shard, timer: TimerId, entry: &Entry) {
+        let id = &id_bytes(timer)[..];
+        let (part, member) = match entry {
+            Entry::Record(member) => (Part::Records, &member[..]),
+            Entry::Lease(_) => (Part::Leases, id),
+            Entry::Parked(member) => (Part::Parked, &member[..]),
+            Entry::Dead(_) => (Part::Dead, id),
+            Entry::Stopped(member) => (Part::Stopped, &member[..]),
+            Entry::Key(member) => {
+                return self.remove_from_keys(shard, self.layout.key_set(without_id(member)), member);
+            }
+            Entry::Keyless(member) => {
+                return self.remove_from_keys(shard, self.layout.keyless_set(timer), member);
+            }
+            Entry::Label(member) => (Part::Labels, &member[..]),
+            Entry::Token(_) => {
+                let tokens = self.place(shard, Part::Tokens);
+                return self.change_at(b"d", tokens).push(id);
+            }
+            Entry::Pending(slice, _) => {
+                let slices = self.place(shard, Part::Slices);
+                let place = self.place(shard, Part::Slice(*slice));
+                let words = self.change_at(b"p", slices);
+                words.push_number(place);
+                words.push_number(slice.number());
+                return words.push(id);
+            }
+        };
+        let place = self.place(shard, part);
+        self.change_at(b"r", place).push(member);
+    }
+
+    /// Removes an entry from a set of keys, with the place of its namespace if it was the last entry of the namespace
+    /// there.
+    fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
+        let keys = self.place(shard, Part::Keys(set));
+        let places = self.place(shard, Part::Places);
+        let words = self.change_at(b"k", keys);
+        words.push_number(places);
+        words.push(&place_entry(member, set));
+        words.push(member);
+    }
+
+    fn add(&mut self, shard: Shard, timer: TimerId, entry: &Entry) {
+        let id = &id_bytes(timer)[..];
+        let (part, score, member) = match entry {
+            Entry::Record(member) => (Part::Records, 0, &member[..]),
+            Entry::Lease(until) => (Part::Leases, *until, id),
+            Entry::Parked(member) => (Part::Parked, 0, &member[..]),
+            Entry::Dead(at) => (Part::Dead, *at, id),
+            Entry::Stopped(member) => (Part::Stopped, 0, &member[..]),
+            Entry::Key(member) => (self.layout.keys_of(without_id(member)), 0, &member[..]),
+            Entry::Keyless(member) => (Part::Keys(self.layout.keyless_set(timer)), 0, &member[..]),
+            Entry::Label(member) => (Part::Labels, 0, &member[..]),
+            Entry::Token(mark) => {
+                let tokens = self.place(shard, Part::Tokens);
+                let words = self.change_at(b"s", tokens);
+                words.push(id);
+                return words.push(mark);
+            }
+            Entry::Pending(slice, due) => {
+                let slices = self.place(shard, Part::Slices);
+                let place = self.place(shard, Part::Slice(*slice));
+                let words = self.change_at(b"q", slices);
+                words.push_number(place);
+                words.push_number(slice.number());
+                words.push_number(*due);
+                return words.push(id);
+            }
+        };
+        if let Part::Keys(set) = part {
+            let places = self.place(shard, Part::Places);
+            let words = self.change_at(b"z", places);
+            words.push_number(0);
+            words.push(&place_entry(member, set));
+        }
+        let place = self.place(shard, part);
+        let words = self.change_at(b"z", place);
+        words.push_number(score);
+        words.push(member);
+    }
+}
+
+/// The shard of the stored timers that these changes change.
+fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
+    let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
+    before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()
+}
+
+impl Scope<'_> {
+    fn has(self, shard: Shard) -> bool {
+        match self {
+            Self::All => true,
+            Self::Shard(home, _) => home == shard,
+        }
+    }
+}
+
+/// Whether there is more after these changes than there was, by more than some words.
+fn grows(changes: &Changes) -> bool {
+    const WORDS: usize = 512;
+    let size = |timer: &Timer| {
+        let labels = timer.labels.iter().map(|label| label.len()).sum::<usize>();
+        timer.payload.0.len() + labels + timer.key.as_ref().map_or(0, |key| key.len())
+    };
+    let sizes = |timers: Vec<&Timer>| (timers.len(), timers.into_iter().map(size).sum::<usize>());
+    let before = sizes(changes.timers.iter().filter_map(|change| change.before.as_ref()).collect());
+    let after = sizes(changes.timers.iter().filter_map(|change| change.after.as_ref()).collect());
+    after.0 > before.0 || after.1 > before.1 + WORDS
+}

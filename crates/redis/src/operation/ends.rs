@@ -1,0 +1,212 @@
+//! Ends of deliveries after which nothing of a timer is left: many of them in one script.
+//!
+//! The common end is that of a one-shot timer whose delivery has succeeded. Its timer goes with all of its entries, and
+//! nothing comes in its place. One script removes such timers by a command for each part of a shard. It checks each
+//! timer as the script `commit` does, and answers those that are not as they were claimed: they stay, and each of them
+//! is ended again as an operation of its own. All other ends are commits.
+
+use super::held::Held;
+use super::transact::Transactions;
+use crate::deployment::Deployment;
+use crate::layout::{Entry, Found, Layout, Part, Shard, count_field, entries, id_bytes, without_id};
+use crate::script::{Words, damaged};
+use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
+use tourbillon_durable::store::{Op, Outcome, StoreError};
+use tourbillon_durable::timer::TimerId;
+
+/// Timers that one script ends at most. While the server ends some timers, the client prepares the next script.
+const AT_ONCE: usize = 128;
+
+/// An end that leaves nothing of its timer.
+struct End {
+    /// The place of the operation in its batch.
+    place: usize,
+    found: Found,
+    outcome: Outcome,
+}
+
+/// Ends deliveries of timers of which nothing is left.
+pub(crate) struct Ends {
+    deployment: Arc<Deployment>,
+    held: Arc<Held>,
+}
+
+impl Ends {
+    pub(super) fn new(transactions: &Transactions) -> Self {
+        let Transactions { deployment, held, .. } = transactions;
+        Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
+    }
+
+    /// Makes those of the operations that only remove their timers. They end deliveries of different timers. Returns
+    /// the outcomes of those that were made, by their places.
+    pub(crate) async fn end_many(
+        &self,
+        ops: &[(TimerId, &Op)],
+    ) -> Result<BTreeMap<usize, Outcome>, StoreError> {
+        let shards = ops.iter().map(|(id, _)| self.held.shard_of(*id));
+        let mut places: Vec<(Shard, usize)> =
+            shards.enumerate().filter_map(|(place, shard)| Some((shard?, place))).collect();
+        places.sort_unstable();
+        // In a cluster a script has the ends of one shard.
+        let shards =
+            places.chunk_by(|(one, _), (other, _)| self.deployment.topology.shares_script(*one, *other));
+        let scripts =
+            shards.flat_map(|places| places.chunks(AT_ONCE)).map(|places| self.end_some(ops, places));
+        Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
+    }
+
+    /// Makes the operations at some places, which are in the order of their shards.
+    async fn end_some(
+        &self,
+        ops: &[(TimerId, &Op)],
+        places: &[(Shard, usize)],
+    ) -> Result<Vec<(usize, Outcome)>, StoreError> {
+        let now = self.deployment.time.now();
+        let mut ends = Vec::with_capacity(places.len());
+        for (_, place) in places {
+            if let Some((id, op)) = ops.get(*place) {
+                ends.extend(self.plain_end(*place, *id, op, now)?);
+            }
+        }
+        match ends.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.send_ends(ends).await,
+        }
+    }
+
+    /// The end that an operation is, if it only removes a timer that is known here.
+    fn plain_end(
+        &self,
+        place: usize,
+        id: TimerId,
+        op: &Op,
+        now: UtcMillis,
+    ) -> Result<Option<End>, StoreError> {
+        let Some(found) = self.held.get(id) else { return Ok(None) };
+        // In a cluster the redirect is in another shard.
+        if !self.deployment.topology.shares_script(self.deployment.layout.shard_of_id(id), found.shard) {
+            return Ok(None);
+        }
+        let mut draft = DryRun::new(now);
+        draft.know(&found.timer);
+        let (outcome, changes) = draft.apply(op.clone())?;
+        Ok(is_plain(&changes).then_some(End { place, found, outcome }))
+    }
+
+    async fn send_ends(&self, ends: Vec<End>) -> Result<Vec<(usize, Outcome)>, StoreError> {
+        let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &ends);
+        let mut answered = self.deployment.run(|scripts| &scripts.end_many, keys, arguments).await?;
+        let (mut staying, mut stays) = (answered.rest.list()?, vec![false; ends.len()]);
+        while !staying.is_empty() {
+            let place = staying.index()?.and_then(|place| stays.get_mut(place));
+            *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = true;
+        }
+        // The timer as it was claimed is of no use any longer, whether it stays or not.
+        ends.iter().for_each(|end| self.held.let_go(end.found.id()));
+        let made = ends.into_iter().zip(stays).filter(|(_, stays)| !stays);
+        Ok(made.map(|(end, _)| (end.place, end.outcome)).collect())
+    }
+}
+
+/// Whether the changes only remove one timer that was read, and follow from nothing else.
+fn is_plain(changes: &Changes) -> bool {
+    let Changes { timers, absent, free, forgotten, remember, forget } = changes;
+    let guesses = absent.len() + free.len() + forgotten.len() + remember.len() + forget.len();
+    matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
+}
+
+/// The kind of a removal from a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Removal {
+    /// A member from a sorted set.
+    Member,
+    /// A member from a set of keys with this number, and the place of its namespace.
+    Key(u16),
+    /// A field from a hash.
+    Field,
+    /// One from a number in a hash.
+    Count(Vec<u8>),
+}
+
+/// The place of an end in its batch, and the member or field to remove.
+type Removed = (usize, Vec<u8>);
+
+/// The keys and the arguments of the script. The ends are in the order of their shards.
+fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
+    let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
+    for (place, end) in ends.iter().enumerate() {
+        let (found, id) = (&end.found, end.found.id());
+        let mut remove = |shard, part, removal, member| {
+            removals.entry((shard, part, removal)).or_default().push((place + 1, member));
+        };
+        for entry in entries(&found.timer) {
+            match entry {
+                Entry::Key(member) => {
+                    let set = layout.key_set(without_id(&member));
+                    remove(found.shard, Part::Keys(set), Removal::Key(set), member);
+                }
+                Entry::Keyless(member) => {
+                    let set = layout.keyless_set(id);
+                    remove(found.shard, Part::Keys(set), Removal::Key(set), member);
+                }
+                Entry::Label(member) => remove(found.shard, Part::Labels, Removal::Member, member),
+                // The script removes these by itself. A leased timer has no other entries.
+                _ => {}
+            }
+        }
+        let own = layout.shard_of_id(id);
+        if own != found.shard {
+            remove(own, Layout::redirects_of(id), Removal::Field, id_bytes(id).to_vec());
+        }
+        remove(found.shard, Part::Counts, Removal::Count(count_field(&found.timer)), Vec::new());
+    }
+    let shards: Vec<&[End]> = ends.chunk_by(|one, other| one.found.shard == other.found.shard).collect();
+    let (mut keys, mut arguments) = (Vec::new(), Words::default());
+    arguments.push_number(shards.len() as u64);
+    for ends in shards {
+        let shard = ends.first().map(|end| end.found.shard).unwrap_or_default();
+        keys.extend(layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]));
+        arguments.push_number(ends.len() as u64);
+        ends.iter().for_each(|end| arguments.push(&id_bytes(end.found.id())));
+        ends.iter().for_each(|end| arguments.push(&end.found.member));
+        ends.iter().for_each(|end| arguments.push(end.found.token.as_deref().unwrap_or_default()));
+    }
+    let (mut last, mut places) = (None, BTreeMap::new());
+    for ((shard, part, removal), removed) in removals {
+        let mut place_of = |shard, part| {
+            keys.push(layout.key(shard, part));
+            keys.len() as u64
+        };
+        // The removals of one key follow each other.
+        let key = match last {
+            Some((last, key)) if last == (shard, part) => key,
+            _ => place_of(shard, part),
+        };
+        last = Some(((shard, part), key));
+        let is_count = matches!(removal, Removal::Count(_));
+        arguments.push(match removal {
+            Removal::Member => b"r",
+            Removal::Key(_) => b"k",
+            Removal::Field => b"d",
+            Removal::Count(_) => b"c",
+        });
+        arguments.push_number(key);
+        if let Removal::Count(field) = &removal {
+            arguments.push(field);
+        }
+        arguments.push_number(removed.len() as u64);
+        removed.iter().for_each(|(timer, _)| arguments.push_number(*timer as u64));
+        if !is_count {
+            removed.iter().for_each(|(_, member)| arguments.push(member));
+        }
+        if let Removal::Key(set) = removal {
+            arguments.push_number(*places.entry(shard).or_insert_with(|| place_of(shard, Part::Places)));
+            arguments.push(&set.to_be_bytes());
+        }
+    }
+    (keys, arguments)
+}

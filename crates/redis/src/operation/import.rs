@@ -1,0 +1,173 @@
+//! Timers of a backup.
+
+use super::commit::{Commit, Doubt, Known, Refused, Reservations, Scope, Sent};
+use super::redirects::{displace, release, reserve};
+use super::transact::Transactions;
+use crate::deployment::{Deployment, Topology};
+use crate::layout::Shard;
+use crate::node::Node;
+use crate::read::look;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::dry_run::{Changes, DryRun};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// Ids that are reserved at once.
+const AT_ONCE: usize = 256;
+/// Attempts to store an imported timer whose redirect leads nowhere.
+const TURNS: usize = 8;
+
+/// Stores the timers of backups.
+pub(crate) struct Imports {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    transactions: Arc<Transactions>,
+}
+
+impl Imports {
+    pub(crate) fn new(transactions: &Arc<Transactions>) -> Self {
+        let Transactions { deployment, node, .. } = &**transactions;
+        let (deployment, node) = (Arc::clone(deployment), Arc::clone(node));
+        Self { deployment, node, transactions: Arc::clone(transactions) }
+    }
+
+    /// Stores timers of a backup: by one script on one server, by one for each shard in a cluster.
+    pub(crate) async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
+        let changes = DryRun::new(self.deployment.time.now()).import(timers)?;
+        if changes.timers.is_empty() {
+            return Ok(());
+        }
+        match self.deployment.topology {
+            Topology::OneServer => {
+                if let Sent::Refused(refused) = self.store(Scope::All, &changes).await? {
+                    return Err(self.error_of(refused));
+                }
+            }
+            Topology::Cluster => self.import_by_shard(&changes).await?,
+        }
+        let pending = changes.timers.iter().filter_map(|change| change.after.as_ref());
+        for timer in pending.filter(|timer| timer.state == State::Pending) {
+            self.node.note(self.deployment.layout.home_of(timer), timer.due);
+        }
+        Ok(())
+    }
+
+    /// Reserves all ids, verifies that each shard can take its timers, and stores them only then. Timers that another
+    /// process stores between the last two steps can make the import fail in the middle.
+    async fn import_by_shard(&self, changes: &Changes) -> Result<(), StoreError> {
+        let mut shards: BTreeMap<Shard, Changes> = BTreeMap::new();
+        for change in &changes.timers {
+            let Some(timer) = &change.after else { continue };
+            let of_shard = shards.entry(self.deployment.layout.home_of(timer)).or_default();
+            of_shard.timers.push(change.clone());
+            of_shard.absent.push(timer.id);
+            of_shard.free.extend(timer.key_of().filter(|_| timer.owns_key()));
+        }
+        let mut reserved = Reservations::new();
+        let mut result = self.reserve_for_import(&shards, &mut reserved).await;
+        if result.is_ok() {
+            let looks: BTreeMap<_, _> = shards
+                .iter()
+                .map(|(shard, changes)| {
+                    let (absent, free) = (changes.absent.clone(), changes.free.clone());
+                    (*shard, Changes { absent, free, ..Changes::default() })
+                })
+                .collect();
+            // The checks alone: a shard that cannot take its timers is found before any timer is stored.
+            result = self.store_imported(&looks, &reserved).await;
+        }
+        if let Err(error) = result {
+            release(&self.deployment, reserved).await;
+            return Err(error);
+        }
+        let stored = self.store_imported(&shards, &reserved).await;
+        stored.map_err(|error| {
+            let message = format!("a part of the timers may be imported, and others are not: {error}");
+            StoreError::new(StoreErrorKind::Unknown, message)
+        })
+    }
+
+    async fn reserve_for_import(
+        &self,
+        shards: &BTreeMap<Shard, Changes>,
+        reserved: &mut Reservations,
+    ) -> Result<(), StoreError> {
+        let outside = |shard: &Shard, id: &TimerId| self.deployment.layout.shard_of_id(*id) != *shard;
+        let ids =
+            shards.iter().flat_map(|(shard, changes)| changes.absent.iter().map(move |id| (*shard, *id)));
+        let ids: Vec<(Shard, TimerId)> = ids.filter(|(shard, id)| outside(shard, id)).collect();
+        for ids in ids.chunks(AT_ONCE) {
+            let answers = ids.iter().map(async |(shard, id)| {
+                for _ in 0..TURNS {
+                    match reserve(&self.deployment, *id, *shard, true).await? {
+                        Ok(reservation) => return Ok((*id, reservation)),
+                        Err(Refused { doubt: Doubt::Redirected(_, redirect), .. })
+                            if !displace(&self.deployment, *id, &redirect).await? => {}
+                        Err(Refused { doubt, .. }) => return Err(taken(&doubt)),
+                    }
+                }
+                Err(StoreError::new(StoreErrorKind::Io, format!("others create timer {id} again and again")))
+            });
+            // All of them, so that those that were reserved are known.
+            let (mut failed, answers) = (None, join_all(answers).await);
+            for answer in answers {
+                match answer {
+                    Ok((id, reservation)) => drop(reserved.insert(id, reservation)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            failed.map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    /// Makes, or only verifies, the changes of each shard.
+    async fn store_imported(
+        &self,
+        shards: &BTreeMap<Shard, Changes>,
+        reserved: &Reservations,
+    ) -> Result<(), StoreError> {
+        for (shard, changes) in shards {
+            for turn in 0.. {
+                let refused = match self.store(Scope::Shard(*shard, reserved), changes).await? {
+                    Sent::Done => break,
+                    Sent::Refused(refused) => refused,
+                };
+                let Doubt::Timer(id) = refused.doubt else { return Err(self.error_of(refused)) };
+                // A redirect that leads nowhere takes no id.
+                match look(&self.deployment, id).await? {
+                    (None, Some(redirect)) if turn < TURNS => {
+                        let _is_stored = displace(&self.deployment, id, &redirect).await?;
+                    }
+                    _ => return Err(taken(&refused.doubt)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the changes by one script.
+    async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
+        let known = Known::default();
+        let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);
+        commit.expect_marks(&known, changes, &self.deployment.id());
+        self.transactions.send(commit).await
+    }
+
+    /// Why a timer cannot be imported.
+    fn error_of(&self, refused: Refused) -> StoreError {
+        let Refused { doubt, mut found, .. } = refused;
+        match doubt {
+            Doubt::Lost(shard) => self.deployment.lost_shard(shard, &mut found),
+            doubt => taken(&doubt),
+        }
+    }
+}
+
+fn taken(doubt: &Doubt) -> StoreError {
+    let message = format!("{doubt:?} of a timer to be imported is stored already");
+    StoreError::new(StoreErrorKind::Limit, message)
+}

@@ -1,0 +1,63 @@
+//! The messages that a commit publishes, and the timers that it makes pending.
+
+use super::commit::{Commit, Hint, Known};
+use super::transact::Transactions;
+use crate::layout::Shard;
+use crate::node::{LONGEST_POLL, due_message, parked_message};
+use std::collections::BTreeMap;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::dry_run::Changes;
+
+impl Transactions {
+    /// Adds messages to a commit: hints for the shards of other nodes whose timers may be due before they look, and the
+    /// reasons of parked timers for all nodes.
+    pub(super) fn add_messages(&self, commit: &mut Commit<'_>, known: &Known, changes: &Changes) {
+        let soon = self.deployment.time.now() + LONGEST_POLL;
+        let mut firsts = BTreeMap::<Shard, UtcMillis>::new();
+        for (shard, due) in self.made_pending(known, changes).filter(|(_, due)| *due < soon) {
+            firsts.entry(shard).and_modify(|first| *first = due.min(*first)).or_insert(due);
+        }
+        for (shard, due) in firsts {
+            if !self.node.state().shards.is_owned(shard) {
+                let hint = Hint {
+                    due,
+                    within: LONGEST_POLL,
+                    sender: &self.node.id,
+                    channel: &self.node.keys.channel,
+                    message: due_message(shard, due),
+                };
+                commit.hint(shard, &hint);
+            }
+        }
+        for change in &changes.timers {
+            let before = change.before.as_ref().map(|timer| &timer.state);
+            if let Some(timer) = &change.after
+                && let State::Parked(reason) = &timer.state
+                && before != Some(&timer.state)
+            {
+                let found = known.timers.get(&timer.id).map(|found| found.shard);
+                let home = || Commit::home(&self.deployment.layout, known, changes);
+                let shard = found.or_else(home).unwrap_or_else(|| self.deployment.layout.home_of(timer));
+                commit.say(shard, &self.node.keys.channel, &parked_message(reason));
+            }
+        }
+    }
+
+    /// The shards and the due moments of timers that a commit makes pending.
+    pub(super) fn made_pending(
+        &self,
+        known: &Known,
+        changes: &Changes,
+    ) -> impl Iterator<Item = (Shard, UtcMillis)> {
+        let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
+        let pending = after.filter(|timer| timer.state == State::Pending);
+        pending.map(|timer| {
+            let found = known.timers.get(&timer.id).map(|found| found.shard);
+            // A new timer without a key is with the timer that it follows.
+            let follows =
+                || Commit::home(&self.deployment.layout, known, changes).filter(|_| timer.key.is_none());
+            (found.or_else(follows).unwrap_or_else(|| self.deployment.layout.home_of(timer)), timer.due)
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Puts timers back that are delivered at most once. [`put_back`](super::put_back) has the protocol.
+
+use super::put_back::{Attempts, Batch, PutBack};
+use super::transact::{Start, Transactions};
+use crate::deployment::Deployment;
+use std::sync::Arc;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::dry_run::Changes;
+use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::Timer;
+
+/// Puts timers back, each once.
+pub(crate) struct PutBacks {
+    deployment: Arc<Deployment>,
+    transactions: Arc<Transactions>,
+    pub(crate) attempts: Attempts,
+}
+
+impl PutBacks {
+    pub(super) fn new(transactions: &Arc<Transactions>) -> Self {
+        let deployment = Arc::clone(&transactions.deployment);
+        Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
+    }
+
+    /// Notes the put-backs of a batch, before any of them is sent.
+    pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
+        self.attempts.begin(ops, self.deployment.time.now())
+    }
+
+    /// Notes the outcome of a batch of `count` operations, as its caller knows it.
+    pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
+        // A part of a batch that failed may have had its effect, and the caller repeats the whole batch.
+        let has_no_effect = |error: &StoreError| {
+            count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
+        };
+        if error.is_none_or(has_no_effect) {
+            self.attempts.end(batch, error.is_some());
+        }
+    }
+
+    /// Puts back a timer that was claimed under this token, once.
+    pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
+        let (id, layout) = (timer.id, &self.deployment.layout);
+        // It comes back without its series. The shard is the same with a key and without it.
+        let shard = match &timer.key {
+            Some(key) => layout.shard_of_key(&timer.namespace, key),
+            None => layout.shard_of_id(id),
+        };
+        let since = self.attempts.since((id, token)).unwrap_or_else(|| self.deployment.time.now());
+        let put_back = Arc::new(PutBack::new(id, token, shard, since));
+        let op = Op::Return(Box::new(timer.clone()), token);
+        self.transactions
+            .transact(Start::PutBack(Arc::clone(&put_back)), |draft| match put_back.refused() {
+                Some(outcome) => Ok((outcome, Changes::default())),
+                None => draft.apply(op.clone()),
+            })
+            .await
+    }
+}

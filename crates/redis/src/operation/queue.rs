@@ -1,0 +1,270 @@
+//! Creations that wait for a script.
+//!
+//! While scripts are at the server, new creations wait, and all that wait become one script. A task takes the waiting
+//! creations, again and again until none waits; at most [`TASKS`] tasks run at a time. Callers compute a creation
+//! before they add it, and tasks only send it: no task depends on a caller that stands still.
+//!
+//! A creation that waits ends in one of these ways:
+//!
+//! | event | the creation |
+//! |---|---|
+//! | a task takes it | is sent, and has the answer of its script |
+//! | a script fails, and the creation has waited for the patience of the connection | fails; it was not sent |
+//! | its caller is gone | is dropped when it comes first |
+//! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
+//!
+//! So a server that does not answer holds a call up for about twice the patience, for any number of calls, and the
+//! queue grows only by the creations of that time. A script that fails soon, for example because its connection is cut,
+//! fails no other creations.
+
+use crate::deployment::Witnesses;
+use crate::layout::{Shard, Slice};
+use core::time::Duration;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+use tourbillon_durable::store::StoreErrorKind;
+use tourbillon_durable::timer::TimerId;
+
+/// Scripts at the server. While it runs a script, the next script is prepared.
+const TASKS: usize = 2;
+/// Creations of one script at most.
+const AT_ONCE: usize = 128;
+/// Bytes of records after which a script takes no further creation.
+const BYTES: usize = 256 << 10;
+
+/// The data of a creation: a pending timer in the shard of its id, without labels.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    pub(crate) id: TimerId,
+    pub(crate) shard: Shard,
+    /// Id, length of the payload, record.
+    pub(crate) member: Vec<u8>,
+    pub(crate) due: u64,
+    pub(crate) slice: Slice,
+    /// The field among the counts.
+    pub(crate) field: Vec<u8>,
+    /// The entry of its key without the id, if it has a key.
+    pub(crate) entry: Option<Vec<u8>>,
+    /// The entry, without the id, of a timer without a key.
+    pub(crate) keyless: Vec<u8>,
+}
+
+/// The outcome of a creation.
+#[derive(Clone, Debug)]
+pub(crate) enum Made {
+    /// With the witnesses of the script.
+    Stored(Witnesses),
+    /// The id or the key is taken, or the id is remembered.
+    Refused,
+    Failed(StoreErrorKind, Box<str>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) creation: Creation,
+    /// When it was added.
+    pub(crate) since: Instant,
+    pub(crate) answer: oneshot::Sender<Made>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// Tasks that have not ended.
+    tasks: usize,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a creation. The caller starts a task if this returns true.
+    pub(crate) fn add(&self, waiting: Waiting) -> bool {
+        let mut state = self.state();
+        state.waiting.push_back(waiting);
+        let is_needed = state.tasks < TASKS;
+        state.tasks += usize::from(is_needed);
+        is_needed
+    }
+
+    /// The task that the caller of [`add`](Self::add) starts.
+    pub(crate) fn task(&self) -> Task<'_> {
+        Task { queue: self, has_ended: false }
+    }
+
+    /// Ends a task before its time. Returns the creations that no other task takes.
+    fn end_task(&self) -> VecDeque<Waiting> {
+        let mut state = self.state();
+        state.tasks = state.tasks.saturating_sub(1);
+        if state.tasks == 0 { core::mem::take(&mut state.waiting) } else { VecDeque::new() }
+    }
+}
+
+/// A task that takes waiting creations. If it is dropped before its end, by a panic or with its runtime, the next
+/// creation starts another task.
+#[derive(Debug)]
+pub(crate) struct Task<'a> {
+    queue: &'a Queue,
+    has_ended: bool,
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // Not under the lock: the callers are woken.
+            drop(self.queue.end_task());
+        }
+    }
+}
+
+impl Task<'_> {
+    /// The creations of the next script, of different ids and keys; none if none waits. Then the task has ended.
+    pub(crate) fn take(&mut self) -> Vec<Waiting> {
+        let mut state = self.queue.state();
+        let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
+        let mut fits = |Waiting { creation, .. }: &Waiting| {
+            let Creation { id, member, entry, .. } = creation;
+            let fits = ids.len() < AT_ONCE && bytes < BYTES;
+            bytes += member.len();
+            fits && ids.insert(*id) && entry.as_ref().is_none_or(|entry| entries.insert(entry.clone()))
+        };
+        let mut taken = Vec::new();
+        while let Some(next) = state.waiting.front() {
+            let is_wanted = !next.answer.is_closed();
+            if is_wanted && !fits(next) {
+                break;
+            }
+            taken.extend(state.waiting.pop_front().filter(|_| is_wanted));
+        }
+        if taken.is_empty() && !self.has_ended {
+            // Under the lock: a creation that is added after this starts a task.
+            self.has_ended = true;
+            state.tasks = state.tasks.saturating_sub(1);
+        }
+        taken
+    }
+
+    /// The creations that have waited for this time. They are not sent.
+    pub(crate) fn take_late(&self, patience: Duration) -> Vec<Waiting> {
+        let mut state = self.queue.state();
+        let count = state.waiting.iter().take_while(|waiting| waiting.since.elapsed() >= patience).count();
+        state.waiting.drain(..count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    /// A queue, and the calls that wait for its answers.
+    #[derive(Default)]
+    struct Callers {
+        queue: Queue,
+        made: RefCell<Vec<oneshot::Receiver<Made>>>,
+    }
+
+    impl Callers {
+        fn add(&self, id: u128, key: &[u8], bytes: usize) -> bool {
+            let creation = Creation {
+                id: TimerId::from_u128(id),
+                shard: 0,
+                member: vec![0; bytes],
+                due: 0,
+                slice: Slice::of("", 0),
+                field: Vec::new(),
+                entry: (!key.is_empty()).then(|| key.to_vec()),
+                keyless: Vec::new(),
+            };
+            let (answer, made) = oneshot::channel();
+            self.made.borrow_mut().push(made);
+            self.queue.add(Waiting { creation, since: Instant::now(), answer })
+        }
+    }
+
+    fn ids(taken: &[Waiting]) -> Vec<u128> {
+        taken.iter().map(|waiting| waiting.creation.id.as_u128()).collect()
+    }
+
+    #[test]
+    fn what_waits_is_taken_together_by_few_tasks() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        let started: Vec<bool> = (0..5).map(|id| callers.add(id, b"", 9)).collect();
+        assert_eq!(started, [true, true, false, false, false]);
+        let (mut one, mut other) = (queue.task(), queue.task());
+        assert_eq!(ids(&one.take()), [0, 1, 2, 3, 4]);
+        assert!(!callers.add(5, b"", 9), "two tasks have not ended");
+        assert_eq!(ids(&other.take()), [5]);
+        assert!(one.take().is_empty() && other.take().is_empty(), "both tasks end");
+        assert!(callers.add(6, b"", 9), "and the next creation starts one");
+    }
+
+    #[test]
+    fn a_task_that_is_dropped_is_replaced() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        assert!(callers.add(1, b"", 9) && callers.add(2, b"", 9));
+        let (one, other) = (queue.task(), queue.task());
+        assert!(!callers.add(3, b"", 9));
+        drop(one);
+        assert!(callers.add(4, b"", 9), "one task is left");
+        let mut next = queue.task();
+        assert_eq!(ids(&next.take()), [1, 2, 3, 4]);
+        assert!(next.take().is_empty());
+        drop(next);
+        assert!(callers.add(5, b"", 9) && !callers.add(6, b"", 9), "its end counts once");
+        drop(other);
+    }
+
+    #[test]
+    fn a_script_has_no_id_and_no_key_twice_and_is_bounded() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        for (id, key) in [(1, "a"), (2, ""), (3, ""), (4, "b"), (5, "a"), (4, "c"), (6, "d")] {
+            let _started = callers.add(id, key.as_bytes(), 9);
+        }
+        let mut task = queue.task();
+        assert_eq!(ids(&task.take()), [1, 2, 3, 4]);
+        assert_eq!(ids(&task.take()), [5, 4, 6]);
+        (0..200).for_each(|id| _ = callers.add(id, b"", 9));
+        assert_eq!((task.take().len(), task.take().len()), (AT_ONCE, 200 - AT_ONCE));
+        (0..3).for_each(|id| _ = callers.add(id, b"", BYTES));
+        assert_eq!((task.take().len(), task.take().len()), (1, 1), "a large record is a script of its own");
+    }
+
+    #[test]
+    fn creations_without_callers_are_dropped_and_those_that_wait_for_long_are_taken_out() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        (0..500).for_each(|id| _ = callers.add(id, b"", 9));
+        drop(callers.made.borrow_mut().drain(..400));
+        let mut task = queue.task();
+        assert_eq!(ids(&task.take()), (400..500).collect::<Vec<_>>());
+        (0..5).for_each(|id| _ = callers.add(id, b"", 9));
+        assert!(task.take_late(Duration::from_secs(3_600)).is_empty());
+        assert_eq!(ids(&task.take_late(Duration::ZERO)), [0, 1, 2, 3, 4]);
+        assert!(task.take().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_queue_without_tasks() {
+        let callers = Callers::default();
+        let queue = &callers.queue;
+        (1..=3).for_each(|id| _ = callers.add(id, b"", 9));
+        let (one, other) = (queue.task(), queue.task());
+        drop(one);
+        let made = |nth: usize| callers.made.borrow_mut()[nth].try_recv();
+        assert!(matches!(made(2), Err(TryRecvError::Empty)), "the other task takes it");
+        drop(other);
+        assert!((0..3).all(|nth| matches!(made(nth), Err(TryRecvError::Closed))));
+        assert!(callers.add(4, b"", 9), "and the next creation starts one");
+    }
+}

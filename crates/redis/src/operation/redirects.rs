@@ -1,0 +1,257 @@
+//! Redirects in a cluster: the part of a commit outside of its shard.
+//!
+//! A cluster runs no script on two shards. A timer is in its *home* H, which has everything that an operation changes,
+//! except for two things in the shard N of the timer's id: the *redirect* from N to H, and the memory of an id whose
+//! timer has ended. If N is H, a commit is one script, as on one server. Otherwise it has steps, and each step is one
+//! script:
+//!
+//! | operation | step | shard | script |
+//! |---|---|---|---|
+//! | creation | *reserve*: the id is neither stored in N, nor redirected, nor remembered; write a redirect to H | N | `reserve` |
+//! | | *commit*: the timer is not stored in H, the redirect is not void, the reservation is not over; store | H | `commit` |
+//! | end | *announce*: remember the id; answer the redirect | N | `announce` |
+//! | | *commit*: the timer is as it was read; remove it | H | `commit` |
+//! | | *drop*: remove the redirect if it is the announced redirect | N | `drop_redirect` |
+//!
+//! An operation that ends a timer and stores another timer of the same key, as a replacement, reserves and announces at
+//! the same time, commits once, and drops afterwards. The commit alone decides: a timer is stored or ended by it, and
+//! by no step before or after it.
+//!
+//! **The mark.** A redirect is the number of H and a *mark*, a number that is drawn at random for each reservation. So
+//! a redirect belongs to one creation: no other creation stores a timer under it. `reserve` accepts no redirect but its
+//! own, not even another redirect to the same shard.
+//!
+//! **Invariants.** (1) A timer that is stored in H has a redirect in N that leads to H with the mark of its creation,
+//! from before its commit until after its end. (2) So an id is stored in one shard at most: a second creation has to
+//! replace the redirect, and nobody replaces the redirect of a stored timer.
+//!
+//! **A redirect that leads nowhere** is left by a creation or an end that stopped between two steps, or belongs to a
+//! creation that is still under way. Nobody can tell the two apart. A creation of the same id that meets such a
+//! redirect first makes it *void* in H: one script makes sure that the timer is not stored in H, and puts the mark
+//! among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is removed if it
+//! is still the same. A reservation ends after [`RESERVED`] by the time of N, so that no commit comes after the void is
+//! forgotten, as long as the clocks of two primaries differ by less than an hour.
+//!
+//! **Interruptions.** After `reserve`: the redirect leads nowhere. After the commit of a creation: all is done. After
+//! `announce`: the id is remembered although its timer is stored. A creation of it answers `Repeated` in both cases.
+//! The memory lasts no longer than that of an end at the time at which the operation began. After the commit of an end:
+//! the redirect leads nowhere. It costs some 40 bytes until its id is created again, or until the thread of a node
+//! meets it twice (`upkeep/sweep.rs`).
+//!
+//! **Two clients and one id.** The effects of a client between any two steps of another client:
+//!
+//! - *Two creations of an id, with the same key or different keys.* The first `reserve` wins. The second client finds
+//!   the redirect, and the timer behind it: `Repeated`. If the timer is not stored yet, the second client makes the
+//!   redirect void. Either the void is first. Then the first client's commit fails: it reserves again, and meets the
+//!   second client's redirect. Or the commit is first, and the void finds the timer. A client that makes a redirect
+//!   void and stops leaves a void redirect, which the next creation makes void again.
+//! - *Two clients remove the same void redirect.* The second client finds no redirect, or a redirect with another mark,
+//!   and leaves it.
+//! - *An end and a creation of the same id.* Before the end's commit the creation finds the timer. Between its commit
+//!   and the drop, it finds the memory, or for an id that is not remembered the redirect: it makes the redirect void,
+//!   replaces it and stores the timer. The drop then finds another mark.
+//! - *Two ends.* Both announce. The second commit finds that the timer has changed, computes anew and finds no timer.
+//!   Its memory is as long as that of the first commit, but for the time between them.
+//! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves, which meets the redirect before
+//!   the drop, see above. The memory of the first end stays, unless N is H. It says nothing that the timer itself,
+//!   which is stored again, does not say, and the timer's next end makes it longer. To forget it after the commit could
+//!   end the memory of that next end.
+//! - *A reader.* It looks at N and then at H. If the timer is not in H, it has ended in between, or was not stored when
+//!   N was read: there was a moment without it.
+//! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late
+//!   drop finds another mark. A late `announce` remembers until a moment that was computed before it stopped. A late
+//!   void keeps the mark void for longer.
+//! - *A failover that loses writes.* A redirect that N has lost is missing although its timer is stored in H: the timer
+//!   is delivered, found by its key, and not by its id. The check names it, and the next creation of the id writes the
+//!   redirect again if it leads to the same shard. A void that H has lost lets two creations of one id with two keys
+//!   both succeed. [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both.
+
+use super::commit::{Doubt, Known, Refused, Reservations, Reserved};
+use crate::deployment::{Deployment, millis};
+use crate::layout::{Layout, Part, Redirect, Shard, id_bytes};
+use crate::script::{Values, bytes, damaged, decimal};
+use core::time::Duration;
+use futures_util::future::{join_all, try_join_all};
+use std::collections::BTreeMap;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::dry_run::Changes;
+use tourbillon_durable::timer::TimerId;
+
+/// The time after which a reservation is over.
+pub(crate) const RESERVED: Duration = Duration::from_secs(60);
+/// The time for which a mark is void. It is longer than the time of a reservation by an hour, by which the clocks of
+/// two primaries may differ.
+const VOID: Duration = Duration::from_secs(3_660);
+
+/// The parts of an operation in shards that are not its home.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    pub(super) created: Vec<Creation>,
+    pub(super) ended: Vec<Ending>,
+}
+
+/// A timer that must not be stored yet. Most of them are created by the operation.
+#[derive(Debug)]
+pub(super) struct Creation {
+    pub(super) id: TimerId,
+    /// Whether the id may be one of an ended timer that is still remembered.
+    may_be_remembered: bool,
+}
+
+/// A timer that ends.
+#[derive(Debug)]
+pub(super) struct Ending {
+    id: TimerId,
+    /// The moment until which the id is remembered, if it is.
+    remembered: Option<UtcMillis>,
+}
+
+impl Outside {
+    pub(super) fn new(layout: &Layout, home: Shard, known: &Known, changes: &Changes) -> Self {
+        let is_outside = |id: &TimerId| layout.shard_of_id(*id) != home;
+        let mut remember: BTreeMap<TimerId, UtcMillis> = changes.remember.iter().copied().collect();
+        let mut outside = Self::default();
+        for change in &changes.timers {
+            match (&change.before, &change.after) {
+                (Some(before), None) if is_outside(&before.id) => {
+                    let remembered = remember.remove(&before.id);
+                    outside.ended.push(Ending { id: before.id, remembered });
+                }
+                _ => {}
+            }
+        }
+        // An id that is remembered is not reserved for an answer that says so.
+        let is_created = |id: &TimerId| {
+            changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
+        };
+        let absent = changes.absent.iter().copied().filter(is_outside);
+        let absent = absent.filter(|id| is_created(id) || !known.remembered.contains_key(id));
+        outside
+            .created
+            .extend(absent.map(|id| Creation { id, may_be_remembered: !changes.forgotten.contains(&id) }));
+        let others = remember.into_iter().filter(|(id, _)| is_outside(id));
+        outside.ended.extend(others.map(|(id, until)| Ending { id, remembered: Some(until) }));
+        outside
+    }
+}
+
+/// Reserves the ids that are not reserved yet. Returns why a timer cannot be created.
+pub(super) async fn reserve_all(
+    deployment: &Deployment,
+    home: Shard,
+    created: &[Creation],
+    reserved: &mut Reservations,
+) -> Result<Option<Refused>, StoreError> {
+    let is_new = |creation: &&Creation| {
+        reserved.get(&creation.id).is_none_or(|reserved| reserved.redirect.home() != Some(home))
+    };
+    let answers = created.iter().filter(is_new).map(async |creation| {
+        let reservation = reserve(deployment, creation.id, home, creation.may_be_remembered).await?;
+        Ok::<_, StoreError>((creation.id, reservation))
+    });
+    let mut refused = None;
+    for (id, answer) in try_join_all(answers).await? {
+        match answer {
+            Ok(reservation) => drop(reserved.insert(id, reservation)),
+            Err(refusal) => refused = Some(refusal),
+        }
+    }
+    Ok(refused)
+}
+
+/// Writes a redirect: a timer will be in another shard than its id says.
+pub(super) async fn reserve(
+    deployment: &Deployment,
+    id: TimerId,
+    home: Shard,
+    may_be_remembered: bool,
+) -> Result<Result<Reserved, Refused>, StoreError> {
+    let redirect = Redirect::fresh(home);
+    let parts = [Part::Records, Layout::redirects_of(id), Part::Recent];
+    let keys = deployment.layout.keys(deployment.layout.shard_of_id(id), parts);
+    let arguments =
+        [id_bytes(id).to_vec(), redirect.clone().into_bytes(), decimal(u64::from(may_be_remembered))];
+    let mut answered = deployment.run(|scripts| &scripts.reserve, keys, arguments).await?;
+    let now = answered.now;
+    if answered.rest.number()? == 1 {
+        return Ok(Ok(Reserved { redirect, until: now + RESERVED }));
+    }
+    let reason = answered.rest.bytes()?;
+    let found = answered.rest;
+    let doubt = match &reason[..] {
+        b"stored" => Doubt::Timer(id),
+        b"remembered" => Doubt::Remembered(id),
+        b"noted" => {
+            let other = Values::peek(&found).and_then(|value| bytes(value.clone()).transpose());
+            Doubt::Redirected(id, Redirect::of(other.transpose()?.unwrap_or_default()))
+        }
+        _ => return Err(damaged("a reservation failed for a reason that there is not")),
+    };
+    Ok(Err(Refused { now, doubt, found }))
+}
+
+/// The redirects of timers that are about to end. Remembers their ids.
+pub(super) async fn announce_all(
+    deployment: &Deployment,
+    ended: &[Ending],
+) -> Result<Vec<(TimerId, Redirect)>, StoreError> {
+    let answers = ended.iter().map(async |Ending { id, remembered }| {
+        let keys = deployment
+            .layout
+            .keys(deployment.layout.shard_of_id(*id), [Layout::redirects_of(*id), Part::Recent]);
+        let until = remembered.map(|until| decimal(until.as_millis()));
+        let is_needed = until.is_some();
+        let arguments = [id_bytes(*id).to_vec(), until.unwrap_or_default()];
+        match deployment.run(|scripts| &scripts.announce, keys, arguments).await {
+            Ok(mut answered) => {
+                Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
+            }
+            // Without the answer, the redirect stays behind. A timer ends although the shard of its id is away.
+            Err(error) if !is_needed && error.is_transient() => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    Ok(try_join_all(answers).await?.into_iter().flatten().collect())
+}
+
+/// Removes a redirect, if it is still the same.
+pub(super) async fn drop_redirect(
+    deployment: &Deployment,
+    id: TimerId,
+    redirect: Redirect,
+) -> Result<(), StoreError> {
+    let keys = deployment.layout.keys(deployment.layout.shard_of_id(id), [Layout::redirects_of(id)]);
+    deployment
+        .run(|scripts| &scripts.drop_redirect, keys, [id_bytes(id).to_vec(), redirect.into_bytes()])
+        .await
+        .map(drop)
+}
+
+/// Removes the redirects of timers that were not created.
+pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
+    let redirects =
+        reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
+    // A redirect that is left leads nowhere, and does no harm.
+    let _left = join_all(redirects).await;
+}
+
+/// Makes a redirect void that seems to lead nowhere, and removes it. Returns whether the timer is stored after all.
+pub(crate) async fn displace(
+    deployment: &Deployment,
+    id: TimerId,
+    redirect: &Redirect,
+) -> Result<bool, StoreError> {
+    let home = redirect.home().filter(|home| deployment.layout.shards().contains(home));
+    let home = home.ok_or_else(|| damaged(&format!("the redirect of timer {id} leads to no shard")))?;
+    let keys = deployment.layout.keys(home, [Part::Records, Part::Recent]);
+    let void = redirect.void(id);
+    let mark = void.get(16..).unwrap_or_default().to_vec();
+    let arguments = [id_bytes(id).to_vec(), mark, decimal(millis(VOID))];
+    let mut answered = deployment.run(|scripts| &scripts.void_redirect, keys, arguments).await?;
+    if answered.rest.number()? == 0 {
+        return Ok(true);
+    }
+    drop_redirect(deployment, id, redirect.clone()).await?;
+    Ok(false)
+}

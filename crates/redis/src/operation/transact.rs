@@ -1,0 +1,265 @@
+//! Transactions: read the timers of an operation, compute its effect here, and commit it if nothing has changed since.
+
+use super::commit::{Commit, Doubt, Known, Refused, Reservations, Scope, Sent};
+use super::held::Held;
+use super::put_back::PutBack;
+use super::redirects::{Outside, announce_all, displace, drop_redirect, release, reserve_all};
+use crate::deployment::{Deployment, Topology};
+use crate::layout::{Found, is_leased};
+use crate::node::Node;
+use crate::read::{find, find_id, find_key, look};
+use crate::script::{Scripts, Values, damaged};
+use futures_util::future::{join_all, try_join};
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::dry_run::{Changes, DryRun};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Address, TimerId};
+
+/// Attempts of an operation while others change the same timers.
+const TURNS: usize = 64;
+
+/// The start of an operation: the timers from which its effect is computed.
+pub(crate) enum Start {
+    /// From nothing: a new timer.
+    New,
+    /// From a stored timer, which is read first.
+    At(Address),
+    /// From a timer that this process has claimed, as it was then if it is still known.
+    Held(TimerId),
+    /// From a timer as it was read.
+    Read(Box<Found>),
+    /// From several timers as they were read; in a cluster, of one shard.
+    Several(Vec<Found>),
+    /// From a timer as it was read, if its lease has ended by the server's time.
+    Expired(Box<Found>),
+    /// From nothing: a timer that is put back, once.
+    PutBack(Arc<PutBack>),
+}
+
+/// Runs operations, each as a transaction: read, compute, commit if nothing has changed since.
+pub(crate) struct Transactions {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) node: Arc<Node>,
+    /// The timers that this process has claimed.
+    pub(crate) held: Arc<Held>,
+}
+
+impl Transactions {
+    /// Makes the changes that `run` computes. Calls it again, with the timers as they are by then, until a commit
+    /// succeeds.
+    pub(crate) async fn transact<R>(
+        &self,
+        start: Start,
+        run: impl Fn(DryRun) -> Result<(R, Changes), StoreError>,
+    ) -> Result<R, StoreError> {
+        let mut reserved = Reservations::new();
+        let result = self.attempt(start, run, &mut reserved).await;
+        // A commit whose outcome is not known may have stored the timers to which these redirects lead.
+        let is_known = result.as_ref().map_or_else(
+            |error| !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt),
+            |_| true,
+        );
+        if is_known && !reserved.is_empty() {
+            release(&self.deployment, reserved).await;
+        }
+        result
+    }
+
+    async fn attempt<R>(
+        &self,
+        start: Start,
+        run: impl Fn(DryRun) -> Result<(R, Changes), StoreError>,
+        reserved: &mut Reservations,
+    ) -> Result<R, StoreError> {
+        let mut known = Known::default();
+        let (mut cached, mut is_new) = (None, false);
+        match start {
+            Start::New => is_new = true,
+            Start::At(at) => known.add(find(&self.deployment, &at).await?),
+            Start::Held(id) => match self.held.get(id) {
+                Some(found) => {
+                    cached = Some(id);
+                    known.add(Some(found));
+                }
+                None => known.add(find_id(&self.deployment, id).await?),
+            },
+            Start::Read(found) => known.add(Some(*found)),
+            Start::Several(found) => found.into_iter().for_each(|found| known.add(Some(found))),
+            Start::PutBack(put_back) => {
+                is_new = true;
+                known.put_back = Some(put_back);
+            }
+            Start::Expired(found) => {
+                known.expired = Some(found.id());
+                known.add(Some(*found));
+            }
+        }
+        // The first attempt computes by the estimate of the server's time, the next ones by the time of its refusal.
+        let mut now = self.deployment.time.now();
+        for turn in 0..TURNS {
+            let mut draft = DryRun::new(now);
+            for found in known.timers.values() {
+                draft.know(&found.timer);
+            }
+            for (id, until) in &known.remembered {
+                draft.know_remembered(*id, *until);
+            }
+            let (result, changes) = run(draft)?;
+            if changes.timers.is_empty() {
+                if let Some(id) = cached.take() {
+                    // The timer as it was claimed may be old. It may be the base of a commit, which compares it, and of
+                    // nothing else.
+                    self.held.let_go(id);
+                    known = Known::default();
+                    known.add(find_id(&self.deployment, id).await?);
+                    continue;
+                }
+                let has_guesses =
+                    !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
+                // The first read is of one moment. A guess beside a later read may be of another moment, so a commit
+                // compares both.
+                if !has_guesses || !(is_new || turn > 0) {
+                    return Ok(result);
+                }
+            }
+            let (doubt, mut found) = match self.commit(&known, &changes, reserved).await? {
+                Sent::Done => {
+                    self.after(&known, &changes);
+                    return Ok(result);
+                }
+                Sent::Refused(refused) => {
+                    now = refused.now;
+                    (refused.doubt, refused.found)
+                }
+            };
+            cached = None;
+            self.resolve(&mut known, doubt, &mut found, reserved).await?;
+            if turn > 8 {
+                // Other clients are quicker with the same timers, perhaps threads of this process. Let them finish.
+                std::thread::yield_now();
+            }
+        }
+        let message = format!("others changed the same timers during {TURNS} attempts");
+        Err(StoreError::new(StoreErrorKind::Io, message))
+    }
+
+    /// Notes a commit that succeeded.
+    fn after(&self, known: &Known, changes: &Changes) {
+        let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
+        before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
+        self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
+    }
+
+    /// Reads the data that a check has found changed.
+    async fn resolve(
+        &self,
+        known: &mut Known,
+        doubt: Doubt,
+        rest: &mut Values,
+        reserved: &mut Reservations,
+    ) -> Result<(), StoreError> {
+        match doubt {
+            Doubt::Timer(id) => {
+                let was_read = known.timers.remove(&id).is_some();
+                // A redirect that leads to a timer stays.
+                reserved.remove(&id);
+                let (found, redirect) = look(&self.deployment, id).await?;
+                if let (None, Some(redirect), false) = (&found, redirect, was_read) {
+                    displace(&self.deployment, id, &redirect).await?;
+                }
+                known.add(found);
+            }
+            Doubt::Redirected(id, redirect) => {
+                if displace(&self.deployment, id, &redirect).await? {
+                    known.add(find_id(&self.deployment, id).await?);
+                }
+            }
+            // The redirect is replaced as any other that leads nowhere.
+            Doubt::Reserved(id) => drop(reserved.remove(&id)),
+            Doubt::Key(key) => known.add(find_key(&self.deployment, &key).await?),
+            Doubt::PutBack(doubt) => {
+                if let Some(put_back) = &known.put_back {
+                    put_back.refuse(doubt);
+                }
+            }
+            Doubt::Lost(shard) => return Err(self.deployment.lost_shard(shard, rest)),
+            Doubt::Remembered(id) => {
+                let until = rest.maybe_number()?.unwrap_or_default();
+                known.remembered.insert(id, UtcMillis::from_millis(until));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the changes of an operation, if nothing from which they follow has changed.
+    async fn commit(
+        &self,
+        known: &Known,
+        changes: &Changes,
+        reserved: &mut Reservations,
+    ) -> Result<Sent, StoreError> {
+        match self.deployment.topology {
+            Topology::OneServer => self.commit_in(Scope::All, known, changes).await,
+            Topology::Cluster => self.commit_in_steps(known, changes, reserved).await,
+        }
+    }
+
+    /// Makes the changes by one script.
+    async fn commit_in(
+        &self,
+        scope: Scope<'_>,
+        known: &Known,
+        changes: &Changes,
+    ) -> Result<Sent, StoreError> {
+        let mut commit = Commit::new(&self.deployment.layout, known, changes, scope);
+        commit.expect_marks(known, changes, &self.deployment.id());
+        self.add_messages(&mut commit, known, changes);
+        self.send(commit).await
+    }
+
+    /// Makes the changes in a cluster. See [`redirects`](super::redirects) for the steps.
+    async fn commit_in_steps(
+        &self,
+        known: &Known,
+        changes: &Changes,
+        reserved: &mut Reservations,
+    ) -> Result<Sent, StoreError> {
+        let deployment = &*self.deployment;
+        // Without a home there is nothing to compare and nothing to change.
+        let Some(home) = Commit::home(&deployment.layout, known, changes) else { return Ok(Sent::Done) };
+        let Outside { created, ended } = Outside::new(&deployment.layout, home, known, changes);
+        let (refused, redirects) =
+            try_join(reserve_all(deployment, home, &created, reserved), announce_all(deployment, &ended))
+                .await?;
+        if let Some(refused) = refused {
+            return Ok(Sent::Refused(refused));
+        }
+        let sent = self.commit_in(Scope::Shard(home, reserved), known, changes).await?;
+        if let Sent::Done = sent {
+            created.iter().for_each(|creation| drop(reserved.remove(&creation.id)));
+            let redirects = redirects.into_iter().filter(|(_, redirect)| redirect.home() == Some(home));
+            // The operation has had its effect: a redirect that is left leads nowhere.
+            let _left =
+                join_all(redirects.map(|(id, redirect)| drop_redirect(deployment, id, redirect))).await;
+        }
+        Ok(sent)
+    }
+
+    /// Makes the changes of a commit, if its checks hold.
+    pub(crate) async fn send(&self, commit: Commit<'_>) -> Result<Sent, StoreError> {
+        let is_growing = commit.is_growing;
+        let (keys, arguments, doubts) = commit.into_parts();
+        let script = |scripts: &'static Scripts| match is_growing {
+            true => &scripts.commit,
+            false => &scripts.commit_kept,
+        };
+        let mut answered = self.deployment.run(script, keys, arguments).await?;
+        if answered.rest.number()? == 1 {
+            return Ok(Sent::Done);
+        }
+        let doubt = answered.rest.index()?.and_then(|place| doubts.into_iter().nth(place));
+        let doubt = doubt.ok_or_else(|| damaged("a commit failed at a check that it does not have"))?;
+        Ok(Sent::Refused(Refused { now: answered.now, doubt, found: answered.rest }))
+    }
+}

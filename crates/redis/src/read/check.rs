@@ -1,0 +1,249 @@
+//! The check of the structure: each shard as it is at one moment.
+
+use crate::deployment::Deployment;
+use crate::layout::{
+    Entry, Found, Layout, Part, REDIRECT_HASHES, Redirect, Shard, Slice, count_field, entries, id_at_end,
+    id_bytes, id_of, is_keyless, period_of, place_entry, without_id,
+};
+use crate::script::decimal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// Reads of a shard whose slices change all the time.
+const TURNS: usize = 20;
+/// Faults after which a check stops.
+const MOST_FAULTS: usize = 1_000;
+
+/// A sorted set: members with scores.
+type Scored = Vec<(Vec<u8>, u64)>;
+
+/// The content of a shard.
+struct Contents {
+    records: Scored,
+    tokens: HashMap<Vec<u8>, Vec<u8>>,
+    leases: Scored,
+    keys: Vec<(u16, Scored)>,
+    labels: Scored,
+    stopped: Scored,
+    places: Scored,
+    parked: Scored,
+    dead: Scored,
+    counts: HashMap<Vec<u8>, Vec<u8>>,
+    directory: Scored,
+    slices: Vec<(Slice, Scored)>,
+    homes: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreError> {
+    let mut faults = deployment.losses().await?;
+    let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+    for shard in deployment.layout.shards() {
+        let contents = contents(deployment, shard).await?;
+        let timers = faults_of(&deployment.layout, shard, &contents, &mut faults);
+        for timer in timers.iter().filter(|timer| deployment.layout.shard_of_id(timer.id) != shard) {
+            wanted.insert(timer.id, shard);
+        }
+        for (id, home) in contents.homes {
+            if let (Some(id), Some(home)) = (id_of(&id), Redirect::of(home).home()) {
+                homes.insert(id, home);
+            }
+        }
+        if faults.len() >= MOST_FAULTS {
+            return Ok(faults);
+        }
+    }
+    let ids: BTreeSet<&TimerId> = homes.keys().chain(wanted.keys()).collect();
+    // In a cluster, a redirect may lead nowhere.
+    let is_fault = |id: &&TimerId| {
+        homes.get(id) != wanted.get(id)
+            && (!deployment.topology.has_loose_redirects() || wanted.contains_key(id))
+    };
+    for id in ids.into_iter().filter(is_fault) {
+        let fault = format!("its shard is {:?}, noted as {:?}", wanted.get(id), homes.get(id));
+        faults.push(Fault::new("homes", Some(*id), fault));
+    }
+    Ok(faults)
+}
+
+/// The content of a shard at one moment.
+async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
+    let mut named: Vec<Slice> = Vec::new();
+    for _ in 0..TURNS {
+        let parts = [
+            Part::Records,
+            Part::Tokens,
+            Part::Leases,
+            Part::Labels,
+            Part::Parked,
+            Part::Dead,
+            Part::Counts,
+            Part::Slices,
+            Part::Stopped,
+            Part::Places,
+        ];
+        let slices = named.iter().map(|slice| Part::Slice(*slice));
+        let homes = (0..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Redirects);
+        let sets = deployment.layout.key_sets().map(Part::Keys);
+        let parts = parts.into_iter().chain(slices).chain(sets).chain(homes);
+        let keys = parts.map(|part| deployment.layout.key(shard, part));
+        let count = decimal((named.len() + deployment.layout.key_sets().len()) as u64);
+        let mut rest = deployment.run(|scripts| &scripts.contents, keys.collect(), [count]).await?.rest;
+        let records = rest.scored()?;
+        let tokens = rest.pairs()?;
+        let (leases, labels) = (rest.scored()?, rest.scored()?);
+        let (parked, dead) = (rest.scored()?, rest.scored()?);
+        let counts = rest.pairs()?;
+        let directory = rest.scored()?;
+        let (stopped, places) = (rest.scored()?, rest.scored()?);
+        // In the order of their numbers: that of their first due moments changes all the time.
+        let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
+        let open: Vec<Slice> = open.into_iter().collect();
+        if open != named {
+            named = open;
+            continue;
+        }
+        let slices: Result<Vec<_>, StoreError> =
+            named.iter().map(|slice| Ok((*slice, rest.scored()?))).collect();
+        let slices = slices?;
+        let keys: Result<Vec<_>, StoreError> =
+            deployment.layout.key_sets().map(|set| Ok((set, rest.scored()?))).collect();
+        let keys = keys?;
+        let mut homes = HashMap::new();
+        while !rest.is_empty() {
+            homes.extend(rest.pairs()?);
+        }
+        return Ok(Contents {
+            records,
+            tokens,
+            leases,
+            keys,
+            labels,
+            stopped,
+            places,
+            parked,
+            dead,
+            counts,
+            directory,
+            slices,
+            homes,
+        });
+    }
+    let message = format!("the slices of shard {shard} change too often for a check");
+    Err(StoreError::new(StoreErrorKind::Io, message))
+}
+
+/// Adds the faults of a shard. Returns its timers.
+fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
+    let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
+    let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
+    for (member, _) in &contents.records {
+        let id = member.get(..16).unwrap_or_default();
+        let (mark, until) = (contents.tokens.get(id).cloned(), ends.get(id).copied().unwrap_or_default());
+        match Found::read(shard, member.clone(), mark, until) {
+            Some(found) => {
+                let is_leased = found.token.is_some();
+                let stored = |entry| match entry {
+                    // That of the timer before it was leased: it was pending, or parked.
+                    Entry::Record(_) if is_leased => Entry::Record(member.clone()),
+                    entry => entry,
+                };
+                wanted.extend(
+                    entries(&found.timer).into_iter().map(|entry| located(found.id(), stored(entry))),
+                );
+                timers.push(found.timer);
+            }
+            None => faults.push(Fault::new("records", id_of(member), "the record cannot be read")),
+        }
+    }
+    for timer in &timers {
+        *counts.entry(count_field(timer)).or_default() += 1;
+    }
+    let mut found = BTreeSet::new();
+    let mut add = |table: &'static str, members: &[(Vec<u8>, u64)], entry: &dyn Fn(&[u8], u64) -> Entry| {
+        for (member, score) in members {
+            let bytes = entry(member, *score);
+            found.insert((table, member.clone(), bytes));
+        }
+    };
+    add("records", &contents.records, &|member, _| Entry::Record(member.to_vec()));
+    add("leases", &contents.leases, &|_, until| Entry::Lease(until));
+    let places: BTreeSet<&[u8]> = contents.places.iter().map(|(place, _)| &place[..]).collect();
+    for (set, keys) in &contents.keys {
+        for (member, score) in keys {
+            let id = id_at_end(member);
+            let (name, own) = match is_keyless(member) {
+                true => ("keyless", id.map(|id| layout.keyless_set(id))),
+                false => ("keys", Some(layout.key_set(without_id(member)))),
+            };
+            let entry = match is_keyless(member) {
+                true => Entry::Keyless(member.clone()),
+                false => Entry::Key(member.clone()),
+            };
+            add(name, &[(member.clone(), *score)], &|_, _| entry.clone());
+            if own != Some(*set) {
+                faults.push(Fault::new(name, id, "the entry is not in its set of keys"));
+            }
+            if !places.contains(&place_entry(member, *set)[..]) {
+                faults.push(Fault::new("places", id, "the place of the entry's namespace is missing"));
+            }
+        }
+    }
+    add("stopped", &contents.stopped, &|member, _| Entry::Stopped(member.to_vec()));
+    add("labels", &contents.labels, &|member, _| Entry::Label(member.to_vec()));
+    add("parked", &contents.parked, &|member, _| Entry::Parked(member.to_vec()));
+    add("dead", &contents.dead, &|_, at| Entry::Dead(at));
+    for (slice, timers) in &contents.slices {
+        add("slices", timers, &|_, due| Entry::Pending(*slice, due));
+        let (number, first) = (slice.number(), timers.first().map(|(_, due)| *due));
+        let noted = contents.directory.iter().find(|(name, _)| *name == decimal(number)).map(|(_, due)| *due);
+        let is_wrong = timers.iter().any(|(_, due)| period_of(*due) != slice.period());
+        if first != noted || is_wrong {
+            let fault = format!("slice {number} of shard {shard} begins with {first:?}, noted as {noted:?}");
+            faults.push(Fault::new("slices", None, fault));
+        }
+    }
+    for (id, mark) in &contents.tokens {
+        found.insert(("tokens", id.clone(), Entry::Token(mark.clone())));
+    }
+    for (table, member, _) in wanted.difference(&found) {
+        faults.push(Fault::new(table, timer_of(table, member), "the entry is missing"));
+    }
+    for (table, member, _) in found.difference(&wanted) {
+        faults.push(Fault::new(table, timer_of(table, member), "the entry is not its timer's"));
+    }
+    let stored: HashMap<Vec<u8>, u64> = contents
+        .counts
+        .iter()
+        .filter_map(|(field, count)| Some((field.clone(), core::str::from_utf8(count).ok()?.parse().ok()?)))
+        .collect();
+    if stored != counts {
+        let fault = format!("shard {shard} has {stored:?}, counted as {counts:?}");
+        faults.push(Fault::new("counts", None, fault));
+    }
+    timers
+}
+
+/// An entry with the names of its table and its member.
+fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
+    let id = id_bytes(id).to_vec();
+    match &entry {
+        Entry::Record(member) => ("records", member.clone(), entry),
+        Entry::Key(member) => ("keys", member.clone(), entry),
+        Entry::Keyless(member) => ("keyless", member.clone(), entry),
+        Entry::Stopped(member) => ("stopped", member.clone(), entry),
+        Entry::Label(member) => ("labels", member.clone(), entry),
+        Entry::Parked(member) => ("parked", member.clone(), entry),
+        Entry::Token(_) => ("tokens", id, entry),
+        Entry::Lease(_) => ("leases", id, entry),
+        Entry::Dead(_) => ("dead", id, entry),
+        Entry::Pending(..) => ("slices", id, entry),
+    }
+}
+
+fn timer_of(table: &str, member: &[u8]) -> Option<TimerId> {
+    match table {
+        "keys" | "keyless" | "labels" | "parked" | "stopped" => id_at_end(member),
+        _ => id_of(member),
+    }
+}

@@ -1,0 +1,71 @@
+//! The numbers of timers.
+
+use crate::deployment::Deployment;
+use crate::layout::{Part, Shard, counted_of};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
+
+/// Reads the numbers of timers, and keeps the last numbers of each group.
+pub(crate) struct Counter {
+    pub(super) deployment: Arc<Deployment>,
+    /// The numbers of timers that each group has answered last.
+    last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
+}
+
+impl Counter {
+    pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
+        Self { deployment, last: Mutex::default() }
+    }
+
+    /// Forgets the numbers, which were those of another deployment.
+    pub(crate) fn clear(&self) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The numbers of timers. Of a server that does not answer, those that it has answered last: a primary that is away
+    /// stops no creation in other shards that asks whether there is room.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no server answers, or if one does not that has never answered this process.
+    pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
+        let groups = self.deployment.all_groups();
+        let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));
+        let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let mut known = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        for (shards, counts) in gathered.answers {
+            known.insert(shards, counts);
+        }
+        for (shards, error) in gathered.failed {
+            if !known.contains_key(&shards) {
+                let late = || StoreError::new(StoreErrorKind::Io, "a server does not answer for its timers");
+                return Err(error.unwrap_or_else(late));
+            }
+        }
+        let mut all = Counts::default();
+        for counts in known.values() {
+            all.quarantined += counts.quarantined;
+            for (namespace, count) in &counts.by_namespace {
+                *all.by_namespace.entry(namespace.clone()).or_default() += count;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The numbers of timers in some shards of one server.
+    async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
+        let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
+        let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;
+        let (mut counts, mut values) = (Counts::default(), answered.rest.list()?);
+        counts.quarantined = answered.rest.number()?;
+        while !values.is_empty() {
+            let field = values.bytes()?;
+            let count = values.number()?;
+            if let Some(counted) = counted_of(&field) {
+                *counts.by_namespace.entry(counted).or_default() += count;
+            }
+        }
+        Ok(counts)
+    }
+}

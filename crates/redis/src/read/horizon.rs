@@ -1,0 +1,88 @@
+//! How many timers are due when.
+
+use super::counts::Counter;
+use super::index::{Scores, Walk, lanes};
+use crate::deployment::Deployment;
+use crate::layout::{Part, Shard, Slice, period_of, start_of};
+use crate::script::decimal;
+use futures_util::future::try_join_all;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Horizon, StoreError};
+
+/// Slices that one script names, or whose timers one script counts.
+const SLICES_AT_ONCE: usize = 5_000;
+/// Slices that a horizon looks at, in all shards.
+const MOST_SLICES: usize = 50_000;
+
+/// How many timers are due in which spans of the future.
+pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
+    let deployment = &*counter.deployment;
+    let mut horizon = Horizon::empty(deployment.time.now());
+    let parts: Vec<(Shard, Part)> = deployment.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+    let mut slices: Vec<(Slice, Shard)> = Vec::new();
+    let mut cut = None;
+    // All lanes of a period are looked at, at least.
+    let each = (MOST_SLICES / parts.len().max(1)).max(lanes());
+    for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
+        for (found, (shard, _)) in
+            Walk::ascending(deployment).scores(parts, Scores::ALL, None, each).await?.iter().zip(parts)
+        {
+            slices.extend(found.iter().filter_map(|(name, _)| Some((Slice::named(name)?, *shard))));
+            // A shard whose answer is full has more slices, perhaps: from this period on not all are counted.
+            let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due));
+            cut = cut.into_iter().chain(last).min();
+        }
+    }
+    slices.retain(|(slice, _)| cut.is_none_or(|cut| slice.period() < cut));
+    slices.sort_unstable();
+    // The slices in which a span ends are divided between the spans, and the others are in one span as a whole.
+    let ends: Vec<UtcMillis> = horizon.spans.iter().map(|span| span.until).collect();
+    let has_end = |period: u64| ends.iter().any(|end| period_of(end.as_millis()) == period);
+    let (divided, whole): (Vec<_>, Vec<_>) =
+        slices.into_iter().partition(|(slice, _)| has_end(slice.period()));
+    for (_, counts) in tally(deployment, &divided, &ends).await? {
+        for (end, count) in ends.iter().zip(counts) {
+            horizon.add(*end, count);
+        }
+    }
+    for (slice, counts) in tally(deployment, &whole, &[]).await? {
+        horizon.add(UtcMillis::from_millis(start_of(slice.period())), counts.iter().sum());
+    }
+    if let Some(cut) = cut {
+        let cut = UtcMillis::from_millis(start_of(cut));
+        horizon.spans.iter_mut().filter(|span| span.until >= cut).for_each(|span| span.is_exact = false);
+        let pending = counter.counts().await?.of(Phase::Pending);
+        horizon.unplaced = pending.saturating_sub(horizon.placed());
+    }
+    Ok(horizon)
+}
+
+/// The numbers of timers of slices, up to each of these ends and after the last.
+async fn tally(
+    deployment: &Deployment,
+    slices: &[(Slice, Shard)],
+    ends: &[UtcMillis],
+) -> Result<Vec<(Slice, Vec<u64>)>, StoreError> {
+    let groups = deployment.topology.places_by_script(slices.iter().map(|(_, shard)| *shard));
+    let answers = groups.into_iter().map(async |places| {
+        let mut counts = Vec::new();
+        for places in places.chunks(SLICES_AT_ONCE) {
+            let slices = || places.iter().filter_map(|place| slices.get(*place));
+            let keys =
+                slices().map(|(slice, shard)| deployment.layout.key(*shard, Part::Slice(*slice))).collect();
+            let arguments = ends.iter().map(|end| decimal(end.as_millis()));
+            let mut answered = deployment.run(|scripts| &scripts.count_scores, keys, arguments).await?;
+            let mut lists = answered.rest.list()?;
+            for (slice, _) in slices() {
+                let (mut values, mut numbers) = (lists.list()?, Vec::new());
+                while !values.is_empty() {
+                    numbers.push(values.number()?);
+                }
+                counts.push((*slice, numbers));
+            }
+        }
+        Ok::<_, StoreError>(counts)
+    });
+    Ok(try_join_all(answers).await?.into_iter().flatten().collect())
+}

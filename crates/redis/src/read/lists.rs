@@ -1,0 +1,275 @@
+//! Lists of timers by a filter, page by page.
+
+use super::find::timers_of;
+use super::index::{Index, Order, Stretch, Walk, moment_of, place_of};
+use crate::deployment::Deployment;
+use crate::layout::{
+    Part, Shard, key_beginning, label_entry, moment_bytes, part, phase_byte, set_of, stopped_beginning,
+};
+use crate::script::decimal;
+use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
+use tourbillon_durable::timer::Timer;
+
+/// Entries that a list looks at for one page, for each timer that was asked for.
+const LOOKS: usize = 10;
+/// The timers of a namespace that a list reads for each page, without a look at those of other namespaces.
+const FEW: usize = 2_000;
+/// Entries of all namespaces that a list of one namespace looks at while its page has no timer.
+const MORE_LOOKS: usize = 20_000;
+/// The timers of a namespace that a list reads for one page, if it found none among the entries of all namespaces.
+const MOST_GATHERED: usize = 50_000;
+/// Timers of a namespace that are read at once.
+const READ_AT_ONCE: usize = 1_000;
+
+/// The index whose order a list has.
+fn index_of(filter: &Filter) -> Index {
+    let only = filter.only_namespace();
+    let namespace = only.unwrap_or("");
+    match filter {
+        Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
+        Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
+            Index::Keys(key_beginning(namespace, prefix))
+        }
+        Filter { reason: Some(reason), .. } => Index::Members(Part::Parked, part(reason)),
+        Filter { phase: Some(phase @ (Phase::Parked | Phase::Dead)), .. } if only.is_some() => {
+            Index::Members(Part::Stopped, stopped_beginning(namespace, *phase))
+        }
+        Filter { phase: Some(Phase::Pending), .. } => Index::Pending,
+        Filter { phase: Some(Phase::Leased), .. } => Index::Moments(Part::Leases),
+        Filter { phase: Some(Phase::Parked), .. } => Index::Members(Part::Parked, Vec::new()),
+        Filter { phase: Some(Phase::Dead), .. } => Index::Moments(Part::Dead),
+        _ => Index::Records,
+    }
+}
+
+/// The bounds of the due moments of a list whose order is that of these.
+struct Bounds {
+    after: Option<u64>,
+    before: Option<u64>,
+}
+
+impl Bounds {
+    fn new(filter: &Filter, index: &Index) -> Self {
+        let bound = |moment: Option<UtcMillis>| {
+            moment.filter(|_| matches!(index, Index::Pending)).map(UtcMillis::as_millis)
+        };
+        Self { after: bound(filter.due_after), before: bound(filter.due_before) }
+    }
+
+    /// The place after which the list begins.
+    fn first(&self, order: Order) -> Option<Vec<u8>> {
+        let bound = if order.is_back() { self.before } else { self.after };
+        bound.map(|moment| moment_bytes(moment).to_vec())
+    }
+
+    /// Whether a place, and all that follow in this order, are not of the list.
+    fn is_past(&self, place: &[u8], order: Order) -> bool {
+        match order {
+            Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
+            Order::Descending => self.after.is_some_and(|after| moment_of(place) <= after),
+        }
+    }
+}
+
+/// A list by a filter, in the order of an index.
+struct Listing<'a> {
+    walk: Walk<'a>,
+    index: Index,
+    filter: &'a Filter,
+    /// The most timers of a page.
+    limit: usize,
+}
+
+/// A page of the timers that a filter admits.
+pub(crate) async fn list(
+    deployment: &Deployment,
+    filter: &Filter,
+    cursor: Option<Cursor>,
+    limit: u32,
+) -> Result<Page, StoreError> {
+    // No timer is stored in these phases.
+    if let Some(Phase::Done | Phase::Withdrawn) = filter.phase {
+        return Ok(Page::default());
+    }
+    let walk = Walk { deployment, order: Order::new(filter.descending) };
+    let listing = Listing { walk, index: index_of(filter), filter, limit: (limit as usize).max(1) };
+    listing.page(cursor.as_ref().map(Cursor::as_bytes)).await
+}
+
+impl Listing<'_> {
+    /// The page after a place.
+    async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
+        let looks = self.limit.saturating_mul(LOOKS);
+        // An index of the timers of all namespaces may have hardly any of one namespace.
+        let is_mixed = matches!(self.index, Index::Pending | Index::Moments(_) | Index::Records);
+        let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
+            return self.from_index(after, looks).await;
+        };
+        let stored = self.stored_for(namespace).await?;
+        if stored == 0 {
+            return Ok(Page::default());
+        }
+        if stored <= looks.max(FEW) {
+            return self.from_namespace(namespace, after).await;
+        }
+        let by_phase = Filter {
+            namespace: self.filter.namespace.clone(),
+            phase: self.filter.phase,
+            descending: self.filter.descending,
+            ..Filter::default()
+        };
+        let has_other_conditions = *self.filter != by_phase;
+        let (mut page, mut looked) = (Page::default(), 0);
+        loop {
+            let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
+            page = self.from_index(from, looks).await?;
+            looked += looks;
+            // Other conditions may admit no timer at all, and a longer look would not help.
+            if has_other_conditions || !page.timers.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            if looked >= stored.min(MORE_LOOKS) {
+                return match stored <= MOST_GATHERED {
+                    true => self.from_namespace(namespace, after).await,
+                    false => Ok(page),
+                };
+            }
+        }
+    }
+
+    /// A page in the order of the index, from a look at a number of entries at most.
+    async fn from_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
+        let (mut page, mut looked) = (Page::default(), 0);
+        let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
+        let mut last = after.map(<[u8]>::to_vec).or_else(|| bounds.first(order));
+        loop {
+            let wanted = (self.limit - page.timers.len() + 1).min(READ_AT_ONCE);
+            let Stretch { entries, is_end } =
+                self.walk.entries_after(&self.index, last.as_deref(), wanted).await?;
+            for (entry, found) in entries.iter().zip(timers_of(self.walk.deployment, &entries).await?) {
+                if page.timers.len() == self.limit || looked == looks {
+                    page.next = last.as_deref().map(Cursor::from_bytes);
+                    return Ok(page);
+                }
+                if bounds.is_past(&entry.place, order) {
+                    return Ok(page);
+                }
+                looked += 1;
+                page.timers.extend(found.map(|found| found.timer).filter(|timer| self.filter.admits(timer)));
+                last = Some(entry.place.clone());
+            }
+            if is_end {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The number of timers of a namespace among which the list finds its own, by the counts. 0 if none is in the
+    /// phase of the filter.
+    async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
+        let deployment = self.walk.deployment;
+        let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
+        let fields = phases.map(|phase| [namespace.as_bytes(), &[phase_byte(phase)]].concat());
+        let answers = deployment.all_groups().into_iter().map(async |group| {
+            let keys = deployment.keys(&group, [Part::Counts]);
+            let mut answered = deployment.run(|scripts| &scripts.sums, keys, fields.clone()).await?;
+            let (mut values, mut sums) = (answered.rest.list()?, [0_u64; 4]);
+            for sum in &mut sums {
+                *sum = values.number()?;
+            }
+            Ok::<_, StoreError>(sums)
+        });
+        let mut counts = [0_u64; 4];
+        for sums in try_join_all(answers).await? {
+            counts.iter_mut().zip(sums).for_each(|(count, sum)| *count = count.saturating_add(sum));
+        }
+        let is_absent =
+            |phase| phases.into_iter().zip(counts).all(|(counted, count)| counted != phase || count == 0);
+        if self.filter.phase.is_some_and(is_absent) {
+            return Ok(0);
+        }
+        // The dead ones are in an index of their own.
+        let counted = phases
+            .into_iter()
+            .zip(counts)
+            .filter(|(phase, _)| self.filter.phase.is_none() || *phase != Phase::Dead);
+        let stored = counted.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
+        Ok(usize::try_from(stored).unwrap_or(usize::MAX))
+    }
+
+    /// The sets in which there may be timers of a namespace.
+    async fn sets_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
+        let deployment = self.walk.deployment;
+        let beginning = part(namespace);
+        let answers = deployment.all_groups().into_iter().map(async |group| {
+            let keys = deployment.keys(&group, [Part::Places]);
+            let most = u64::from(deployment.layout.key_sets().end);
+            let arguments = [[b"[", &beginning[..]].concat(), beginning.clone(), decimal(most)];
+            let mut answered = deployment.run(|scripts| &scripts.members, keys, arguments).await?;
+            let (mut lists, mut found) = (answered.rest.list()?, Vec::new());
+            for shard in group {
+                let mut members = lists.list()?;
+                while !members.is_empty() {
+                    let member = members.bytes()?;
+                    found.extend(set_of(&member).map(|set| (shard, set)));
+                }
+            }
+            Ok::<_, StoreError>(found)
+        });
+        Ok(try_join_all(answers).await?.into_iter().flatten().collect())
+    }
+
+    /// A page in the order of the index, from a look at all timers of a namespace, but for the dead ones if only others
+    /// are asked for. Full, unless it is the last page.
+    async fn from_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
+        let (deployment, order) = (self.walk.deployment, self.walk.order);
+        let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];
+        if self.filter.phase.is_none() {
+            let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
+            stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
+        }
+        // The first timers of the page so far. One more than the page shows whether another page follows.
+        let mut first = BTreeMap::new();
+        for (sets, beginning) in stretches {
+            let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);
+            let mut last: Option<Vec<u8>> = None;
+            loop {
+                let from = last.as_ref().map(|member| [b"(", &member[..]].concat());
+                let Stretch { entries, is_end } =
+                    Walk::ascending(deployment).members(&sets, from, &beginning, each).await?;
+                last = entries.last().map(|entry| entry.place.clone()).or(last);
+                let found = timers_of(deployment, &entries).await?.into_iter().flatten();
+                for timer in found.map(|found| found.timer).filter(|timer| self.filter.admits(timer)) {
+                    let place = place_of(&self.index, &timer);
+                    if after.is_none_or(|after| order.is_after(&place, after)) {
+                        first.insert(place, timer);
+                    }
+                    if first.len() > self.limit + 1 {
+                        match order {
+                            Order::Ascending => first.pop_last(),
+                            Order::Descending => first.pop_first(),
+                        };
+                    }
+                }
+                if is_end {
+                    break;
+                }
+            }
+        }
+        let mut page = Page::default();
+        let mut first: Vec<(Vec<u8>, Timer)> = first.into_iter().collect();
+        if order.is_back() {
+            first.reverse();
+        }
+        if first.len() > self.limit {
+            first.truncate(self.limit);
+            page.next = first.last().map(|(place, _)| Cursor::from_bytes(place));
+        }
+        page.timers = first.into_iter().map(|(_, timer)| timer).collect();
+        Ok(page)
+    }
+}

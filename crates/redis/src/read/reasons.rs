@@ -1,0 +1,48 @@
+//! The reasons for which timers are parked.
+
+use crate::deployment::Deployment;
+use crate::layout::{Part, Shard};
+use crate::script::decimal;
+use tourbillon_durable::store::{Cursor, Reasons, StoreError};
+
+/// The reasons for which timers are parked in the shards of some shards.
+pub(crate) async fn reasons(
+    deployment: &Deployment,
+    shards: Vec<Shard>,
+    after: Option<Cursor>,
+    limit: u32,
+) -> Result<Reasons, StoreError> {
+    let after = after.as_ref().and_then(|cursor| cursor.as_bytes().split_first_chunk::<2>());
+    let after = after.map(|(shard, from)| (Shard::from_be_bytes(*shard), from.to_vec()));
+    let first = after.as_ref().map_or(0, |(shard, _)| *shard);
+    let shards = shards.into_iter().filter(|shard| *shard >= first);
+    let groups = deployment.topology.groups(shards);
+    let (mut reasons, mut left) = (Reasons::default(), limit.max(1));
+    for group in groups {
+        if left == 0 {
+            let first = group.first().copied().unwrap_or_default();
+            reasons.next = Some(Cursor::from_bytes(&[&first.to_be_bytes()[..], b"-"].concat()));
+            break;
+        }
+        // The shard of the cursor may have another owner by now.
+        let begins = after.as_ref().filter(|(shard, _)| group.first() == Some(shard));
+        let from = begins.map_or_else(|| b"-".to_vec(), |(_, from)| from.clone());
+        let keys = deployment.keys(&group, [Part::Parked]);
+        let mut answered =
+            deployment.run(|scripts| &scripts.reasons, keys, [from, decimal(left.into())]).await?;
+        let mut found = answered.rest.list()?;
+        while !found.is_empty() {
+            let reason = found.bytes()?;
+            let reason = String::from_utf8_lossy(&reason);
+            reasons.counts.push((reason.into(), found.number()?));
+            left = left.saturating_sub(1);
+        }
+        let place = usize::try_from(answered.rest.number()?).unwrap_or_default();
+        let from = answered.rest.bytes()?;
+        if let Some(shard) = place.checked_sub(1).and_then(|place| group.get(place)) {
+            reasons.next = Some(Cursor::from_bytes(&[&shard.to_be_bytes()[..], &from].concat()));
+            break;
+        }
+    }
+    Ok(reasons)
+}

@@ -1,0 +1,20 @@
+-- The numbers of members of sorted sets up to some scores, of any number of shards of one server.
+--
+-- KEYS: the sorted sets.
+-- ARGV: 1 the time in a test deployment, then scores that rise.
+-- Answers {now, numbers}: numbers has a list for each set: how many members have at most the first score, how many have
+--       more and at most the second, and so on, and last how many have more than all scores.
+--
+-- Changes nothing.
+
+local answer = {}
+for n = 1, #KEYS do
+  local counts, from = {}, '-inf'
+  for m = 2, #ARGV do
+    counts[#counts + 1] = redis.call('ZCOUNT', KEYS[n], from, ARGV[m])
+    from = '(' .. ARGV[m]
+  end
+  counts[#counts + 1] = redis.call('ZCOUNT', KEYS[n], from, '+inf')
+  answer[n] = counts
+end
+return {now, answer}

@@ -1,0 +1,26 @@
+-- The leases whose end has come, of any number of shards of one server.
+--
+-- KEYS: 3 for each shard: 1 records, 2 tokens of leases, 3 ends of leases.
+-- ARGV: 1 the time in a test deployment, 2 the greatest number for each shard.
+-- Answers {now, leases}: leases has a list for each shard, of id, end, record, token. Record and token are empty if there
+--       is none. After the leases that have ended follows the first lease that has not, with its id and its end only.
+--
+-- Changes nothing.
+
+local answer = {}
+for shard = 1, #KEYS / 3 do
+  local base, leases = 3 * (shard - 1), {}
+  local over = redis.call('ZRANGE', KEYS[base + 3], 0, tonumber(ARGV[2]), 'WITHSCORES')
+  for n = 1, #over, 2 do
+    local id, is_over = over[n], tonumber(over[n + 1]) <= now
+    leases[#leases + 1] = id
+    leases[#leases + 1] = over[n + 1]
+    if not is_over then break end
+    local record = redis.call('ZRANGEBYLEX', KEYS[base + 1], '[' .. id, '+', 'LIMIT', 0, 1)[1]
+    if not record or string.sub(record, 1, 16) ~= id then record = '' end
+    leases[#leases + 1] = record
+    leases[#leases + 1] = redis.call('HGET', KEYS[base + 2], id) or ''
+  end
+  answer[shard] = leases
+end
+return {now, answer}

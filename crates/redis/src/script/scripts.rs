@@ -1,0 +1,217 @@
+//! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on
+//! a test clock.
+//!
+//! Scripts that do not make the data grow run although the server's memory is full: they deliver and end due timers,
+//! which frees memory. All other scripts, which store new data, are refused in that case.
+
+use super::source::{Script, within_memory};
+
+macro_rules! text {
+    ($clock:literal, $file:literal) => {
+        concat!(include_str!(concat!("lua/", $clock, ".lua")), include_str!(concat!("lua/", $file, ".lua")))
+    };
+}
+
+macro_rules! scripts {
+    (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
+        /// All scripts on one kind of clock.
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)*
+            $(pub(crate) $kept: Script,)*
+        }
+
+        /// The scripts that decide by the server's time.
+        pub(crate) static BY_SERVER: Scripts = Scripts {
+            $($name: Script::new(stringify!($name), text!("now", $file)),)*
+            $($kept: Script::with_flags(
+                stringify!($kept),
+                text!("now", $kept_file),
+                concat!(within_memory!(), text!("now", $kept_file)),
+            ),)*
+        };
+
+        /// The scripts that decide by the caller's time.
+        pub(crate) static BY_CALLER: Scripts = Scripts {
+            $($name: Script::new(
+                concat!(stringify!($name), ", by the caller's time"),
+                text!("now_test", $file),
+            ),)*
+            $($kept: Script::with_flags(
+                concat!(stringify!($kept), ", by the caller's time"),
+                text!("now_test", $kept_file),
+                concat!(within_memory!(), text!("now_test", $kept_file)),
+            ),)*
+        };
+
+        #[cfg(test)]
+        impl Scripts {
+            fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name,)* $(&self.$kept),*]
+            }
+        }
+    };
+}
+
+scripts!(
+    grow {
+    are_connected = "are_connected",
+    are_stored = "are_stored",
+    commit = "commit",
+    contents = "contents",
+    count_scores = "count_scores",
+    counts = "counts",
+    create = "create",
+    deployment = "deployment",
+    document = "document",
+    dump = "dump",
+    expired = "expired",
+    find_id = "find_id",
+    find_key = "find_key",
+    mark_shards = "mark_shards",
+    marks = "marks",
+    members = "members",
+    nodes = "nodes",
+    open = "open",
+    owners = "owners",
+    ready = "ready",
+    reasons = "reasons",
+    records = "records",
+    recover = "recover",
+    redirects = "redirects",
+    replace_document = "replace_document",
+    reserve = "reserve",
+    scores = "scores",
+    sums = "sums",
+    void_redirect = "void_redirect",
+    } keep {
+    announce = "announce",
+    bury = "bury",
+    claim = "claim",
+    take_parked = "take_parked",
+    // The same script for changes that leave no more than there was.
+    commit_kept = "commit",
+    drop_redirect = "drop_redirect",
+    end_many = "end_many",
+    expire = "expire",
+    heartbeat = "heartbeat",
+    quarantine = "quarantine",
+    quit = "quit",
+    release = "release",
+    renew = "renew",
+    repair_leases = "repair_leases",
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commands of a script's text, each with its first argument.
+    fn calls(source: &str) -> Result<Vec<(String, String)>, String> {
+        let code: String = source
+            .lines()
+            .map(|line| line.split_once("--").map_or(line, |(code, _)| code))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        if ["pcall", "loadstring", "dofile", "setmetatable", "_G"].iter().any(|way| code.contains(way)) {
+            return Err("a way around redis.call".to_owned());
+        }
+        let mut calls = Vec::new();
+        let mut rest = &code[..];
+        while let Some(at) = rest.find("redis.") {
+            rest = &rest[at + "redis.".len()..];
+            if rest.starts_with("error_reply(") {
+                continue;
+            }
+            let Some(arguments) = rest.strip_prefix("call(") else {
+                return Err(format!("another use of redis: {:.30}", rest));
+            };
+            let mut parts = Vec::new();
+            let (mut depth, mut part) = (0, String::new());
+            for sign in arguments.chars() {
+                match sign {
+                    '(' | '[' | '{' => depth += 1,
+                    ')' if depth == 0 => break,
+                    ')' | ']' | '}' => depth -= 1,
+                    ',' if depth == 0 => {
+                        parts.push(part.trim().to_owned());
+                        part.clear();
+                        continue;
+                    }
+                    _ => {}
+                }
+                part.push(sign);
+            }
+            parts.push(part.trim().to_owned());
+            parts.resize(2, String::new());
+            calls.push((parts[0].clone(), parts[1].clone()));
+        }
+        Ok(calls)
+    }
+
+    /// Returns an error if the script has a key that is not declared.
+    fn verify(source: &str) -> Result<Vec<String>, String> {
+        if source.matches("redis").count() != source.matches("redis.").count() {
+            return Err("redis under another name".to_owned());
+        }
+        if source.contains("KEYS =") || source.contains("KEYS=") {
+            return Err("KEYS is assigned".to_owned());
+        }
+        let mut commands = Vec::new();
+        for (command, key) in calls(source)? {
+            let is_name = |text: &str| text.chars().all(|sign| sign.is_ascii_uppercase());
+            let name = command.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+            let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is no command's name"))?;
+            let is_declared = key.starts_with("KEYS[") && key.find(']') == Some(key.len() - 1);
+            // A channel is no key.
+            if !["TIME", "PUBLISH", "PUBSUB"].contains(&name) && !is_declared {
+                return Err(format!("{name} {key}: the key is not KEYS[...]"));
+            }
+            commands.push(name.to_owned());
+        }
+        Ok(commands)
+    }
+
+    #[test]
+    fn every_key_of_every_script_is_declared() {
+        let mut commands = Vec::new();
+        for script in BY_SERVER.all().into_iter().chain(BY_CALLER.all()) {
+            match verify(script.source()) {
+                Ok(found) => commands.extend(found),
+                Err(fault) => panic!("{}: {fault}", script.name()),
+            }
+            assert!(script.source().contains("-- KEYS:"), "{} has no table of its keys", script.name());
+            let says =
+                ["Run twice, ", "Changes nothing."].iter().any(|words| script.source().contains(words));
+            assert!(says, "{} does not say what a second run does", script.name());
+        }
+        commands.sort_unstable();
+        commands.dedup();
+        let documented = include_str!("../../README.md");
+        for command in commands {
+            assert!(documented.contains(&format!("`{command}`")), "{command} is not in the README's list");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_declared_is_found() {
+        for bad in [
+            "redis.call('GET', 'tb:{a:1}:records')",
+            "redis.call('GET', KEYS[1] .. 'x')",
+            "local key = 'x'\nredis.call('GET', key)",
+            "redis.call('GET', ARGV[1])",
+            "redis.call(ARGV[1], KEYS[1])",
+            "redis.pcall('GET', KEYS[1])",
+            "local r = redis\nr.call('GET', 'x')",
+            "local call = redis.call\ncall('GET', 'x')",
+            "KEYS = ARGV redis.call('GET', KEYS[1])",
+            "redis.call('GET', KEYS[1]..KEYS[2])",
+        ] {
+            assert!(verify(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            verify("redis.call('GET', KEYS[n + 1]) -- redis.call('GET', x)"),
+            Ok(vec!["GET".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
+//!
+//! They are in one hash, whose key has the braces of the deployment itself. A process replaces a document only if the
+//! document has the version from which the new value was computed. Versions are drawn at random. A counter would step
+//! back in a failover that loses writes, and a new value would get the version of a lost one.
+
+use super::redis_store::RedisStore;
+use crate::deployment::{Deployment, kept};
+use crate::script::{bytes, decimal, number};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The longest name of a document, in bytes.
+const LONGEST_NAME: usize = 255;
+/// The greatest value of a document, in bytes: the server does nothing else while it is read.
+const MOST: usize = 4 << 20;
+
+/// A small value that the processes of a deployment share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDocument {
+    /// The version. Each change gives the document another version, which no document of the deployment has had before.
+    pub version: u64,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+impl RedisStore {
+    /// The shared document of this name; `None` if the deployment has none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached, or has lost the deployment.
+    pub async fn document(&self, name: &str) -> Result<Option<SharedDocument>, StoreError> {
+        read(&self.deployment, name).await
+    }
+
+    /// Replaces the document of this name, creates it, or removes it if there is no new value.
+    ///
+    /// Does so only if the document has this version: the version that was read, or 0 if there was no document.
+    /// Otherwise another process has changed the document since. Then returns false and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB, with
+    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be
+    /// reached, or has lost the deployment.
+    pub async fn replace_document(
+        &self,
+        name: &str,
+        version: u64,
+        value: Option<&[u8]>,
+    ) -> Result<bool, StoreError> {
+        kept(replace(&self.deployment, name, version, value)).await
+    }
+}
+
+/// A version that no document has had. Never 0, which stands for no document.
+fn fresh_version() -> u64 {
+    let bytes = TimerId::fresh().as_u128().to_be_bytes();
+    let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    // The bits at the top are the same in all ids.
+    (number & (u64::MAX >> 2)).max(1)
+}
+
+async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
+    let arguments = [deployment.id(), name.as_bytes().to_vec()];
+    let keys = vec![deployment.key.clone(), deployment.documents.clone()];
+    let mut answered = deployment.run(|scripts| &scripts.document, keys, arguments).await?;
+    let version = answered.rest.next()?;
+    if bytes(version.clone())?.is_none_or(|version| version.is_empty()) {
+        return Ok(None);
+    }
+    let value = answered.rest.bytes()?;
+    Ok(Some(SharedDocument { version: number(&version)?, value }))
+}
+
+async fn replace(
+    deployment: &Deployment,
+    name: &str,
+    version: u64,
+    value: Option<&[u8]>,
+) -> Result<bool, StoreError> {
+    let length = value.map_or(0, <[u8]>::len);
+    if name.len() > LONGEST_NAME || length > MOST {
+        let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
+        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    }
+    let arguments = [
+        deployment.id(),
+        name.as_bytes().to_vec(),
+        decimal(version),
+        decimal(u64::from(value.is_some())),
+        value.unwrap_or_default().to_vec(),
+        decimal(fresh_version()),
+    ];
+    let keys = vec![deployment.key.clone(), deployment.documents.clone()];
+    let mut answered = deployment.run(|scripts| &scripts.replace_document, keys, arguments).await?;
+    Ok(answered.rest.number()? == 1)
+}

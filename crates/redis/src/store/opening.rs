@@ -1,0 +1,231 @@
+//! Opens a deployment, or creates it.
+
+use super::builder::{RedisBuilder, SHARDS};
+use super::redis_store::RedisStore;
+use crate::deployment::{Deployment, REMEDY, Time, Topology, run};
+use crate::examine::{Plan, Report, dangers, examine};
+use crate::layout::{Layout, MOST_SHARDS, Part, VERSION};
+use crate::link::{Connect, ConnectError, Link, Session};
+use crate::node::{Node, Settings};
+use crate::script::maybe_number;
+use crate::upkeep::start;
+use futures_util::future::try_join_all;
+use std::sync::Arc;
+use tourbillon_durable::store::dry_run::RECORD_VERSION;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The layouts that programs have written, each with the version of its records. Programs of two versions share a
+/// deployment if both know its layout, so a row never changes: other records are a new layout.
+const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
+
+const _: () = {
+    let mut row = 1;
+    while row < LAYOUTS.len() {
+        assert!(LAYOUTS[row - 1].0 < LAYOUTS[row].0, "each layout has one row");
+        row += 1;
+    }
+    let (layout, records) = LAYOUTS[LAYOUTS.len() - 1];
+    assert!(
+        layout == VERSION && records == RECORD_VERSION,
+        "other records, or another layout, are a new row"
+    );
+};
+
+impl RedisBuilder {
+    /// Checks the servers as [`check`](crate::check()) does, and the deployment on them: the version of its layout, and
+    /// on a cluster how evenly its shards lie. Creates nothing. The future needs no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot work.
+    pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
+        let session = Session::open(connect)?;
+        let keys = vec![Layout::deployment(&self.name)];
+        let known = run(&session, &Time::server(), |scripts| &scripts.deployment, keys, []).await;
+        let mut plan = Plan::default();
+        // Servers that do not answer are a line of the report.
+        if let Ok((mut answered, _)) = known {
+            let mut stored = || maybe_number(answered.rest.next().ok()?).ok()?;
+            let (version, shards) = (stored(), stored());
+            let shards = shards.and_then(|shards| u16::try_from(shards).ok());
+            plan.losses = self.losses(&session, shards, Topology::new(connect.is_cluster())).await;
+            if version.is_none() && self.shards_without_key(&session, &Time::server()).await > 0 {
+                plan.refusals
+                    .push(format!("the key of the deployment {} itself is lost; {REMEDY}", self.name));
+            }
+            plan.layout = Some((version, VERSION));
+            let shards = shards.or(self.shards).unwrap_or(SHARDS);
+            plan.tags = Layout::new(&self.name, shards.min(MOST_SHARDS)).tags().map(<[u8]>::to_vec).collect();
+        }
+        Ok(examine(&session, connect, &plan).await)
+    }
+
+    /// Opens the deployment on these servers. The future needs no runtime around it.
+    ///
+    /// The servers are looked at before. A server on which timers would be unsafe is refused, unless
+    /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
+    /// from this machine's by a second. A server that does not answer is not looked at. [`check`](Self::check) looks at
+    /// more, and says all that it has found.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is not valid,
+    /// if the deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] or
+    /// [`StoreErrorKind::OlderSchema`] if a version with another layout has created the deployment; and if the server
+    /// cannot be reached.
+    pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        if !self.is_unchecked {
+            let dangers = match dangers(&session, connect, self.clock.is_none()).await {
+                Ok(dangers) => dangers,
+                // The opening itself says whether the servers answer.
+                Err(error) if error.code().is_none() => Vec::new(),
+                Err(error) => return Err(error.into()),
+            };
+            if !dangers.is_empty() {
+                let message = format!("the servers are refused: {}", dangers.join("; "));
+                return Err(StoreError::new(StoreErrorKind::Limit, message));
+            }
+        }
+        self.open_on(Arc::new(session)).await
+    }
+
+    /// Whether the key of the deployment is not there, although shards of it are. A new deployment would not be theirs.
+    async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
+        let is_known = async || {
+            let keys = vec![Layout::deployment(&self.name)];
+            let (mut answered, _) = run(link, time, |scripts| &scripts.deployment, keys, []).await?;
+            Ok::<_, StoreError>(answered.rest.maybe_number()?.is_some())
+        };
+        // Again after the shards: another process may have created the deployment in between.
+        Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
+    }
+
+    /// Opens the deployment on a connection. Waits for the server's answer.
+    pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
+        let settings = self.admit()?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        if self.has_lost_key(&*link, &time).await? {
+            let message = format!(
+                "the key of the deployment {} itself is lost, and shards of it are there; {REMEDY}",
+                self.name
+            );
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let Opened { shards, id, is_ready } = self.open_key(&*link, &time).await?;
+        let layout = Layout::new(&self.name, shards);
+        let topology = Topology::new(link.is_cluster());
+        #[cfg(test)]
+        let topology = if self.is_split { Topology::Cluster } else { topology };
+        let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
+        if !is_ready {
+            // This process has created the deployment, or another process was stopped while it did.
+            mark_shards(&deployment).await?;
+        }
+        let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
+        let store = RedisStore::assemble(deployment, node);
+        if let Some(clock) = self.clock {
+            let on_step = Arc::downgrade(&store.node);
+            let stepped = |node: &Arc<Node>| {
+                node.bell.ring();
+                node.wake();
+            };
+            clock.subscribe(Box::new(move || on_step.upgrade().inspect(stepped).is_some()));
+        }
+        if self.poll.is_some() {
+            start(&store.upkeep)?;
+        }
+        Ok(store)
+    }
+
+    /// The settings of the node, if all settings are valid.
+    fn admit(&self) -> Result<Settings, StoreError> {
+        let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
+            return Err(limit(format!(
+                "{:?} cannot be the name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .",
+                self.name
+            )));
+        }
+        let shards = self.shards.unwrap_or(SHARDS);
+        if !shards.is_power_of_two() || shards > MOST_SHARDS {
+            return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
+        }
+        let settings = Settings {
+            name: self.node.clone(),
+            ttl: self.ttl,
+            poll: self.poll,
+            may_lose: self.may_lose,
+            on_set_back: self.on_set_back.clone(),
+        };
+        settings.admit()?;
+        Ok(settings)
+    }
+
+    /// Opens the key of the deployment, or creates it.
+    async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
+        let shards = self.shards.unwrap_or(SHARDS);
+        let kind = if self.clock.is_some() { "test" } else { "server" };
+        let id = TimerId::fresh().to_string();
+        let mut arguments =
+            [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes).to_vec();
+        arguments.push(Layout::channel(&self.name));
+        let keys = vec![Layout::deployment(&self.name)];
+        let (answered, _) = run(link, time, |scripts| &scripts.open, keys, arguments).await?;
+        let mut rest = answered.rest;
+        let version = rest.number()?;
+        if version > VERSION {
+            let message = format!("the layout has version {version}, and {VERSION} is known here");
+            return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
+        }
+        if version < VERSION {
+            let message = format!(
+                "the layout has version {version}, and {VERSION} is needed here: make a backup with the program of \
+                 before, and restore it into another deployment"
+            );
+            return Err(StoreError::new(StoreErrorKind::OlderSchema, message));
+        }
+        let stored = rest.number()?;
+        if stored == 0 || stored > u64::from(MOST_SHARDS) || !stored.is_power_of_two() {
+            let message = format!("the deployment has {stored} shards");
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        if self.shards.is_some() && stored != u64::from(shards) {
+            return Err(limit(format!(
+                "the deployment was created with {stored} shards, and not with {shards}"
+            )));
+        }
+        let clock = rest.bytes()?;
+        if clock != kind.as_bytes() {
+            let clock = String::from_utf8_lossy(&clock);
+            return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
+        }
+        let (id, is_ready) = (rest.bytes()?, rest.filled()?.is_some());
+        Ok(Opened { shards: u16::try_from(stored).unwrap_or(SHARDS), id, is_ready })
+    }
+}
+
+/// A deployment as its key has it.
+struct Opened {
+    shards: u16,
+    id: Vec<u8>,
+    /// Whether all shards have their marks.
+    is_ready: bool,
+}
+
+fn limit(message: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Limit, message)
+}
+
+/// Marks all shards as the deployment's, and notes that this is done.
+async fn mark_shards(deployment: &Deployment) -> Result<(), StoreError> {
+    let id = deployment.id();
+    let marks = deployment.all_groups().into_iter().map(|group| {
+        let keys = deployment.keys(&group, [Part::Meta]);
+        deployment.run(|scripts| &scripts.mark_shards, keys, [id.clone()])
+    });
+    drop(try_join_all(marks.collect::<Vec<_>>()).await?);
+    deployment.run(|scripts| &scripts.ready, vec![deployment.key.clone()], [id.clone()]).await.map(drop)
+}

@@ -1,0 +1,243 @@
+//! The store.
+
+use super::builder::RedisBuilder;
+use crate::claim::{Claims, Leases, ParkedClaims};
+use crate::deployment::{Deployment, kept};
+use crate::node::Node;
+use crate::operation::{Batches, Bulk, Held, Imports, Transactions, partial};
+use crate::read::{Counter, Walk, check, dump, find, horizon, list, reasons};
+use crate::upkeep::Upkeep;
+use core::fmt;
+use std::sync::Arc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    self, Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Outcome, Page, Reaped, Reasons, Shares, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+
+/// A store of timers on a Redis server or a Redis Cluster, for any number of processes.
+///
+/// Processes that open the same deployment share its timers: a timer is claimed by one of them. The crate's
+/// documentation describes deployments, and the differences from a store in a file.
+pub struct RedisStore {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) held: Arc<Held>,
+    pub(crate) batches: Batches,
+    bulk: Arc<Bulk>,
+    imports: Imports,
+    leases: Arc<Leases>,
+    pub(crate) claims: Arc<Claims>,
+    parked_claims: ParkedClaims,
+    counter: Arc<Counter>,
+    pub(crate) upkeep: Arc<Upkeep>,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        // Ends the thread. Its shards are free at the end of their time, unless the store has left.
+        self.node.bell.close();
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("layout", &self.deployment.layout).finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of
+    /// ASCII.
+    pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
+        RedisBuilder::new(deployment.into())
+    }
+
+    /// Makes the parts of a store.
+    pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
+        let held = Arc::new(Held::default());
+        let transactions = Arc::new(Transactions {
+            deployment: Arc::clone(&deployment),
+            node: Arc::clone(&node),
+            held: Arc::clone(&held),
+        });
+        let bulk = Arc::new(Bulk::new(&transactions));
+        let leases = Arc::new(Leases::new(Arc::clone(&transactions)));
+        let claims = Arc::new(Claims::new(Arc::clone(&leases)));
+        let counter = Arc::new(Counter::new(Arc::clone(&deployment)));
+        deployment.on_anew({
+            // The deployment must not keep the parts alive, which keep the deployment alive.
+            let (node, held) = (Arc::downgrade(&node), Arc::downgrade(&held));
+            let (claims, counter) = (Arc::downgrade(&claims), Arc::downgrade(&counter));
+            move || {
+                node.upgrade().inspect(|node| node.begin_anew());
+                held.upgrade().inspect(|held| held.clear());
+                claims.upgrade().inspect(|claims| claims.clear());
+                counter.upgrade().inspect(|counter| counter.clear());
+            }
+        });
+        Self {
+            imports: Imports::new(&transactions),
+            batches: Batches::new(transactions, Arc::clone(&bulk)),
+            bulk,
+            parked_claims: ParkedClaims::new(Arc::clone(&claims)),
+            upkeep: Arc::new(Upkeep::new(Arc::clone(&claims))),
+            deployment,
+            node,
+            held,
+            leases,
+            claims,
+            counter,
+        }
+    }
+}
+
+impl RedisStore {
+    /// Calls `tell` with the reason whenever any process has parked a timer, and without one if such messages may have
+    /// been missed, since the connection by which they come was made again, or if other nodes are live than before. For
+    /// a process that waits for parked timers, which [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers.
+    /// Called from a thread of the store, while this process is a node; it must not block.
+    pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
+        self.deployment.alarm.subscribe_to_parked(Box::new(tell));
+    }
+
+    /// The number by which this process is known among the nodes ([`Node::incarnation`]).
+    ///
+    /// [`Node::incarnation`]: tourbillon_durable::store::Node::incarnation
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.node.incarnation
+    }
+}
+
+impl TimerStore for RedisStore {
+    fn now(&self) -> UtcMillis {
+        self.deployment.time.now()
+    }
+
+    fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
+        key.map_or_else(TimerId::fresh, |key| self.deployment.layout.fresh_id(namespace, key))
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        Box::pin(self.batches.apply(ops, durability))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        Box::pin(self.claims.claim(by, claim, limit, None))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        Box::pin(self.claims.claim(by, claim, limit, Some(shares)))
+    }
+
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        Box::pin(async move { self.parked_claims.claim(by, claim, &reason, wanted, limit).await.map(Some) })
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        Box::pin(self.claims.recover(by, claim))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        Box::pin(self.leases.renew(by, leases))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        Box::pin(async move { self.node.wake_if_unknown(self.leases.reap(limit).await) })
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        Box::pin(async move { Walk::ascending(&self.deployment).upcoming(from, until, limit).await })
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        Box::pin(async move { Ok(find(&self.deployment, &at).await?.map(|found| found.timer)) })
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        Box::pin(async move { list(&self.deployment, &filter, cursor, limit).await })
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        Box::pin(reasons(&self.deployment, self.node.shards_here(), after, limit))
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        Box::pin(async move {
+            let result = self.bulk.unpark(&reason, limit, self.node.shards_here()).await;
+            let outcome = self.node.wake_if_unknown(result.map_err(|error| partial(error, 2)))?;
+            Ok(if let Outcome::Unparked(found) = outcome { found } else { 0 })
+        })
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        Box::pin(self.counter.counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        Box::pin(horizon(&self.counter))
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        Box::pin(check(&self.deployment))
+    }
+
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for shard in self.deployment.layout.shards() {
+                for timer in dump(&self.deployment, shard).await? {
+                    if !each(&timer) {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        Box::pin(async move { self.node.wake_if_unknown(kept(self.imports.import(timers)).await) })
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        Box::pin(self.node.leave())
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<store::Nodes>> {
+        Box::pin(async { self.node.nodes().await.map(Some) })
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.deployment.alarm.subscribe(wake);
+    }
+
+    fn is_transactional(&self) -> bool {
+        false
+    }
+
+    fn parts(&self) -> u32 {
+        self.deployment.topology.queues(&self.deployment.layout)
+    }
+
+    fn part_of(&self, id: TimerId) -> u32 {
+        let layout = &self.deployment.layout;
+        let id_shard = layout.shard_of_id(id);
+        let home = self.held.shard_of(id).unwrap_or(id_shard);
+        self.deployment.topology.queue_of(layout, home, id_shard)
+    }
+}

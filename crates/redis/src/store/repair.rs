@@ -1,0 +1,226 @@
+//! Brings back the parts of a deployment that a server has lost.
+
+use super::builder::{RedisBuilder, SHARDS};
+use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
+use crate::layout::{Layout, MOST_SHARDS, Part, Shard, VERSION};
+use crate::link::{Connect, Link, Session};
+use crate::script::bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The report of [`RedisBuilder::mend`]: the losses that it has found, and its work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mended {
+    /// The number of shards of the deployment.
+    pub shards: u16,
+    /// The shards that were lost, and are the deployment's again.
+    pub marked: Vec<u16>,
+    /// Whether the key of the deployment itself was lost, and was made again. The shared documents and the list of the
+    /// nodes were beside it, and are lost as well.
+    pub has_made_key: bool,
+    /// The shards whose servers have not answered.
+    pub silent: Vec<u16>,
+}
+
+impl RedisBuilder {
+    /// Brings lost shards of the deployment back: those whose servers have lost them, as after a restart without their
+    /// data. The shards are empty, or have the data that their servers still have, and take timers again; the nodes
+    /// find them at their next look. Makes the key of the deployment itself anew, if it is lost. Loses nothing that is
+    /// there, and changes nothing if nothing is lost. The future needs no runtime around it.
+    ///
+    /// The lost data do not come back: restore a backup of the server before, if it has a backup.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work, with
+    /// [`StoreErrorKind::Corrupt`] if its shards have marks of several deployments, and if no server answers.
+    pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let key = Layout::deployment(&self.name);
+        let (mut known, _) = run(&session, &time, |scripts| &scripts.deployment, vec![key], []).await?;
+        let _version = known.rest.next()?;
+        let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
+        let count = count.and_then(|count| u16::try_from(count).ok());
+        let topology = Topology::new(connect.is_cluster());
+        // Without the key, the number of shards for which the most marks are found.
+        let counts: Vec<u16> = match count.or(self.shards) {
+            Some(count) => vec![count],
+            None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
+        };
+        let mut best: Option<(usize, Layout, Marks)> = None;
+        for count in counts {
+            let layout = Layout::new(&self.name, count.clamp(1, MOST_SHARDS));
+            let marks = marks_of(&session, &time, &layout, topology.groups(layout.shards())).await;
+            let found = marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count();
+            if best.as_ref().is_none_or(|(most, ..)| found > *most) {
+                best = Some((found, layout, marks));
+            }
+        }
+        let Some((_, layout, marks)) = best else {
+            return Err(StoreError::new(StoreErrorKind::Limit, "there are no shards"));
+        };
+        let mut ids: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for (_, mark) in &marks {
+            if let Ok(Some(mark)) = mark {
+                *ids.entry(mark.as_slice()).or_default() += 1;
+            }
+        }
+        let id = match (id.filter(|id| !id.is_empty()), ids.len()) {
+            (Some(id), _) => id,
+            (None, 1) => ids.keys().map(|id| id.to_vec()).next().unwrap_or_default(),
+            (None, 0) => {
+                let message = format!(
+                    "no server that answers has a shard of the deployment {}: if all of it is lost, `tourbillond mend \
+                     --anew`, or `RedisBuilder::make_anew`, makes it again, empty",
+                    self.name
+                );
+                return Err(StoreError::new(StoreErrorKind::Limit, message));
+            }
+            (None, _) => {
+                let message = "the key of the deployment is lost, and its shards have marks of several ones";
+                return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+            }
+        };
+        if ids.keys().any(|other| *other != id) {
+            let message = "some shards have the mark of another deployment of this name";
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let mut mended = Mended { shards: layout.shards().end, ..Mended::default() };
+        let silent = marks.iter().filter(|(_, mark)| mark.is_err());
+        mended.silent = silent.map(|(shard, _)| *shard).collect();
+        let lost: BTreeSet<Shard> =
+            marks.iter().filter(|(_, mark)| matches!(mark, Ok(None))).map(|(shard, _)| *shard).collect();
+        mark(&session, &time, &layout, topology, &lost, &id).await?;
+        if count.is_none() {
+            self.make_key(&session, &time, &layout, &id, false).await?;
+            mended.has_made_key = true;
+        }
+        mended.marked = lost.into_iter().collect();
+        Ok(mended)
+    }
+
+    /// Makes the deployment again, empty, after its servers have lost all of it: with as many shards as are set, or 64.
+    /// Stores that have the lost deployment open go on with the new deployment within some seconds, if the numbers of
+    /// shards are the same. If another process has made the deployment already, by opening it, nothing is made, and the
+    /// stores go on with that deployment. The stored data are lost: restore the server's own backup instead, if it has
+    /// a backup. The future needs no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if only a part of a deployment of this name is there, which
+    /// [`mend`](Self::mend) brings back, or if the settings cannot work, and if a server does not answer, which may
+    /// have a part.
+    pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
+        let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let key = Layout::deployment(&self.name);
+        let (mut known, _) =
+            run(&session, &time, |scripts| &scripts.deployment, vec![key.clone()], []).await?;
+        let _version = known.rest.next()?;
+        let (count, known) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
+        let shards = count.and_then(|count| u16::try_from(count).ok()).or(self.shards).unwrap_or(SHARDS);
+        if !shards.is_power_of_two() || shards > MOST_SHARDS {
+            return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
+        }
+        let (layout, topology) = (Layout::new(&self.name, shards), Topology::new(connect.is_cluster()));
+        let mut is_whole = true;
+        for (_, mark) in marks_of(&session, &time, &layout, topology.groups(layout.shards())).await {
+            is_whole &= mark? == known;
+        }
+        if !is_whole {
+            return Err(limit(format!("a part of the deployment {} is there: {REMEDY}", self.name)));
+        }
+        let mut made = Mended { shards, ..Mended::default() };
+        if let Some(id) = known {
+            let _noted =
+                run(&session, &time, |scripts| &scripts.ready, vec![key], [id, b"1".to_vec()]).await?;
+            return Ok(made);
+        }
+        let (id, all) = (TimerId::fresh().to_string().into_bytes(), layout.shards().collect());
+        mark(&session, &time, &layout, topology, &all, &id).await?;
+        self.make_key(&session, &time, &layout, &id, true).await?;
+        (made.marked, made.has_made_key) = (all.into_iter().collect(), true);
+        Ok(made)
+    }
+
+    /// Makes the key of the deployment. Its shards have their marks: another process that meets the key finds them.
+    async fn make_key(
+        &self,
+        session: &Session,
+        time: &Time,
+        layout: &Layout,
+        id: &[u8],
+        is_anew: bool,
+    ) -> Result<(), StoreError> {
+        let kind = if self.clock.is_some() { "test" } else { "server" };
+        let key = Layout::deployment(&self.name);
+        let mut words = [VERSION.to_string(), layout.shards().end.to_string(), kind.to_owned()]
+            .map(String::into_bytes)
+            .to_vec();
+        words.extend([id.to_vec(), Layout::channel(&self.name)]);
+        words.extend(is_anew.then(|| b"1".to_vec()));
+        let _made = run(session, time, |scripts| &scripts.open, vec![key.clone()], words).await?;
+        run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
+    }
+
+    /// The losses of the deployment, a line for each. `count` is its number of shards, if it is known.
+    pub(crate) async fn losses(
+        &self,
+        session: &Session,
+        count: Option<u16>,
+        topology: Topology,
+    ) -> Vec<String> {
+        let count = count.or(self.shards).unwrap_or(SHARDS);
+        let (layout, time) = (Layout::new(&self.name, count.clamp(1, MOST_SHARDS)), Time::server());
+        let marks = marks_of(session, &time, &layout, topology.groups(layout.shards())).await;
+        let those = |is_meant: &dyn Fn(&Option<Vec<u8>>) -> bool| -> Vec<Shard> {
+            let known = marks.iter().filter_map(|(shard, mark)| Some((*shard, mark.as_ref().ok()?)));
+            known.filter(|(_, mark)| is_meant(mark)).map(|(shard, _)| shard).collect()
+        };
+        let (lost, there) = (those(&|mark| mark.is_none()), those(&|mark| mark.is_some()));
+        let mut lines = Vec::new();
+        if !lost.is_empty() && !there.is_empty() {
+            lines.push(format!(
+                "{} of {count}: lost by the server; timers there are not delivered, and no new ones are taken; {REMEDY}",
+                listed(&lost)
+            ));
+        }
+        lines
+    }
+
+    /// The number of shards that have a mark, although the key of the deployment is not there.
+    pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
+        let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
+        let marks =
+            marks_of(link, time, &layout, Topology::new(link.is_cluster()).groups(layout.shards())).await;
+        marks.iter().filter(|(_, mark)| matches!(mark, Ok(Some(_)))).count()
+    }
+}
+
+/// Marks shards as the deployment's.
+async fn mark(
+    session: &Session,
+    time: &Time,
+    layout: &Layout,
+    topology: Topology,
+    lost: &BTreeSet<Shard>,
+    id: &[u8],
+) -> Result<(), StoreError> {
+    for group in topology.groups(layout.shards()) {
+        let keys: Vec<_> = group
+            .into_iter()
+            .filter(|shard| lost.contains(shard))
+            .map(|shard| layout.key(shard, Part::Meta))
+            .collect();
+        if !keys.is_empty() {
+            let _marked = run(session, time, |scripts| &scripts.mark_shards, keys, [id.to_vec()]).await?;
+        }
+    }
+    Ok(())
+}

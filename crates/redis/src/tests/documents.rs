@@ -1,0 +1,99 @@
+//! Notes of a deployment.
+
+use super::plain;
+use crate::{RedisStore, SharedDocument};
+use pollster::block_on;
+use std::thread;
+use tourbillon_durable::store::StoreErrorKind;
+use tourbillon_fault::Server;
+
+fn open(name: &str, server: &Server) -> RedisStore {
+    plain::open(RedisStore::builder(name).shards(2).poll(None), server.port()).unwrap()
+}
+
+#[test]
+fn a_note_is_replaced_only_by_who_has_read_it() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (one, two, other) = (open("d", &server), open("d", &server), open("e", &server));
+    assert_eq!(block_on(one.document("n")).unwrap(), None);
+    assert!(!block_on(one.replace_document("n", 7, Some(b"a"))).unwrap(), "there is none to replace");
+    assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
+    assert!(!block_on(two.replace_document("n", 0, Some(b"b"))).unwrap(), "there is one already");
+    let SharedDocument { version, value } = block_on(two.document("n")).unwrap().unwrap();
+    assert_eq!(value, b"a");
+    assert!(block_on(two.replace_document("n", version, Some(b"\0b"))).unwrap());
+    assert!(!block_on(one.replace_document("n", version, Some(b"c"))).unwrap(), "of an old version");
+    let second = block_on(one.document("n")).unwrap().unwrap();
+    assert_eq!(second.value, b"\0b");
+    assert!(block_on(one.replace_document("n", second.version, None)).unwrap());
+    assert_eq!(block_on(two.document("n")).unwrap(), None);
+    assert!(block_on(two.replace_document("n", 0, Some(b""))).unwrap());
+    let third = block_on(two.document("n")).unwrap().unwrap();
+    assert!(third.value.is_empty() && third.version != second.version, "no version comes back: {third:?}");
+    assert_eq!(block_on(two.document("m")).unwrap(), None, "notes have names");
+    assert_eq!(block_on(other.document("n")).unwrap(), None, "deployments have notes of their own");
+    let long = "n".repeat(256);
+    let refused = block_on(one.replace_document(&long, 0, Some(b""))).unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Limit);
+}
+
+#[test]
+fn no_change_of_a_note_is_lost_among_many() {
+    const EACH: u64 = 50;
+    let Some(server) = Server::start(&[]) else { return };
+    let add = |store: &RedisStore| loop {
+        let note = block_on(store.document("sum")).unwrap();
+        let (version, sum) = note.map_or((0, 0), |note| {
+            (note.version, String::from_utf8(note.value).unwrap().parse::<u64>().unwrap())
+        });
+        if block_on(store.replace_document("sum", version, Some((sum + 1).to_string().as_bytes()))).unwrap() {
+            return;
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let store = open("d", &server);
+                (0..EACH).for_each(|_| add(&store));
+            });
+        }
+    });
+    let sum = block_on(open("d", &server).document("sum")).unwrap().unwrap();
+    assert_eq!(sum.value, (4 * EACH).to_string().as_bytes());
+}
+
+#[test]
+fn notes_of_a_deployment_that_is_lost_are_no_notes() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = open("d", &server);
+    assert!(block_on(store.replace_document("n", 0, Some(b"a"))).unwrap());
+    server.command(&["FLUSHALL"]);
+    assert_eq!(block_on(store.document("n")).unwrap_err().kind(), StoreErrorKind::Closed);
+    let again = open("d", &server);
+    assert_eq!(block_on(again.document("n")).unwrap(), None);
+    let error = block_on(store.replace_document("n", 0, Some(b"b"))).unwrap_err();
+    assert_eq!(
+        error.kind(),
+        StoreErrorKind::Closed,
+        "the former deployment's processes do not mix with the new one"
+    );
+}
+
+/// A failover that loses the last writes leaves what was there before them.
+#[test]
+fn a_version_that_a_failover_has_lost_is_no_other_notes_version() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (one, two) = (open("d", &server), open("d", &server));
+    assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
+    let first = block_on(one.document("n")).unwrap().unwrap();
+    server.command(&["COPY", "tb:{d}:notes", "tb:{d}:replica"]);
+    assert!(block_on(one.replace_document("n", first.version, Some(b"b"))).unwrap());
+    let lost = block_on(one.document("n")).unwrap().unwrap();
+    server.command(&["RENAME", "tb:{d}:replica", "tb:{d}:notes"]);
+    assert!(block_on(two.replace_document("n", first.version, Some(b"c"))).unwrap());
+    assert!(
+        !block_on(one.replace_document("n", lost.version, Some(b"d"))).unwrap(),
+        "it was computed from a lost value"
+    );
+    assert_eq!(block_on(two.document("n")).unwrap().unwrap().value, b"c");
+}

@@ -1,0 +1,263 @@
+//! The sweep of a node's thread: redirects that lead nowhere, in a cluster, and leases whose ends are gone.
+//!
+//! The thread takes a *step* in 20 pauses of the poll. The file `operation/redirects.rs` says what redirects are for,
+//! and why some lead nowhere. A step reads a page of the redirects of one of the node's shards, and asks the shards to
+//! which they lead for the timers. A redirect without a timer is *doubted*. A creation that is under way looks the
+//! same, so the step looks at the redirect again after [`AFTER`], twice the time of a reservation. If the redirect is
+//! still the same and leads nowhere, the step removes it as a creation would: it makes the redirect void in the shard
+//! to which it leads, and then removes it if it is the same.
+//!
+//! # Races
+//! - *A creation is under way.* Its redirect is younger than its reservation, and stays. If it is older by then, as
+//!   after a pause of its process, the reservation is over, and the commit fails whether the redirect is there or not:
+//!   the creation reserves again. If the clocks of two primaries differ, the redirect may be removed before. In that
+//!   case the mark is void, the commit fails, and the creation reserves again.
+//! - *The creation's commit comes between the second look and the removal.* The script that makes the redirect void
+//!   finds the timer, and the redirect stays.
+//! - *An end removes the redirect at the same time*, or a sweep of another node, or a creation of the same id. The
+//!   later step finds another redirect or none, and leaves it.
+//! - *The process stops after the redirect was made void.* The redirect is doubted and removed by the next sweep.
+//! - *A timer moves to another shard between the two looks at shards.* No timer does: it ends, and another timer is
+//!   created with a redirect of its own. A redirect has a mark, so the same redirect belongs to the same creation.
+//!
+//! # Leases
+//! A lease is a token and an end. A reap looks at the ends only, so a timer whose token has no end would be leased for
+//! ever. No script leaves that behind; a server that lost a key, or a person, can. Each step reads a page of the tokens
+//! of one shard, and gives tokens without an end the end that a claim would give them now. A holder that lives renews
+//! its lease before, or ends it. Otherwise the timer comes back then.
+//!
+//! # Cost
+//! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster it is also one script in the shard of
+//! the redirects, which reads [`PAGE`] redirects or little more, and one in each shard to which they lead. At most
+//! [`MOST`] redirects are doubted at the same time; the others wait for the next round.
+
+use crate::deployment::{Deployment, time_text};
+use crate::layout::{Part, REDIRECT_HASHES, Redirect, Shard, id_bytes, id_of};
+use crate::node::Node;
+use crate::operation::{RESERVED, displace};
+use crate::read::look;
+use crate::script::{bytes, decimal};
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::StoreError;
+use tourbillon_durable::timer::TimerId;
+
+/// The time after which the sweep looks again at a redirect that leads nowhere.
+pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
+/// The number of redirects after which a step reads no further hash.
+const PAGE: u64 = 500;
+/// The number of tokens after which a step reads no further tokens.
+const TOKENS: u64 = 500;
+/// The most redirects that are doubted at the same time.
+const MOST: usize = 1_024;
+/// The most redirects that one step removes.
+const AT_ONCE: usize = 16;
+
+/// The progress of the sweep, and the redirects that it doubts.
+#[derive(Debug, Default)]
+struct Progress {
+    shard: Shard,
+    /// The first hash of redirects of the shard that is not read yet.
+    bucket: u16,
+    /// With the moments of the first looks.
+    doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
+    /// The shard whose tokens are read, and the place among them at which to go on.
+    tokens: (Shard, Vec<u8>),
+}
+
+/// The first of these shards from one on.
+fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
+    owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
+}
+
+impl Progress {
+    /// Some of the redirects whose second look is due. They are not doubted any longer.
+    fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
+        // Before the first look: the clock was set back.
+        let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
+        let old = self.doubted.extract_if(|_, (_, since)| is_old(*since));
+        old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
+    }
+
+    /// The place at which to read, in one of these shards.
+    fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
+        if !owned.contains(&self.shard) {
+            (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
+        }
+        Some((self.shard, self.bucket))
+    }
+
+    /// The place at which to read tokens, in one of these shards.
+    fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
+        if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
+            self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
+        }
+        Some(self.tokens.clone())
+    }
+
+    /// Goes on with the tokens at a place, or in the next shard.
+    fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
+        let is_last = place == b"0" || place.is_empty();
+        self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
+    }
+
+    /// Goes on behind the last read.
+    fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
+        let next = bucket + read.max(1);
+        (self.shard, self.bucket) =
+            if next < REDIRECT_HASHES { (shard, next) } else { (shard.wrapping_add(1), 0) };
+    }
+
+    fn doubt(&mut self, id: TimerId, redirect: Redirect, now: UtcMillis) {
+        if self.doubted.get(&id).is_some_and(|(known, _)| *known == redirect) {
+            return;
+        }
+        if self.doubted.len() < MOST {
+            self.doubted.insert(id, (redirect, now));
+        }
+    }
+}
+
+/// Sweeps the shards of this node, a page at each step.
+pub(crate) struct Sweep {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    progress: Mutex<Progress>,
+}
+
+impl Sweep {
+    pub(crate) fn new(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
+        Self { deployment, node, progress: Mutex::default() }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the leases of a page of tokens an end, if they have none.
+    pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
+        let owned = self.node.state().shards.owned();
+        let (Some((shard, place)), Some(lease)) =
+            (self.progress().place_of_tokens(&owned), self.node.last_lease())
+        else {
+            return Ok(());
+        };
+        let keys = self.deployment.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
+        let arguments = [time_text(lease), place, decimal(TOKENS)];
+        let result = self.deployment.run(|scripts| &scripts.repair_leases, keys, arguments).await;
+        // A shard whose server fails holds the others up no longer than a step.
+        let mut answered = result.inspect_err(|_| self.progress().go_on_with_tokens(shard, Vec::new()))?;
+        let next = answered.rest.bytes()?;
+        self.progress().go_on_with_tokens(shard, next);
+        if answered.rest.number()? > 0 {
+            // The runtime reaps by the end of the lease that is next, as far as it knows.
+            self.node.state().shards.keep_first_end(Some(answered.now + lease));
+            self.deployment.alarm.wake();
+        }
+        Ok(())
+    }
+
+    /// One step: removes redirects that have led nowhere for long, and reads a page of others.
+    pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
+        let old = self.progress().take_old(self.deployment.time.now());
+        for (id, redirect) in old {
+            if let (None, Some(found)) = look(&self.deployment, id).await?
+                && found == redirect
+            {
+                displace(&self.deployment, id, &redirect).await?;
+            }
+        }
+        let owned = self.node.state().shards.owned();
+        let Some((shard, bucket)) = self.progress().place(&owned) else { return Ok(()) };
+        let buckets = (bucket..REDIRECT_HASHES).filter_map(|bucket| u8::try_from(bucket).ok());
+        let keys = buckets.map(|bucket| self.deployment.layout.key(shard, Part::Redirects(bucket))).collect();
+        let mut answered = self.deployment.run(|scripts| &scripts.redirects, keys, [decimal(PAGE)]).await?;
+        let read = answered.rest.number()?;
+        let mut values = answered.rest.list()?;
+        let mut homes: BTreeMap<Shard, Vec<(TimerId, Redirect)>> = BTreeMap::new();
+        while !values.is_empty() {
+            let (id, redirect) = (values.bytes()?, bytes(values.next()?)?);
+            let redirect = Redirect::of(redirect.unwrap_or_default());
+            // The check names a redirect that cannot be read.
+            let home = redirect.home().filter(|home| self.deployment.layout.shards().contains(home));
+            if let (Some(id), Some(home)) = (id_of(&id), home) {
+                homes.entry(home).or_default().push((id, redirect));
+            }
+        }
+        for (home, redirects) in homes {
+            let ids = redirects.iter().map(|(id, _)| id_bytes(*id).to_vec()).collect::<Vec<_>>();
+            let keys = self.deployment.layout.keys(home, [Part::Records]);
+            let mut answered = self.deployment.run(|scripts| &scripts.are_stored, keys, ids).await?;
+            let mut present = answered.rest.list()?;
+            for (id, redirect) in redirects {
+                if present.number()? == 0 {
+                    self.progress().doubt(id, redirect, answered.now);
+                }
+            }
+        }
+        self.progress().go_on(shard, bucket, u16::try_from(read).unwrap_or(REDIRECT_HASHES));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_reads_every_hash_of_every_shard_of_the_node() {
+        let (mut sweep, mut seen) = (Progress::default(), BTreeMap::<Shard, u16>::new());
+        for _ in 0..200 {
+            let (shard, bucket) = sweep.place(&[2, 3, 9]).unwrap();
+            let before = seen.get(&shard).copied().unwrap_or_default();
+            assert_eq!(before % REDIRECT_HASHES, bucket, "nothing is left out");
+            let read = 7.min(REDIRECT_HASHES - bucket);
+            *seen.entry(shard).or_default() += read;
+            sweep.go_on(shard, bucket, read);
+        }
+        assert!(
+            seen.keys().copied().eq([2, 3, 9]) && seen.values().all(|read| *read >= REDIRECT_HASHES),
+            "{seen:?}"
+        );
+        assert_eq!(Progress::default().place(&[]), None);
+    }
+
+    #[test]
+    fn a_round_reads_the_tokens_of_every_shard_of_the_node() {
+        let (mut sweep, mut seen) = (Progress::default(), Vec::new());
+        for place in ["17", "0", "0", "0", "8", "0"] {
+            let (shard, from) = sweep.place_of_tokens(&[2, 3, 9]).unwrap();
+            seen.push((shard, String::from_utf8(from).unwrap()));
+            sweep.go_on_with_tokens(shard, place.into());
+        }
+        let place = |(shard, from): (Shard, &str)| (shard, from.to_owned());
+        assert_eq!(seen, [(2, "0"), (2, "17"), (3, "0"), (9, "0"), (2, "0"), (2, "8")].map(place));
+        assert_eq!(sweep.place_of_tokens(&[]), None);
+        // Another node has the shard by now.
+        sweep.go_on_with_tokens(3, b"5".to_vec());
+        assert_eq!(sweep.place_of_tokens(&[2, 9]), Some((9, b"0".to_vec())));
+    }
+
+    #[test]
+    fn redirects_are_doubted_from_the_first_look_on_and_up_to_a_limit() {
+        let (mut sweep, at) = (Progress::default(), UtcMillis::from_millis);
+        let id = TimerId::from_u128;
+        let redirect = Redirect::fresh(1);
+        sweep.doubt(id(1), redirect.clone(), at(0));
+        sweep.doubt(id(1), redirect.clone(), at(1_000));
+        sweep.doubt(id(2), Redirect::fresh(1), at(1_000));
+        assert_eq!(sweep.take_old(at(0) + (AFTER - Duration::from_millis(1))), []);
+        assert_eq!(sweep.take_old(at(0) + AFTER), [(id(1), redirect)]);
+        // The redirect of another creation is doubted anew.
+        sweep.doubt(id(2), Redirect::fresh(1), at(2_000));
+        assert_eq!(sweep.take_old(at(1_000) + AFTER), []);
+        for other in 0..2_000 {
+            sweep.doubt(id(10 + other), Redirect::fresh(1), at(0));
+        }
+        assert_eq!(sweep.doubted.len(), MOST);
+        assert_eq!(sweep.take_old(at(0) + AFTER).len(), AT_ONCE);
+        assert_eq!(sweep.doubted.len(), MOST - AT_ONCE);
+    }
+}

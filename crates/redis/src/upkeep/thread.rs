@@ -1,0 +1,192 @@
+//! The thread of a node: signs of life, releases, and looks at the shards.
+
+use super::sweep::Sweep;
+use crate::claim::Claims;
+use crate::deployment::{Deployment, moment};
+use crate::layout::Shard;
+use crate::node::{LONGEST_POLL, Node};
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::thread;
+use tourbillon::Timestamp;
+use tourbillon_durable::store::StoreError;
+
+/// The shortest time between two rounds, so that no state of affairs makes the thread spin.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// The pause between two looks at the connections of the others.
+const CONNECTIONS: Duration = Duration::from_millis(500);
+
+/// A call of the thread that has no answer yet.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The parts of a store that the thread works with.
+pub(crate) struct Upkeep {
+    deployment: Arc<Deployment>,
+    node: Arc<Node>,
+    claims: Arc<Claims>,
+    pub(crate) sweep: Arc<Sweep>,
+}
+
+/// Shards at which a look is. The mark is taken back when this is dropped, so also when the look fails.
+struct Asked {
+    node: Arc<Node>,
+    shards: Vec<Shard>,
+}
+
+impl Asked {
+    fn new(node: &Arc<Node>, shards: Vec<Shard>) -> Self {
+        node.state().shards.set_asked(&shards, true);
+        Self { node: Arc::clone(node), shards }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.node.state().shards.set_asked(&self.shards, false);
+    }
+}
+
+/// The memory of the thread between its rounds.
+#[derive(Default)]
+struct Rounds {
+    tasks: FuturesUnordered<Task>,
+    /// A sign of life is at the server. Only the task has the other end.
+    sign: Weak<()>,
+    /// The start of the last sign.
+    tried: Option<Timestamp>,
+    /// A look for the dead is at the server. Only the task has the other end.
+    look: Weak<()>,
+    /// The start of the last look.
+    looked: Option<Timestamp>,
+    /// A step of the sweep is at the servers. Only the task has the other end.
+    step: Weak<()>,
+    /// The start of the last step.
+    swept: Option<Timestamp>,
+}
+
+impl Upkeep {
+    pub(crate) fn new(claims: Arc<Claims>) -> Self {
+        let (deployment, node) = (Arc::clone(&claims.deployment), Arc::clone(&claims.node));
+        let sweep = Arc::new(Sweep::new(Arc::clone(&deployment), Arc::clone(&node)));
+        Self { deployment, node, claims, sweep }
+    }
+}
+
+/// Starts the thread of a store. It ends when the node's bell is closed.
+pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
+    let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
+    let body = move || {
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut rounds = Rounds::default();
+        loop {
+            let Some(upkeep) = weak.upgrade() else { return };
+            // A subscriber of the caller's may panic, or a round. The next round does the rest.
+            let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
+            drop(upkeep);
+            // An answer may have changed the duties: another round follows at once.
+            let has_answers = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker))).unwrap_or(true);
+            let next = if has_answers { SHORTEST } else { next.max(SHORTEST) };
+            if !bell.wait(next) {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("tourbillon-poll".into()).spawn(body).map(drop).map_err(StoreError::from)
+}
+
+impl Rounds {
+    /// Sends the calls that are due. Returns the time until another call is due.
+    fn begin(&mut self, upkeep: &Upkeep) -> Duration {
+        let Upkeep { deployment, node, claims, sweep } = upkeep;
+        let (now, pause) = (deployment.time.now(), node.pause());
+        if node.is_behind(now) {
+            let (node, deployment) = (Arc::clone(node), Arc::clone(deployment));
+            self.send(async move {
+                // The shards are free for others at the end of their time, if not before.
+                let _left = node.leave().await;
+                deployment.alarm.wake();
+            });
+            return pause;
+        }
+        let (is_sign_due, unwanted, looks) = {
+            let mut state = node.state();
+            if !state.is_member {
+                return pause;
+            }
+            state.divide(node.incarnation, now);
+            let is_sign_due = state.is_sign_due(now, node.ttl);
+            (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause))
+        };
+        // However rare the polls are: another node may have come, and waits for its shards.
+        let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
+        let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
+        if is_sign_due && has_rested && self.sign.strong_count() == 0 {
+            let (node, mark) = (Arc::clone(node), Arc::new(()));
+            (self.sign, self.tried) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                let _failed = node.give_sign(false).await;
+                drop(mark);
+            });
+        }
+        for group in deployment.topology.groups(unwanted) {
+            let asked = Asked::new(node, group);
+            self.send(async move { asked.node.release_shards(asked.shards.clone()).await });
+        }
+        for group in deployment.topology.groups(looks) {
+            let (asked, claims) = (Asked::new(node, group), Arc::clone(claims));
+            self.send(async move { claims.look_at(asked.shards.clone()).await });
+        }
+        let has_rested = self.looked.is_none_or(|looked| moment() - looked >= CONNECTIONS);
+        if has_rested && node.sees_connections() && self.look.strong_count() == 0 {
+            let (node, mark) = (Arc::clone(node), Arc::new(()));
+            (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                // A user without the right to ask, for example: then the time of the shards decides.
+                let _failed = node.look_for_dead().await;
+                drop(mark);
+            });
+        }
+        let has_rested = self.swept.is_none_or(|swept| moment() - swept >= node.pause_of_sweep());
+        if has_rested && self.step.strong_count() == 0 {
+            let (sweep, mark) = (Arc::clone(sweep), Arc::new(()));
+            let has_loose_redirects = deployment.topology.has_loose_redirects();
+            (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                // The next steps find the rest.
+                let _failed = sweep.repair_leases().await;
+                if has_loose_redirects {
+                    let _failed = sweep.sweep_redirects().await;
+                }
+                drop(mark);
+            });
+        }
+        let state = node.state();
+        let sign = if self.sign.strong_count() > 0 {
+            pause
+        } else {
+            state.rest_of_sign(deployment.time.now(), node.ttl)
+        };
+        // A sign that failed is tried again after its pause.
+        let sign = if is_sign_due { pause_of_signs } else { sign };
+        state.shards.rest(pause).min(sign).min(pause).min(CONNECTIONS)
+    }
+
+    fn send(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(Box::pin(task));
+    }
+
+    /// Takes the answers that are there. Returns whether there were some.
+    fn advance(&mut self, waker: &Waker) -> bool {
+        let mut context = Context::from_waker(waker);
+        let mut has_answers = false;
+        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {
+            has_answers = true;
+        }
+        has_answers
+    }
+}

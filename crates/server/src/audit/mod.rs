@@ -1,0 +1,169 @@
+//! The audit trail of a service: the changes, with their authors.
+//!
+//! A change that belongs in it begins a [`Note`], and ends the note with its outcome. A note that is dropped before,
+//! since the client has gone for example, says that the outcome is not known. An entry that cannot be written hinders
+//! no change: the log has it, with the reason.
+
+mod change;
+mod trail;
+
+pub(crate) use change::{Deed, End};
+pub(crate) use trail::{Trail, Wanted};
+
+use crate::asker;
+use crate::state::{Tokens, id_of_token};
+use std::io;
+use std::path::Path;
+use tokio::runtime::Handle;
+use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKind};
+use tracing::{error, info};
+use trail::TrailPosition;
+
+/// A change that is under way.
+#[derive(Debug)]
+pub(crate) struct Note {
+    trail: Trail,
+    /// None once the note has ended.
+    deed: Option<Deed>,
+    by: AuditAuthor,
+}
+
+impl Note {
+    /// Adds to the change a fact that is known only now.
+    pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
+        self.deed = self.deed.take().map(more);
+        self
+    }
+
+    /// Writes the entry. Returns once it survives a loss of power.
+    pub(crate) async fn end(mut self, end: impl Into<End>) {
+        if let Some(deed) = self.deed.take() {
+            write(self.trail.clone(), deed.entry(self.by.clone(), end.into())).await;
+        }
+    }
+
+    /// As [`end`](Self::end). Blocks.
+    pub(crate) fn end_blocking(mut self, end: impl Into<End>) {
+        if let Some(deed) = self.deed.take() {
+            append(&self.trail, deed.entry(self.by.clone(), end.into()));
+        }
+    }
+
+    /// Writes no entry, since nothing was changed.
+    pub(crate) fn forget(mut self) {
+        self.deed = None;
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        let (Some(deed), Ok(runtime)) = (self.deed.take(), Handle::try_current()) else { return };
+        let unknown = End::unknown();
+        let (trail, entry) = (self.trail.clone(), deed.entry(self.by.clone(), unknown));
+        drop(runtime.spawn_blocking(move || append(&trail, entry)));
+    }
+}
+
+/// Writes an entry on a thread that may block.
+async fn write(trail: Trail, entry: AuditEntry) {
+    // A failure is logged there.
+    let _written = tokio::task::spawn_blocking(move || append(&trail, entry)).await;
+}
+
+/// Writes an entry into the log and the trail.
+fn append(trail: &Trail, entry: AuditEntry) {
+    log(&entry);
+    if let Err(error) = trail.append(entry) {
+        error!(target: "audit", "the audit trail cannot be written: {error}");
+    }
+}
+
+fn log(entry: &AuditEntry) {
+    let AuditEntry { action, outcome, by, namespace, target, count, detail, .. } = entry;
+    let (action, outcome, via) = (word(action), word(outcome), word(&by.via));
+    info!(
+        target: "audit",
+        action,
+        outcome,
+        via,
+        token = by.token.as_deref(),
+        token_id = by.token_id.as_deref(),
+        peer = by.peer.as_deref(),
+        request = by.request_id.as_deref(),
+        namespace = namespace.as_deref(),
+        of = target.as_deref(),
+        count,
+        detail = detail.as_deref(),
+        "a change was noted"
+    );
+}
+
+/// The word of a value that is one word in JSON.
+fn word(value: &impl serde::Serialize) -> String {
+    let json = serde_json::to_value(value).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
+}
+
+/// The audit trail of a service. It can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Audit {
+    trail: Trail,
+    tokens: Tokens,
+}
+
+impl Audit {
+    /// The trail in this data folder, in which entries name their tokens.
+    pub(crate) fn new(data: &Path, tokens: Tokens) -> Self {
+        Self { trail: Trail::of(data), tokens }
+    }
+
+    /// The sender of the present request, as the trail names it.
+    pub(crate) fn author(&self) -> AuditAuthor {
+        let asker = asker::present();
+        let token = asker.as_ref().and_then(|asker| asker.token());
+        let is_page = asker.as_ref().is_some_and(|asker| asker.is_page());
+        AuditAuthor {
+            via: if is_page { AuditVia::Page } else { AuditVia::Api },
+            token: token.and_then(|token| self.tokens.name(token)),
+            token_id: token.map(id_of_token),
+            user: None,
+            peer: asker.as_ref().and_then(|asker| asker.peer()).map(|peer| peer.to_string()),
+            request_id: asker.map(|asker| asker.id().text().to_owned()),
+        }
+    }
+
+    /// Begins the entry of a change that the present request asks for.
+    pub(crate) fn begin(&self, deed: Deed) -> Note {
+        Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
+    }
+
+    /// Begins the entry of a change, if a person asks for it on the page. Programs change timers too often for a trail.
+    pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
+        asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
+    }
+
+    /// Writes an entry on a thread that may block.
+    pub(crate) async fn write(&self, entry: AuditEntry) {
+        write(self.trail.clone(), entry).await;
+    }
+
+    /// Entries of the audit trail, the newest first. With the cursor of the next page, if there may be one.
+    ///
+    /// On a shared store these are the changes that this node was asked for.
+    pub(crate) async fn entries(
+        &self,
+        wanted: Wanted,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<AuditEntry>, Problem> {
+        let no_cursor = || Problem::new(ProblemKind::BadRequest, "the cursor is none of this list");
+        let before = cursor.map(|cursor| TrailPosition::parse(cursor).ok_or_else(no_cursor)).transpose()?;
+        let trail = self.trail.clone();
+        let read = tokio::task::spawn_blocking(move || trail.newest(&wanted, before, limit as usize)).await;
+        let failed = |error: io::Error| {
+            Problem::new(ProblemKind::Internal, format!("the audit trail cannot be read: {error}"))
+        };
+        let (items, next) = read.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
+        Ok(Page { items, next: next.map(TrailPosition::cursor) })
+    }
+}

@@ -1,0 +1,394 @@
+//! The files of the audit trail: entries as lines of JSON, in the order in which they were written.
+//!
+//! The folder `audit` in the data folder has files with numbers. An entry is appended to the last file and synced; a
+//! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
+//! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
+//!
+//! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
+//! oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
+//!
+//! A line that a loss of power has torn is left out by readers, and the next entry begins on a line of its own.
+
+use crate::state::files;
+use crate::text::cut;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use tourbillon_api::{AuditAction, AuditEntry, Moment};
+
+/// The size from which a file gets no further entry, in bytes.
+const FULL: u64 = 4 << 20;
+/// The number of files that are kept.
+const KEPT: usize = 4;
+/// The greatest lengths of a detail and of any other text that a client has chosen, in bytes.
+const LONGEST_DETAIL: usize = 1_000;
+const LONGEST_TEXT: usize = 300;
+
+/// The conditions of a list, all of which hold for its entries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) namespace: Option<String>,
+    /// The name of a token, or its id.
+    pub(crate) token: Option<String>,
+    pub(crate) action: Option<AuditAction>,
+    pub(crate) since: Option<Moment>,
+    /// The entries are before this moment.
+    pub(crate) until: Option<Moment>,
+}
+
+impl Wanted {
+    fn has(&self, entry: &AuditEntry) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        is(&self.namespace, &entry.namespace)
+            && (is(&self.token, &entry.by.token) || is(&self.token, &entry.by.token_id))
+            && self.action.is_none_or(|action| action == entry.action)
+            && self.since.is_none_or(|since| since <= entry.at)
+            && self.until.is_none_or(|until| entry.at < until)
+    }
+}
+
+/// A position in the trail: the beginning of an entry. The entries before it are older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TrailPosition {
+    file: u32,
+    offset: usize,
+}
+
+impl TrailPosition {
+    /// The position in the form of a cursor.
+    pub(crate) fn cursor(self) -> String {
+        format!("{}-{}", self.file, self.offset)
+    }
+
+    pub(crate) fn parse(cursor: &str) -> Option<Self> {
+        let (file, offset) = cursor.split_once('-')?;
+        Some(Self { file: file.parse().ok()?, offset: offset.parse().ok()? })
+    }
+}
+
+/// The files of the trail.
+#[derive(Clone, Debug)]
+pub(crate) struct Trail(PathBuf);
+
+impl Trail {
+    /// The trail of the service with this data folder.
+    pub(crate) fn of(data: &Path) -> Self {
+        Self(data.join("audit"))
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.0.join(format!("{number:06}.jsonl"))
+    }
+
+    /// The numbers of the files, the lowest first.
+    fn numbers(&self) -> io::Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        match self.0.read_dir() {
+            Ok(folder) => {
+                for file in folder {
+                    let name = file?.file_name();
+                    let number =
+                        name.to_str().and_then(|name| name.strip_suffix(".jsonl")?.parse::<u32>().ok());
+                    numbers.extend(number);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Appends an entry. It survives a loss of power once the call has returned. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written. The entry may be there nevertheless.
+    pub(crate) fn append(&self, mut entry: AuditEntry) -> io::Result<()> {
+        entry.detail = entry.detail.map(|detail| cut(&detail, LONGEST_DETAIL));
+        for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
+            *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
+        }
+        // A command of another user, the administrator for example, must not take the trail from the service.
+        files::make_folder(&self.0)?;
+        files::give_to_owner_of_folder(&self.0)?;
+        let lock = files::open_lock(&self.0.join("lock"))?;
+        // On a file system without locks an append is whole all the same; only a file may become a little longer.
+        let _held = lock.lock();
+        let numbers = self.numbers()?;
+        let last = numbers.last().copied().unwrap_or(0);
+        let is_full = |number| self.path(number).metadata().is_ok_and(|file| file.len() >= FULL);
+        let number = if last == 0 || is_full(last) { last + 1 } else { last };
+        let mut file = self.open(number)?;
+        files::give_to_owner_of_folder(&self.path(number))?;
+        let mut line = serde_json::to_vec(&entry)?;
+        line.push(b'\n');
+        if is_torn(&mut file)? {
+            line.insert(0, b'\n');
+        }
+        file.write_all(&line)?;
+        file.sync_data()?;
+        if number != last {
+            files::sync_folder(&self.path(number))?;
+            // A crash may have left more than one too many.
+            let surplus = (numbers.len() + 1).saturating_sub(KEPT);
+            numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
+        }
+        Ok(())
+    }
+
+    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between
+    /// the second file may have those of the first one already.
+    fn fold(&self, first: u32, second: u32) -> io::Result<()> {
+        let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
+        let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let older: Vec<&[u8]> = lines_of(&texts.0).collect();
+        let known: HashSet<&[u8]> = older.iter().copied().collect();
+        let newer = lines_of(&texts.1).filter(|line| !known.contains(line));
+        let mut lines: Vec<Option<&[u8]>> = older.iter().copied().chain(newer).map(Some).collect();
+        let mut holders: HashMap<Option<String>, Holder> = HashMap::new();
+        for (place, line) in lines.iter().enumerate() {
+            let line = line.unwrap_or_default();
+            let entry = serde_json::from_slice::<AuditEntry>(line);
+            let holder = holders.entry(entry.ok().and_then(|entry| entry.namespace)).or_default();
+            holder.bytes += line.len() as u64 + 1;
+            holder.places.push_back(place);
+        }
+        let mut left: u64 = holders.values().map(|holder| holder.bytes).sum();
+        while left > FULL
+            && let Some(holder) = holders.values_mut().max_by_key(|holder| holder.bytes)
+            && let Some(place) = holder.places.pop_front()
+        {
+            let bytes = lines[place].take().map_or(0, |line| line.len() as u64 + 1);
+            (left, holder.bytes) = (left - bytes, holder.bytes - bytes);
+        }
+        let mut kept = Vec::new();
+        for line in lines.into_iter().flatten() {
+            kept.extend_from_slice(line);
+            kept.push(b'\n');
+        }
+        files::replace_bytes(&self.path(second), &kept)?;
+        std::fs::remove_file(self.path(first))
+    }
+
+    fn open(&self, number: u32) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+            options.mode(0o600).custom_flags(no_links);
+        }
+        options.open(self.path(number))
+    }
+
+    /// The entries that are wanted, at most `limit` of them, the newest first: all, or those before a place. With the
+    /// place before which there may be more. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read.
+    pub(crate) fn newest(
+        &self,
+        wanted: &Wanted,
+        before: Option<TrailPosition>,
+        limit: usize,
+    ) -> io::Result<(Vec<AuditEntry>, Option<TrailPosition>)> {
+        let lock = files::open_lock(&self.0.join("lock"));
+        // Two files become one. Without the folder there are no entries.
+        let _held = lock.as_ref().map(|lock| lock.lock_shared());
+        let mut entries = Vec::new();
+        for file in self.numbers()?.into_iter().rev() {
+            let end = match before {
+                Some(place) if place.file < file => continue,
+                Some(place) if place.file == file => place.offset,
+                _ => usize::MAX,
+            };
+            let bytes = match std::fs::read(self.path(file)) {
+                // It was the oldest one, and a writer has removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                read => read?,
+            };
+            for (offset, line) in lines_backwards(&bytes[..bytes.len().min(end)]) {
+                let entry = serde_json::from_slice(line).ok().filter(|entry| wanted.has(entry));
+                entries.extend(entry);
+                if entries.len() == limit {
+                    return Ok((entries, Some(TrailPosition { file, offset })));
+                }
+            }
+        }
+        Ok((entries, None))
+    }
+}
+
+/// A namespace's part of some entries.
+#[derive(Default)]
+struct Holder {
+    bytes: u64,
+    /// The places of its entries among the lines, the oldest first.
+    places: VecDeque<usize>,
+}
+
+/// Whether a file ends within a line.
+fn is_torn(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+/// The lines of a text with their places in it, the last line first.
+fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut end = bytes.len();
+    core::iter::from_fn(move || {
+        let line = bytes[..end].strip_suffix(b"\n").unwrap_or(&bytes[..end]);
+        let start = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let found = (end > 0).then_some((start, &line[start..]));
+        end = start;
+        found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_api::{AuditAuthor, AuditOutcome, AuditVia};
+
+    fn entry(at: u64, namespace: &str, detail: &str) -> AuditEntry {
+        AuditEntry {
+            at: Moment::from_millis(at),
+            action: AuditAction::CancelMany,
+            outcome: AuditOutcome::Done,
+            by: AuditAuthor {
+                via: AuditVia::Api,
+                token: Some("ops".to_owned()),
+                token_id: Some("ab12".to_owned()),
+                user: None,
+                peer: None,
+                request_id: None,
+            },
+            namespace: Some(namespace.to_owned()),
+            target: None,
+            count: Some(700),
+            detail: Some(detail.to_owned()),
+        }
+    }
+
+    /// All wanted entries, in pages of this size.
+    fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
+        let (mut moments, mut place) = (Vec::new(), None);
+        loop {
+            let (entries, next) = trail.newest(wanted, place, limit).unwrap();
+            moments.extend(entries.iter().map(|entry| entry.at.as_millis()));
+            place = next.and_then(|next| TrailPosition::parse(&next.cursor()));
+            if place.is_none() {
+                return moments;
+            }
+        }
+    }
+
+    #[test]
+    fn entries_are_found_by_each_condition_the_newest_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        assert_eq!(all(&trail, &Wanted::default(), 2), [0; 0]);
+        for at in 1..=5 {
+            trail.append(entry(at, if at % 2 == 0 { "even" } else { "odd" }, "of\nmany\nlines")).unwrap();
+        }
+        for limit in 1..7 {
+            assert_eq!(all(&trail, &Wanted::default(), limit), [5, 4, 3, 2, 1], "in pages of {limit}");
+        }
+        let text = |text: &str| Some(text.to_owned());
+        let at = |at| Some(Moment::from_millis(at));
+        let none = Wanted::default;
+        for (wanted, expected) in [
+            (Wanted { namespace: text("even"), ..none() }, &[4, 2][..]),
+            (Wanted { token: text("ops"), ..none() }, &[5, 4, 3, 2, 1]),
+            (Wanted { token: text("ab12"), since: at(4), ..none() }, &[5, 4]),
+            (Wanted { token: text("other"), ..none() }, &[]),
+            (Wanted { since: at(2), until: at(4), ..none() }, &[3, 2]),
+            (Wanted { action: Some(AuditAction::BackUp), ..none() }, &[]),
+        ] {
+            assert_eq!(all(&trail, &wanted, 2), expected, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_torn_line_is_left_out_and_no_later_one_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        trail.append(entry(1, "a", "")).unwrap();
+        let path = trail.path(1);
+        let whole = std::fs::read(&path).unwrap();
+        for torn in 1..whole.len() {
+            std::fs::write(&path, [&whole[..], &whole[..torn]].concat()).unwrap();
+            trail.append(entry(2, "a", "")).unwrap();
+            // All of the second line but its break is an entry that is not torn.
+            let expected: &[u64] = if torn == whole.len() - 1 { &[2, 1, 1] } else { &[2, 1] };
+            assert_eq!(all(&trail, &Wanted::default(), 9), expected, "{torn} bytes of a line");
+        }
+    }
+
+    #[test]
+    fn a_namespace_with_many_changes_pushes_out_its_own_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        trail.append(entry(1, "quiet", "")).unwrap();
+        let unbound = AuditEntry { namespace: None, ..entry(2, "", "") };
+        trail.append(unbound).unwrap();
+        // The noisy namespace fills file after file. An entry is synced, so most are written at once.
+        for round in 0..3 * KEPT {
+            let line = |number| {
+                let noisy = entry(3, "noisy", &"d".repeat(900));
+                let mut line = serde_json::to_vec(&AuditEntry { count: Some(number), ..noisy }).unwrap();
+                line.push(b'\n');
+                line
+            };
+            let number = |nth| (round as u64) << 32 | nth;
+            let many: Vec<u8> = (0..FULL / 1_000).flat_map(|nth| line(number(nth))).collect();
+            let last = trail.numbers().unwrap().pop().unwrap();
+            trail.open(last).unwrap().write_all(&many).unwrap();
+            trail.append(entry(4, "noisy", "the last one")).unwrap();
+        }
+        let numbers = trail.numbers().unwrap();
+        assert_eq!(numbers.len(), KEPT, "{numbers:?}");
+        let found = |namespace: &str| {
+            let wanted = Wanted { namespace: Some(namespace.to_owned()), ..Wanted::default() };
+            all(&trail, &wanted, 1_000)
+        };
+        assert_eq!(found("quiet"), [1]);
+        let wanted = Wanted { until: Some(Moment::from_millis(3)), ..Wanted::default() };
+        assert_eq!(all(&trail, &wanted, 1_000), [2, 1], "the oldest file has what others did");
+        assert_eq!(found("noisy")[0], 4);
+        let bytes: u64 = numbers.iter().map(|number| trail.path(*number).metadata().unwrap().len()).sum();
+        assert!(bytes <= KEPT as u64 * (FULL + (1 << 20)), "{bytes}");
+    }
+
+    #[test]
+    fn the_trail_is_bounded_and_a_list_ends_where_its_file_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let trail = Trail::of(folder.path());
+        for number in 1..=9 {
+            trail.append(entry(number, "a", "")).unwrap();
+            let file = trail.open(trail.numbers().unwrap().pop().unwrap()).unwrap();
+            file.set_len(FULL).unwrap();
+        }
+        assert_eq!(trail.numbers().unwrap(), [6, 7, 8, 9]);
+        let (newest, next) = trail.newest(&Wanted::default(), None, 1).unwrap();
+        assert_eq!(newest[0].at, Moment::from_millis(9));
+        // The file of the cursor is gone by the time of the next page.
+        let gone = Some(TrailPosition { file: 5, offset: 7 });
+        assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
+        assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);
+        let longest = entry(1, &"n".repeat(9_000), &"d".repeat(9_000));
+        trail.append(longest).unwrap();
+        let (newest, _) = trail.newest(&Wanted::default(), None, 1).unwrap();
+        assert_eq!(newest[0].detail.as_ref().unwrap().len(), LONGEST_DETAIL);
+        assert_eq!(newest[0].namespace.as_ref().unwrap().len(), LONGEST_TEXT);
+    }
+}

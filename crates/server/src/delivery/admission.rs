@@ -1,0 +1,197 @@
+//! The admission of a delivery: the pause of its namespace, permits, and the rate.
+
+use super::parked_index::ParkedIndex;
+use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
+use super::rate::Rate;
+use super::reason::Reason;
+use crate::state::{Namespace, Namespaces};
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The number of timers that are unparked at once if nothing limits them.
+const BATCH: usize = 500;
+/// The time in which an unparked timer should have arrived.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+
+/// The time after which a rate is looked at again whose unparked timers have not all arrived.
+const SOON: Duration = Duration::from_millis(10);
+
+/// The greatest numbers of callbacks at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeliveryLimits {
+    /// Of the whole service.
+    pub(crate) all: usize,
+    /// Of a namespace to one host.
+    pub(crate) at_host: usize,
+    /// Of a namespace to a host that answers promptly.
+    pub(crate) at_prompt_host: usize,
+}
+
+/// Decides whether a delivery may begin, and how many parked timers may come back.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    namespaces: Arc<Namespaces>,
+    permits: Arc<Permits>,
+    rates: Mutex<HashMap<Box<str>, Paced>>,
+    limits: DeliveryLimits,
+}
+
+/// A rate, and the timers that were unparked for it and have not arrived.
+#[derive(Debug)]
+struct Paced {
+    rate: Rate,
+    coming: usize,
+    coming_until: Instant,
+}
+
+impl Admission {
+    pub(crate) fn new(namespaces: Arc<Namespaces>, parked: Arc<ParkedIndex>, limits: DeliveryLimits) -> Self {
+        let permits = Arc::new(Permits::new(parked, limits.at_prompt_host));
+        Self { namespaces, permits, rates: Mutex::default(), limits }
+    }
+
+    fn rates(&self) -> MutexGuard<'_, HashMap<Box<str>, Paced>> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The namespace, unless its deliveries are held back. So are those of a namespace that is not known.
+    pub(crate) fn namespace(&self, name: &str) -> Result<Arc<Namespace>, Reason> {
+        let namespace = self.namespaces.get(name).filter(|namespace| !namespace.limits.paused);
+        namespace.ok_or_else(|| Reason::Paused(name.into()))
+    }
+
+    /// Admits a delivery, which a callback begins with its host and path, and a pull without. Fails with the reason for
+    /// which the timer must be parked.
+    pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
+        let limits = &self.namespace(name)?.limits;
+        let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
+        let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
+        if !to.is_empty() {
+            to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
+            request(Reason::Slow(name.into()), slow_permits(self.limits.all));
+            request(Reason::Share(name.into()), self.limits.all);
+        }
+        if let Some(limit) = limits.concurrency {
+            request(Reason::Concurrency(name.into()), usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        let permit = self.permits.enter(requests).await?;
+        // The namespace may have been paused, or its limits changed, while the delivery waited.
+        let namespace = self.namespace(name)?;
+        if let Some(per_second) = namespace.limits.rate_per_second {
+            let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
+        }
+        Ok((permit, namespace))
+    }
+
+    fn take_slot(&self, name: &str, per_second: u32) -> Option<Duration> {
+        let now = Instant::now();
+        let mut rates = self.rates();
+        if !rates.contains_key(name) {
+            let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
+            rates.insert(name.into(), paced);
+        }
+        let paced = rates.get_mut(name)?;
+        paced.coming = paced.coming.saturating_sub(1);
+        paced.rate.set(per_second);
+        paced.rate.take(now)
+    }
+
+    /// Shuts the limiter of a host, or of a path, for a while.
+    pub(crate) fn shut(&self, host: &Reason, rest: Duration) {
+        self.permits.shut(host, rest);
+    }
+
+    /// Opens the limiters of a host that are shut.
+    pub(crate) fn reopen(&self, host: &str) {
+        self.permits.reopen(host);
+    }
+
+    /// How many of the timers that are parked for a reason can go on now.
+    pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
+        let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
+        match reason {
+            Reason::Paused(name) => match limits(name) {
+                Some(limits) if !limits.paused => Wanted::Now(BATCH),
+                _ => Wanted::Nothing,
+            },
+            Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
+                Wanted::Now(BATCH)
+            }
+            // An earlier version has parked it. No delivery asks for this permit any more.
+            Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
+            Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
+                None => Wanted::Now(BATCH),
+                Some(per_second) => self.wanted_at_rate(name, per_second, now),
+            },
+            Reason::Share(_)
+            | Reason::Slow(_)
+            | Reason::Concurrency(_)
+            | Reason::Host(..)
+            | Reason::Path(..) => self.permits.wanted(reason, now),
+            Reason::Queue(..) => Wanted::Nothing,
+        }
+    }
+
+    fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
+        let mut rates = self.rates();
+        if self.namespaces.is_shared() && !rates.contains_key(name) {
+            // A timer that is put back may arrive at another node and be parked there again: not more often than the
+            // rate permits.
+            let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
+            rates.insert(name.into(), paced);
+        }
+        let Some(paced) = rates.get_mut(name) else { return Wanted::Now(1) };
+        paced.rate.set(per_second);
+        if now >= paced.coming_until {
+            paced.coming = 0;
+        }
+        match paced.rate.free(now) {
+            Err(moment) => Wanted::At(moment),
+            Ok(free) if free > paced.coming => Wanted::Now((free - paced.coming).min(BATCH)),
+            // An arrival shows nothing to the unparker.
+            Ok(_) => Wanted::At(paced.coming_until.min(now + SOON)),
+        }
+    }
+
+    /// Notes that this number of timers is about to be unparked for a reason.
+    pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
+        match reason {
+            Reason::Rate(name) => {
+                if let Some(paced) = self.rates().get_mut(name) {
+                    (paced.coming, paced.coming_until) = (paced.coming + timers, Instant::now() + ON_THE_WAY);
+                }
+            }
+            Reason::Share(_)
+            | Reason::Slow(_)
+            | Reason::Concurrency(_)
+            | Reason::Host(..)
+            | Reason::Path(..) => {
+                self.permits.expect(reason, timers);
+            }
+            Reason::Paused(_) | Reason::Queue(..) => {}
+        }
+    }
+
+    /// Notes that this number of expected timers was not unparked.
+    pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
+        match reason {
+            Reason::Rate(name) => {
+                if let Some(paced) = self.rates().get_mut(name) {
+                    paced.coming = paced.coming.saturating_sub(timers);
+                }
+            }
+            _ => self.permits.expect_no_more(reason, timers),
+        }
+    }
+
+    /// Forgets hosts at which nothing happens, and rates of namespaces that are gone.
+    pub(crate) fn sweep(&self) {
+        self.permits.sweep();
+        self.rates().retain(|name, _| self.namespaces.get(name).is_some());
+    }
+}

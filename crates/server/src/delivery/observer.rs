@@ -1,0 +1,127 @@
+//! The observer of deliveries: their events for readers, and the parks for the index of parked timers.
+
+use super::died::Died;
+use super::parked_index::ParkedIndex;
+use super::pending_ends::PendingEnds;
+use super::pull_queues::EndTicket;
+use super::reason::Reason;
+use super::reconciler::Reconciler;
+use crate::record::{Answered, InFlight};
+use crate::state::{Counters, Events, event};
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_api::{self as api, EventKind};
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Delivery, Ending, Event, Verdict};
+
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pub(super) events: Events,
+    pub(super) parked: Arc<ParkedIndex>,
+    pub(super) reconciler: Arc<Reconciler>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) ends: PendingEnds,
+}
+
+impl Observer {
+    /// Shows that a delivery has begun, after its admission.
+    pub(crate) fn started(&self, delivery: &Delivery) {
+        let late = self.in_flight.started(delivery);
+        self.events.show(|| api::Event {
+            id: Some(delivery.id.to_string()),
+            key: delivery.key.as_deref().map(str::to_owned),
+            attempt: Some(delivery.attempt),
+            late_ms: Some(millis(late)),
+            ..event(EventKind::Started, &delivery.namespace)
+        });
+    }
+
+    /// Notes the answer to a callback, or that there was none.
+    pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
+        self.in_flight.answered(id, answered);
+    }
+
+    /// Answers a receiver once the store has the end that its handler is about to give.
+    pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
+        self.ends.expect(delivery, verdict, ticket);
+    }
+
+    /// Takes an event of the runtime. Does not block.
+    pub(crate) fn observe(&self, happened: &Event) {
+        if is_of_schedule(happened) {
+            // A decision of a schedule, which has its own events.
+            if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
+                self.counters.decisions.add(1);
+            }
+            return;
+        }
+        self.ends.observe(happened);
+        let status = self.in_flight.observe(happened);
+        match happened {
+            Event::Ended { attempt, ending, took, phase, .. } => {
+                if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
+                    && let Some(reason) = Reason::parse(reason)
+                {
+                    self.parked.add(reason);
+                }
+                let status = status.map(|status| status.to_string());
+                let Some((kind, detail)) = shown(ending, *phase, status) else { return };
+                if kind == EventKind::Dead {
+                    Died {
+                        namespace: &attempt.namespace,
+                        id: attempt.id,
+                        key: attempt.key.as_deref(),
+                        attempt: Some(attempt.attempt),
+                        error: detail.as_deref(),
+                    }
+                    .log();
+                }
+                self.events.show(|| api::Event {
+                    id: Some(attempt.id.to_string()),
+                    key: attempt.key.as_deref().map(str::to_owned),
+                    attempt: Some(attempt.attempt),
+                    took_ms: took.map(millis),
+                    detail,
+                    ..event(kind, &attempt.namespace)
+                });
+            }
+            Event::LeaseLost { attempt, .. } | Event::EndLost { attempt, .. } => {
+                self.reconciler.add(attempt.id);
+            }
+            Event::Expired { id, phase: Phase::Dead, .. } => self.reconciler.add(*id),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the event is about the timer by which a schedule decides, and about no delivery.
+fn is_of_schedule(event: &Event) -> bool {
+    match event {
+        Event::Began { attempt, .. }
+        | Event::Ended { attempt, .. }
+        | Event::LeaseLost { attempt, .. }
+        | Event::EndLost { attempt, .. } => *attempt.kind == *Schedules::KIND,
+        _ => false,
+    }
+}
+
+/// The event that readers see of an end.
+fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
+    Some(match ending {
+        Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),
+        Ending::Answered(Verdict::Park(reason)) => (EventKind::Parked, Some(reason.to_string())),
+        Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => {
+            let kind = if phase == Phase::Dead { EventKind::Dead } else { EventKind::Failed };
+            (kind, Some(error.to_string()))
+        }
+        Ending::GivenBack => (EventKind::Parked, Some("given back".to_owned())),
+        _ => return None,
+    })
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

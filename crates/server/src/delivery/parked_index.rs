@@ -1,0 +1,324 @@
+//! The index of parked timers: how many timers are parked for which reason, as far as is known, and which reasons the
+//! unparker must look at.
+//!
+//! # No timer is forgotten
+//! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
+//! that is stored is added here ([`ParkedIndex::add`]), which makes the unparker look at the reason again, after the
+//! park. Each event that makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later
+//! of the two calls finds both the timer and the room. The count may be too high, after a cancel for example, and never
+//! stays too low: zero is believed only after an unpark or a pass has found nothing, and parks that were added in the
+//! meantime count on top.
+//!
+//! # Passes
+//! A *pass* asks the store for all reasons with their numbers, at the start and beside other nodes again and again: the
+//! timers that a dead node has parked are known to the store only, and shards change their owners. A pass reads no
+//! timer, so its cost follows from the number of reasons. A timer that is parked during the pass may be counted twice
+//! until the next pass. A reason with an unpark under way keeps its number.
+
+use super::reason::Reason;
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// The numbers of parked timers by reason.
+#[derive(Debug, Default)]
+pub(crate) struct ParkedIndex {
+    state: Mutex<State>,
+    changed: Notify,
+    /// A pass is wanted soon.
+    pass_wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parked: HashMap<Reason, Parked>,
+    /// The reasons that the unparker must look at.
+    marked: HashSet<Reason>,
+    /// Queues of which a fetch beside other nodes has found nothing, and when.
+    emptied: HashMap<Reason, Instant>,
+    is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Parked {
+    count: u64,
+    /// An unpark is under way.
+    is_busy: bool,
+    /// The parks that were noted since it began.
+    since: u64,
+    /// The parks that were noted since the pass began.
+    meanwhile: u64,
+    /// A look was wanted since the unpark, or the fetch, began.
+    is_wanted: bool,
+}
+
+/// The time for which a queue counts as empty after a fetch has found nothing, unless a park is reported.
+const EMPTY: Duration = Duration::from_secs(1);
+
+impl ParkedIndex {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a timer is parked for this reason.
+    pub(crate) fn add(&self, reason: Reason) {
+        let mut state = self.lock();
+        let parked = state.parked.entry(reason.clone()).or_default();
+        (parked.count, parked.since) = (parked.count + 1, parked.since + 1);
+        parked.meanwhile += 1;
+        state.emptied.remove(&reason);
+        state.marked.insert(reason);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Makes the unparker look at a queue of which timers may be parked at other nodes.
+    pub(crate) fn want(&self, reason: &Reason) {
+        let mut state = self.lock();
+        state.parked.entry(reason.clone()).or_default().is_wanted = true;
+        state.marked.insert(reason.clone());
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Notes that a timer was parked for a queue, by any node.
+    pub(crate) fn heard(&self, reason: &Reason) {
+        self.lock().emptied.remove(reason);
+    }
+
+    /// Notes that parks may have been missed, or that other nodes are live than before.
+    pub(crate) fn heard_all(&self) {
+        self.lock().emptied.clear();
+        self.pass_wanted.notify_one();
+    }
+
+    /// Waits until a pass is wanted before its time.
+    pub(crate) async fn pass_wanted(&self) {
+        self.pass_wanted.notified().await;
+    }
+
+    /// Whether a queue may have parked timers, at any node.
+    pub(crate) fn may_have(&self, reason: &Reason) -> bool {
+        self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
+    }
+
+    /// Notes that a fetch has taken this number of timers of a queue, and makes the unparker look again if there may be
+    /// others. Returns whether there are none, as far as is known.
+    pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        state.emptied.retain(|_, emptied| now.saturating_duration_since(*emptied) < EMPTY);
+        let Some(parked) = state.parked.get_mut(reason) else { return false };
+        parked.is_busy = false;
+        parked.count = match found {
+            Some(0) => parked.since,
+            found => parked.count.saturating_sub(found.unwrap_or(0).into()),
+        };
+        let is_again = found.is_some_and(|found| found > 0) || parked.since > 0 || parked.is_wanted;
+        let is_empty = found == Some(0) && !is_again;
+        if is_empty {
+            state.emptied.insert(reason.clone(), now);
+        }
+        if is_again {
+            state.marked.insert(reason.clone());
+            drop(state);
+            self.changed.notify_one();
+        } else if state.parked.get(reason).is_some_and(|parked| parked.count == 0) {
+            state.parked.remove(reason);
+        }
+        is_empty
+    }
+
+    /// Begins a pass.
+    pub(crate) fn begin_pass(&self) {
+        self.lock().parked.values_mut().for_each(|parked| parked.meanwhile = 0);
+    }
+
+    /// Takes the findings of a pass since [`begin_pass`](Self::begin_pass).
+    pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
+        let mut state = self.lock();
+        let State { parked, marked, .. } = &mut *state;
+        parked.retain(|reason, parked| {
+            let count = found.remove(reason).unwrap_or(0);
+            if !parked.is_busy {
+                parked.count = count + parked.meanwhile;
+            }
+            parked.is_busy || parked.count > 0
+        });
+        for (reason, count) in found {
+            parked.insert(reason.clone(), Parked { count, ..Parked::default() });
+            marked.insert(reason);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Makes the unparker look at a reason: there may be room.
+    pub(crate) fn look_at(&self, reason: &Reason) {
+        let mut state = self.lock();
+        if state.parked.contains_key(reason) {
+            state.marked.insert(reason.clone());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Makes the unparker look at all reasons.
+    pub(crate) fn look_everywhere(&self) {
+        let mut state = self.lock();
+        let all: Vec<Reason> = state.parked.keys().cloned().collect();
+        state.marked.extend(all);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The number of timers that are parked for this reason, or fewer if some are being unparked.
+    pub(crate) fn count(&self, reason: &Reason) -> u64 {
+        self.lock().parked.get(reason).map_or(0, |parked| parked.count)
+    }
+
+    /// The numbers of parked timers by the reason, as far as is known.
+    pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
+        let state = self.lock();
+        let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
+        known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
+    }
+
+    /// The number of all timers that the service has parked.
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u64 {
+        self.lock().parked.values().map(|parked| parked.count).sum()
+    }
+
+    /// Waits until the unparker must look at a reason, or the index is closed.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Closes the index, which ends the unparker and the reconciler.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_one();
+        self.pass_wanted.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// The reasons that the unparker must look at, without those with an unpark under way.
+    pub(crate) fn take_marked(&self) -> Vec<Reason> {
+        let mut state = self.lock();
+        let marked: Vec<Reason> = state.marked.drain().collect();
+        let is_free = |reason: &Reason| state.parked.get(reason).is_some_and(|parked| !parked.is_busy);
+        marked.into_iter().filter(is_free).collect()
+    }
+
+    /// Notes that an unpark begins.
+    pub(crate) fn begin(&self, reason: &Reason) {
+        if let Some(parked) = self.lock().parked.get_mut(reason) {
+            (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
+        }
+    }
+
+    /// Notes that an unpark has put this number of timers back, and makes the unparker look again.
+    pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
+        let mut state = self.lock();
+        let Some(parked) = state.parked.get_mut(reason) else { return };
+        parked.is_busy = false;
+        parked.count = match found {
+            None => parked.count,
+            Some(0) => parked.since,
+            // A zero by subtraction is not believed: the count may be too low by a park whose event was lost.
+            Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
+        };
+        if parked.count == 0 {
+            state.parked.remove(reason);
+        } else if found.is_some() {
+            state.marked.insert(reason.clone());
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_fetched_again_until_nothing_is_found_and_nothing_was_heard() {
+        let index = ParkedIndex::default();
+        let reason = Reason::Queue("a".into(), "q".into());
+        assert!(index.may_have(&reason), "nothing is known of it");
+        index.want(&reason);
+        assert_eq!(index.take_marked(), vec![reason.clone()]);
+        index.begin(&reason);
+        assert!(!index.end_fetch(&reason, Some(3)));
+        assert_eq!((index.take_marked(), index.total()), (vec![reason.clone()], 0));
+        index.begin(&reason);
+        index.want(&reason);
+        assert!(!index.end_fetch(&reason, Some(0)), "a park was heard of meanwhile");
+        assert_eq!(index.take_marked(), vec![reason.clone()]);
+        index.begin(&reason);
+        assert!(index.end_fetch(&reason, Some(0)) && !index.may_have(&reason));
+        assert_eq!((index.take_marked(), index.counts().len()), (vec![], 0));
+        index.heard(&reason);
+        assert!(index.may_have(&reason));
+        index.want(&reason);
+        index.begin(&reason);
+        assert!(!index.end_fetch(&reason, None), "an error says nothing");
+    }
+
+    #[test]
+    fn a_reason_is_looked_at_until_an_unpark_finds_nothing() {
+        let index = ParkedIndex::default();
+        let reason = Reason::Rate("a".into());
+        index.look_at(&reason);
+        assert_eq!(index.take_marked(), []);
+        index.add(reason.clone());
+        index.add(reason.clone());
+        assert_eq!(index.take_marked(), vec![reason.clone()]);
+        assert_eq!(index.take_marked(), []);
+        index.begin(&reason);
+        index.look_at(&reason);
+        assert_eq!(index.take_marked(), [], "one unpark at a time");
+        index.end(&reason, Some(2));
+        assert_eq!((index.take_marked(), index.count(&reason)), (vec![reason.clone()], 1));
+        index.begin(&reason);
+        index.end(&reason, Some(0));
+        assert_eq!((index.take_marked(), index.count(&reason), index.total()), (vec![], 0, 0));
+    }
+
+    #[test]
+    fn a_park_during_an_unpark_that_finds_nothing_counts() {
+        let index = ParkedIndex::default();
+        let reason = Reason::Rate("a".into());
+        index.add(reason.clone());
+        index.take_marked();
+        index.begin(&reason);
+        index.add(reason.clone());
+        index.end(&reason, Some(0));
+        assert_eq!((index.take_marked(), index.count(&reason)), (vec![reason.clone()], 1));
+    }
+
+    #[test]
+    fn a_pass_corrects_the_numbers_and_adds_what_was_parked_meanwhile() {
+        let index = ParkedIndex::default();
+        let [known, gone, found, busy] = ["a", "b", "c", "d"].map(|name| Reason::Rate(name.into()));
+        for reason in [&known, &known, &gone, &busy] {
+            index.add(reason.clone());
+        }
+        assert_eq!(index.take_marked().len(), 3);
+        index.begin_pass();
+        index.begin(&busy);
+        index.add(known.clone());
+        index.end_pass(HashMap::from([(known.clone(), 7), (found.clone(), 5)]));
+        let counts = index.counts();
+        assert_eq!(counts, BTreeMap::from([(known.clone(), 8), (found.clone(), 5), (busy.clone(), 1)]));
+        let marked: HashSet<_> = index.take_marked().into_iter().collect();
+        assert_eq!(marked, HashSet::from([known, found]), "what is new is looked at");
+    }
+}

@@ -1,0 +1,120 @@
+//! A limiter: the deliveries to a host, or of a namespace, that run and that wait.
+
+use super::pool::QUICK;
+use crate::delivery::reason::Reason;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// The span over which a limiter's ends are counted.
+const SPAN: Duration = Duration::from_millis(50);
+/// The least and the greatest number of deliveries that wait in one limiter.
+pub(super) const ROOM: (usize, usize) = (16, 512);
+
+/// How a host answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    Unknown,
+    Quick,
+    Slow,
+}
+
+#[derive(Debug)]
+pub(super) struct Limiter {
+    pub(super) limit: usize,
+    pub(super) running: usize,
+    /// The deliveries that wait, by their numbers, in order. Some may have gone.
+    pub(super) waiting: VecDeque<u64>,
+    /// The timers that were unparked and have not arrived, until that moment.
+    pub(super) coming: usize,
+    pub(super) coming_until: Instant,
+    pub(super) shut_until: Option<Instant>,
+    pub(super) is_careful: bool,
+    /// How the host answers. `None` if the limiter is not that of a host.
+    pub(super) pace: Option<Pace>,
+    /// The last end, or the last start of a delivery beside which none ran.
+    pub(super) moved: Instant,
+    /// The limiter is in the list of its pool.
+    pub(super) is_starved: bool,
+    /// The start of the present span, and the ends in this span and in the span before.
+    pub(super) span: Instant,
+    pub(super) ends: (usize, usize),
+}
+
+impl Limiter {
+    pub(super) fn new(reason: &Reason, limit: usize, now: Instant) -> Self {
+        Self {
+            limit,
+            running: 0,
+            waiting: VecDeque::new(),
+            coming: 0,
+            coming_until: now,
+            shut_until: None,
+            is_careful: false,
+            pace: matches!(reason, Reason::Host(..)).then_some(Pace::Unknown),
+            moved: now,
+            is_starved: false,
+            span: now,
+            ends: (0, 0),
+        }
+    }
+
+    /// The same, if the limiter is that of a host which has answered others quickly.
+    pub(super) fn known_as(mut self, is_quick: bool) -> Self {
+        if is_quick && self.pace.is_some() {
+            self.pace = Some(Pace::Quick);
+        }
+        self
+    }
+
+    pub(super) fn is_shut(&self, now: Instant) -> bool {
+        self.shut_until.is_some_and(|until| now < until)
+    }
+
+    /// How the host answers. A delivery that waits for long is a sign, too.
+    pub(super) fn pace(&self, now: Instant) -> Option<Pace> {
+        let hangs = self.running > 0 && now.saturating_duration_since(self.moved) > QUICK;
+        self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
+    }
+
+    /// The number of deliveries that may run if no share limits them. `grown` is the number of permits that were added.
+    pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
+        match (self.is_shut(now), self.is_careful, self.pace(now)) {
+            (true, _, _) => 0,
+            (_, true, _) => 1,
+            (_, _, Some(Pace::Unknown | Pace::Slow)) => self.limit.div_ceil(4),
+            _ => self.limit + grown,
+        }
+    }
+
+    /// Whether a limiter of a path is needed: the path has failed, and has not worked since.
+    pub(super) fn holds_back(&self, now: Instant) -> bool {
+        self.is_careful || self.is_shut(now)
+    }
+
+    pub(super) fn coming(&self, now: Instant) -> usize {
+        if now < self.coming_until { self.coming } else { 0 }
+    }
+
+    /// Moves the count of ends to the present span.
+    pub(super) fn turn(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.span);
+        if passed >= SPAN {
+            self.ends = (0, if passed < 2 * SPAN { self.ends.0 } else { 0 });
+            self.span = now;
+        }
+    }
+
+    /// The number of deliveries that may wait.
+    pub(super) fn room(&self, now: Instant) -> usize {
+        let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
+        if is_slow || self.is_shut(now) || self.is_careful {
+            return 0;
+        }
+        self.ends.0.max(self.ends.1).clamp(ROOM.0, ROOM.1)
+    }
+
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.running == 0 && self.waiting.is_empty() && self.coming(now) == 0 && !self.is_shut(now)
+    }
+}

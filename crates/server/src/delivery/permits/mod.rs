@@ -1,0 +1,510 @@
+//! Permits: how many deliveries may run at a time in the service, in a namespace, and at a host.
+//!
+//! A delivery needs a permit of each of its limiters and takes all of them at once, so that a delivery that waits for
+//! one limiter holds nothing of another. A delivery whose limiter is full waits in memory if few others do, and is
+//! parked otherwise:
+//!
+//! ```text
+//!              all limiters have a permit
+//!   arrived ─────────────────────────► runs ── ends ──► its permits are free: first for those that wait, then the
+//!      │                                ▲               parked index shows the limiters to the unparker, which unparks
+//!      └── a limiter is full ──► waits ─┘               as many timers as have room
+//!                 │                │ 5 s, or the limiter is shut
+//!                 └────────────────┴──► parked under the limiter's reason, which costs no attempt
+//! ```
+//!
+//! The deliveries that wait bridge the time from an unpark to the next arrival. Their number follows the limiter's
+//! speed: as many may wait as the limiter has ended within a twentieth of a second lately. So a fast host never runs
+//! out of work, and a host that hangs keeps no deliveries in memory. The number in all limiters together is bounded.
+//!
+//! A host whose breaker is open has a *shut* limiter. Once the limiter opens again it is *careful*: one delivery at a
+//! time, until the host answers. A path whose breaker has opened has a limiter of its own, which is careful until the
+//! path works.
+//!
+//! # Shares
+//! A permit is held for as long as a host does not answer, so hosts that hang must not get all permits:
+//!
+//! - The limiter of a host belongs to one namespace: the host's answers to other namespaces do not matter. The
+//!   namespaces share the host's permits: a namespace alone has as many as a host may have, and several have a third
+//!   more together.
+//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to
+//!   a limit. A later answer takes half of the added permits away, and silence takes all.
+//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
+//!   longer since. A namespace that has not called the host yet begins with what the last answer to another namespace
+//!   has shown. The hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a
+//!   quarter of a host's permits. So quick hosts always have a quarter of the permits, however many others hang.
+//! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick.
+//!   Namespaces that press for long come to have equally many. The backlog of a namespace is parked under the reason of
+//!   that namespace, where no other namespace waits behind it.
+
+mod limiter;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use super::parked_index::ParkedIndex;
+use super::reason::Reason;
+use core::time::Duration;
+use limiter::{Limiter, Pace, ROOM};
+use pool::{PROMPT, Pool, PoolName, QUICK, Took};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// The longest time for which a delivery waits for a permit in memory.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The time in which an unparked timer should have arrived.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+/// The greatest number of deliveries that wait in all limiters.
+pub(crate) const MOST_WAITING: usize = 1_024;
+/// The time for which a quick host is remembered at which nothing happens, and the number of limiters up to which it
+/// is.
+const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
+/// The number of namespaces without a permit that are looked at when a permit is free.
+const LOOKS: usize = 4;
+
+/// A delivery's request for a permit of the limiter of this reason.
+#[derive(Clone, Debug)]
+pub(crate) struct PermitRequest {
+    pub(crate) reason: Reason,
+    /// The limiter's present limit. For a share it is the limit of all shares of its kind together.
+    pub(crate) limit: usize,
+}
+
+/// The permits that hosts may have together that are slow or not known.
+pub(crate) fn slow_permits(all: usize) -> usize {
+    all - all / 4
+}
+
+/// The number of timers that a reason has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// This many timers may be unparked.
+    Now(usize),
+    /// Look again at this moment.
+    At(Instant),
+    /// Nothing, until something happens.
+    Nothing,
+}
+
+#[derive(Debug)]
+pub(crate) struct Permits {
+    state: Mutex<State>,
+    parked: Arc<ParkedIndex>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limiters: HashMap<Reason, Limiter>,
+    waiters: HashMap<u64, Waiter>,
+    next_waiter: u64,
+    pools: HashMap<PoolName, Pool>,
+    /// The greatest number of permits of a namespace at a host that answers promptly.
+    most_at_host: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    limiters: Vec<Reason>,
+    /// Tells the waiter that its permits are taken. Dropped if there will be none.
+    sender: oneshot::Sender<()>,
+}
+
+impl State {
+    /// The number of deliveries that may run in a limiter.
+    fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
+        let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
+        let Some((name, pool)) = pool else { return limiter.most(0, now) };
+        let share = limiter.running + pool.free_for(name, limiter.running);
+        match name {
+            PoolName::All | PoolName::Slow => share,
+            PoolName::Host(_) => share.min(limiter.most(pool.grown, now)),
+        }
+    }
+
+    fn pool(&self, reason: &Reason) -> Option<&Pool> {
+        PoolName::of(reason).and_then(|name| self.pools.get(&name))
+    }
+
+    fn pool_mut(&mut self, reason: &Reason) -> Option<&mut Pool> {
+        PoolName::of(reason).and_then(|name| self.pools.get_mut(&name))
+    }
+
+    fn has_permit(&self, reason: &Reason, now: Instant) -> bool {
+        self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
+    }
+
+    /// The first limiter without a free permit, if there is one.
+    fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
+        reasons.iter().find(|reason| !self.has_permit(reason, now))
+    }
+
+    /// The number of deliveries that may wait in a limiter.
+    fn room(&self, limiter: &Limiter, now: Instant) -> usize {
+        limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
+    }
+
+    fn take(&mut self, reasons: &[Reason], now: Instant) {
+        for reason in reasons {
+            if let Some(limiter) = self.limiters.get_mut(reason) {
+                if limiter.running == 0 {
+                    limiter.moved = now;
+                }
+                limiter.running += 1;
+                if let Some(pool) = self.pool_mut(reason) {
+                    pool.running += 1;
+                }
+            }
+        }
+    }
+
+    /// Notes that a limiter has no permit. If the limiter is a share, the permits of other namespaces concern it.
+    fn starve(&mut self, reason: &Reason) {
+        let State { limiters, pools, .. } = self;
+        if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
+            && let Some(limiter) = limiters.get_mut(reason)
+            && !limiter.is_starved
+        {
+            limiter.is_starved = true;
+            pool.starved.push_back(reason.clone());
+        }
+    }
+
+    /// Gives the free permits of a limiter to the deliveries that wait for it.
+    fn pump(&mut self, reason: &Reason, now: Instant) {
+        while self.has_permit(reason, now)
+            && let Some(limiter) = self.limiters.get_mut(reason)
+            && let Some(number) = limiter.waiting.pop_front()
+        {
+            let Some(waiter) = self.waiters.remove(&number) else { continue };
+            if let Some(other) = self.full(&waiter.limiters, now).cloned() {
+                if let Some(limiter) = self.limiters.get_mut(&other) {
+                    limiter.waiting.push_back(number);
+                }
+                self.starve(&other);
+                self.waiters.insert(number, waiter);
+                continue;
+            }
+            let Waiter { limiters, sender } = waiter;
+            self.take(&limiters, now);
+            if sender.send(()).is_err() {
+                self.give_back(&limiters);
+            }
+        }
+        if self.limiters.get(reason).is_some_and(|limiter| !limiter.waiting.is_empty()) {
+            self.starve(reason);
+        }
+    }
+
+    fn give_back(&mut self, reasons: &[Reason]) {
+        for reason in reasons {
+            if let Some(limiter) = self.limiters.get_mut(reason) {
+                limiter.running = limiter.running.saturating_sub(1);
+                if let Some(pool) = self.pool_mut(reason) {
+                    pool.running = pool.running.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Gives used permits back, first to the deliveries that wait. Returns the shares of other namespaces that have a
+    /// free permit now.
+    fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
+        self.note(reasons, outcome, now);
+        self.give_back(reasons);
+        for reason in reasons {
+            self.pump(reason, now);
+        }
+        let mut others = Vec::new();
+        for reason in reasons {
+            let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
+            for _ in 0..starved.min(LOOKS) {
+                let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
+                let Some(other) = other else { break };
+                if let Some(limiter) = self.limiters.get_mut(&other) {
+                    limiter.is_starved = false;
+                }
+                self.pump(&other, now);
+                others.push(other);
+            }
+        }
+        others
+    }
+
+    /// Notes an end and the behaviour of the host, before its permits are free: whether all were taken decides on
+    /// growth.
+    fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
+        for reason in reasons {
+            let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
+            let Some(limiter) = self.limiters.get_mut(reason) else { continue };
+            let Some(took) = outcome.took else { continue };
+            limiter.turn(now);
+            limiter.ends.0 += 1;
+            limiter.moved = now;
+            let shows_recovery = match reason {
+                Reason::Host(..) => outcome.has_answered,
+                _ => outcome.works,
+            };
+            if shows_recovery {
+                (limiter.is_careful, limiter.shut_until) = (false, None);
+            }
+            let Some(pace) = &mut limiter.pace else { continue };
+            let was_full = *pace == Pace::Quick && limiter.running >= most;
+            *pace = if took == Took::Slow { Pace::Slow } else { Pace::Quick };
+            let most_at_host = self.most_at_host;
+            if let Some(pool) = self.pool_mut(reason) {
+                pool.grow(took, was_full, most_at_host);
+            }
+        }
+    }
+}
+
+impl Permits {
+    /// `most_at_host` is the greatest number of permits of a namespace at a host that answers promptly.
+    pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
+        Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the requested permits. Fails with the reason for which the timer must be parked.
+    ///
+    /// The request for the limiter of slow hosts is left out if the delivery's host is quick, and the request for a
+    /// path if the path has not failed lately.
+    pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
+        let (number, news, limiter, reasons) = {
+            let now = Instant::now();
+            let mut state = self.lock();
+            let is_quick = |PermitRequest { reason, .. }: &PermitRequest| match state.limiters.get(reason) {
+                Some(limiter) => limiter.pace(now) == Some(Pace::Quick),
+                None => state.pool(reason).is_some_and(|pool| pool.is_quick),
+            };
+            let is_slow = !requests.iter().any(is_quick);
+            requests.retain(|PermitRequest { reason, .. }| match reason {
+                Reason::Slow(_) => is_slow,
+                Reason::Path(..) => state.limiters.get(reason).is_some_and(|limiter| limiter.holds_back(now)),
+                _ => true,
+            });
+            let reasons: Vec<Reason> = requests.iter().map(|request| request.reason.clone()).collect();
+            for PermitRequest { reason, limit } in requests {
+                if let Some(name) = PoolName::of(&reason) {
+                    state.pools.entry(name).or_default().limit = limit;
+                }
+                let is_quick = state.pool(&reason).is_some_and(|pool| pool.is_quick);
+                let new = Limiter::new(&reason, limit, now).known_as(is_quick);
+                let limiter = state.limiters.entry(reason).or_insert(new);
+                limiter.limit = limit;
+                limiter.coming = limiter.coming.saturating_sub(1);
+                limiter.turn(now);
+            }
+            let queue = reasons.iter().find(|reason| {
+                !state.has_permit(reason, now)
+                    || state.limiters.get(reason).is_some_and(|limiter| !limiter.waiting.is_empty())
+            });
+            let Some(queue) = queue else {
+                state.take(&reasons, now);
+                return Ok(Permit::new(self, reasons));
+            };
+            state.starve(queue);
+            let number = state.next_waiter;
+            let has_room = state
+                .limiters
+                .get(queue)
+                .is_some_and(|limiter| limiter.waiting.len() < state.room(limiter, now));
+            let Some(limiter) = state.limiters.get_mut(queue).filter(|_| has_room) else {
+                return Err(queue.clone());
+            };
+            limiter.waiting.push_back(number);
+            state.next_waiter += 1;
+            let (sender, news) = oneshot::channel();
+            state.waiters.insert(number, Waiter { limiters: reasons.clone(), sender });
+            // The delivery queues behind others of this limiter, which may wait for another limiter only.
+            state.pump(queue, now);
+            (number, news, queue.clone(), reasons)
+        };
+        let mut wait = Wait { permits: self, number, news: Some(news), reasons };
+        match wait.await_news().await {
+            true => Ok(Permit::new(self, wait.defuse())),
+            false => Err(limiter),
+        }
+    }
+
+    /// Shuts a host's limiter for a while. The deliveries that wait in it are parked.
+    pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let waiting = {
+            let limiter =
+                state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, 1, now));
+            (limiter.shut_until, limiter.is_careful) = (Some(now + rest), true);
+            core::mem::take(&mut limiter.waiting)
+        };
+        for number in waiting {
+            state.waiters.remove(&number);
+        }
+        drop(state);
+        self.parked.look_at(reason);
+    }
+
+    /// Opens the shut limiters of a host and of its paths: for one delivery at a time until a delivery succeeds.
+    pub(crate) fn reopen(&self, host: &str) {
+        let reasons: Vec<Reason> = {
+            let state = self.lock();
+            state.limiters.keys().filter(|reason| reason.is_of_host(host)).cloned().collect()
+        };
+        reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
+    }
+
+    /// How many timers that are parked for a limiter have room now.
+    pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
+        let mut state = self.lock();
+        let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
+        if let Some(until) = limiter.shut_until.filter(|until| now < *until) {
+            return Wanted::At(until);
+        }
+        let taken = limiter.running + limiter.waiting.len() + limiter.coming(now);
+        let (most, room) = (state.most(reason, limiter, now), state.room(limiter, now));
+        let (coming, coming_until) = (limiter.coming(now), limiter.coming_until);
+        match (most + room).saturating_sub(taken) {
+            0 => {
+                state.starve(reason);
+                if coming > 0 { Wanted::At(coming_until) } else { Wanted::Nothing }
+            }
+            room => Wanted::Now(room),
+        }
+    }
+
+    /// Notes that this number of timers is about to be unparked for a limiter.
+    pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let limiter =
+            state.limiters.entry(reason.clone()).or_insert_with(|| Limiter::new(reason, ROOM.0, now));
+        limiter.coming = limiter.coming(now) + timers;
+        limiter.coming_until = now + ON_THE_WAY;
+    }
+
+    /// Notes that this number of expected timers was not unparked.
+    pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
+        if let Some(limiter) = self.lock().limiters.get_mut(reason) {
+            limiter.coming = limiter.coming.saturating_sub(timers);
+        }
+    }
+
+    /// Forgets the limiters in which nothing happens, but for those of quick hosts.
+    pub(crate) fn sweep(&self) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let State { limiters, waiters, pools, .. } = &mut *state;
+        let remembers = limiters.len() <= REMEMBERED.1;
+        // A delivery that waits in one limiter counts in its other limiters once it runs.
+        let needed: HashSet<&Reason> = waiters.values().flat_map(|waiter| &waiter.limiters).collect();
+        limiters.retain(|reason, limiter| {
+            let is_known = limiter.pace == Some(Pace::Quick)
+                && now.saturating_duration_since(limiter.moved) < REMEMBERED.0
+                && remembers;
+            is_known
+                || needed.contains(reason)
+                || limiter.is_starved
+                || !limiter.is_idle(now)
+                || self.parked.count(reason) > 0
+        });
+        let used: HashSet<PoolName> = limiters.keys().filter_map(PoolName::of).collect();
+        pools.retain(|name, pool| pool.running > 0 || used.contains(name));
+    }
+
+    fn end(&self, reasons: &[Reason], outcome: Noted) {
+        let others = self.lock().end(reasons, outcome, Instant::now());
+        reasons.iter().chain(&others).for_each(|reason| self.parked.look_at(reason));
+    }
+}
+
+/// A delivery that waits.
+struct Wait<'p> {
+    permits: &'p Permits,
+    number: u64,
+    news: Option<oneshot::Receiver<()>>,
+    reasons: Vec<Reason>,
+}
+
+impl Wait<'_> {
+    /// Whether permits were taken for this delivery in time.
+    async fn await_news(&mut self) -> bool {
+        let Some(news) = &mut self.news else { return false };
+        match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
+            Ok(taken) => {
+                let _it_has_come = self.news.take();
+                taken.is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn defuse(mut self) -> Vec<Reason> {
+        core::mem::take(&mut self.reasons)
+    }
+}
+
+/// A delivery that gives up its wait may have got permits at that moment, and returns them.
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let Some(mut news) = self.news.take() else { return };
+        let mut state = self.permits.lock();
+        state.waiters.remove(&self.number);
+        let number = self.number;
+        for reason in &self.reasons {
+            if let Some(limiter) = state.limiters.get_mut(reason) {
+                limiter.waiting.retain(|waiting| *waiting != number);
+            }
+        }
+        drop(state);
+        if news.try_recv().is_ok() {
+            self.permits.end(&self.reasons, Noted::default());
+        }
+    }
+}
+
+/// The behaviour of a host in a delivery.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
+    works: bool,
+    has_answered: bool,
+    took: Option<Took>,
+}
+
+/// Permits in all limiters of a delivery, which are free when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
+    reasons: Vec<Reason>,
+    since: Instant,
+    noted: Noted,
+}
+
+impl Permit {
+    fn new(permits: &Arc<Permits>, reasons: Vec<Reason>) -> Self {
+        Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
+    }
+
+    /// Notes the answer of a host that was dialled, if there was one: whether the host works.
+    pub(crate) fn note(&mut self, works: Option<bool>) {
+        let time = self.since.elapsed();
+        let took = match works {
+            None => Took::Slow,
+            Some(_) if time > QUICK => Took::Slow,
+            Some(works) if time > PROMPT || !works => Took::Quick,
+            Some(_) => Took::Prompt,
+        };
+        let has_answered = works.is_some();
+        self.noted = Noted { works: works == Some(true), has_answered, took: Some(took) };
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.permits.end(&self.reasons, self.noted);
+    }
+}

@@ -1,0 +1,115 @@
+//! Open claims: the timers that receivers have, and how their deliveries end.
+
+use super::state::{ClaimRequest, EndAnswer, EndTicket, Ending, OpenEntry, PullQueues, ended, unknown};
+use core::time::Duration;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tourbillon_api::{Moment, Problem};
+use tourbillon_durable::Verdict;
+
+/// The time for which the end of a claim waits for the store: less than clients wait, since an answer says more than no
+/// answer.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The beginning of an end.
+enum EndBegun {
+    /// No end was asked for before.
+    Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
+    /// The same end was asked for before.
+    Before(watch::Receiver<EndAnswer>),
+    /// Another end was asked for before.
+    Otherwise,
+}
+
+impl PullQueues {
+    /// Ends the delivery of an open claim, and waits until the store has the end. `None` if no such claim is open here.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the end goes on.
+    pub(crate) async fn end(
+        self: &Arc<Self>,
+        namespace: &str,
+        claim: &str,
+        verdict: Verdict,
+    ) -> Option<Result<(), Problem>> {
+        let mut answer = match self.begin_end(namespace, claim, &verdict)? {
+            EndBegun::Now(open, ticket, answer) => {
+                // Outside of the lock: if the handler has gone, the ticket is dropped here, which takes the lock.
+                let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
+                answer
+            }
+            EndBegun::Before(answer) => answer,
+            EndBegun::Otherwise => return Some(Err(ended())),
+        };
+        let answered = tokio::time::timeout(PATIENCE, answer.wait_for(Option::is_some)).await;
+        match answered {
+            Ok(Ok(answer)) => answer.clone(),
+            Ok(Err(_)) => None,
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                let detail = format!(
+                    "the store has not answered within {seconds} s; the timer is delivered again unless it gets the end"
+                );
+                Some(Err(unknown(&detail)))
+            }
+        }
+    }
+
+    fn begin_end(self: &Arc<Self>, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
+        let mut state = self.lock();
+        if let Some(ending) = state.ending.get(claim) {
+            let is_the_same = *ending.namespace == *namespace && ending.verdict == *verdict;
+            return Some(if is_the_same {
+                EndBegun::Before(ending.answer.clone())
+            } else {
+                EndBegun::Otherwise
+            });
+        }
+        state.open.get(claim).filter(|open| *open.namespace == *namespace)?;
+        let open = state.remove(claim)?;
+        let (sender, answer) = watch::channel(None);
+        let claim: Box<str> = claim.into();
+        let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };
+        state.ending.insert(claim.clone(), ending);
+        Some(EndBegun::Now(open, EndTicket { queues: Arc::clone(self), claim, answer: sender }, answer))
+    }
+
+    /// Prolongs an open claim. Returns the moment at which its time is over.
+    pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        let (sender, until) = oneshot::channel();
+        {
+            let state = self.lock();
+            let open =
+                state.open.get(claim).filter(|open| *open.namespace == *namespace).ok_or_else(ended)?;
+            open.requests.send(ClaimRequest::Renew(sender)).map_err(|_| ended())?;
+        }
+        until.await.map_err(|_| ended())
+    }
+}
+
+/// An open claim, on the side of its delivery.
+#[derive(Debug)]
+pub(crate) struct OpenClaim {
+    pub(super) queues: Arc<PullQueues>,
+    pub(super) name: Box<str>,
+    pub(super) requests: mpsc::UnboundedReceiver<ClaimRequest>,
+}
+
+impl OpenClaim {
+    /// The next request of the receiver, or `None` if the timer goes back.
+    pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
+        self.requests.recv().await
+    }
+}
+
+impl Drop for OpenClaim {
+    fn drop(&mut self) {
+        let starved = {
+            let mut state = self.queues.lock();
+            state.remove(&self.name);
+            core::mem::take(&mut state.starved)
+        };
+        starved.iter().for_each(|reason| self.queues.parked.look_at(reason));
+    }
+}

@@ -1,0 +1,165 @@
+//! A long poll: a receiver that waits for timers of a queue.
+
+use super::state::{AGAIN_MS, Got, ON_THE_WAY, PullQueues, Receiver};
+use crate::delivery::reason::Reason;
+use crate::share::free_for;
+use core::time::Duration;
+use std::time::Instant;
+use tokio::sync::mpsc;
+use tourbillon_api::{Claim, Problem, ProblemKind};
+use tourbillon_durable::UtcMillis;
+
+/// The time for which a receiver that has got a timer and wants more waits for them.
+const GATHERING: Duration = Duration::from_millis(20);
+/// The time for which a receiver that does not want to wait gets timers that are parked: they are unparked first.
+const PARKED_WAIT: Duration = Duration::from_millis(500);
+/// The greatest number of receivers that wait.
+const MOST_WAITING: usize = 10_000;
+
+impl PullQueues {
+    /// Fetches at most `max` timers of a queue. Waits for the first timer for at most `wait`.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, its timers are parked again, which does not count as an attempt.
+    pub(crate) async fn fetch(
+        &self,
+        namespace: &str,
+        queue: &str,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Claim>, Problem> {
+        let reason = Reason::Queue(namespace.into(), queue.into());
+        let has_parked = match self.has_others {
+            true => self.parked.may_have(&reason),
+            false => self.parked.count(&reason) > 0,
+        };
+        let (sender, claims) = mpsc::unbounded_channel();
+        let (number, has_parked) = {
+            let mut state = self.lock();
+            let full = |detail: &str| {
+                let problem = Problem::new(ProblemKind::LimitReached, detail);
+                Err(problem.with_retry_after_ms(AGAIN_MS))
+            };
+            if state.is_closed {
+                return Err(Problem::new(ProblemKind::Stopping, ""));
+            }
+            if state.free(namespace, self.most_open) == 0 {
+                return full(
+                    "as many claims are open as the service permits, or as the namespace's share of them",
+                );
+            }
+            let free = MOST_WAITING.saturating_sub(state.waiting);
+            if free_for(state.tenant(namespace).waiting, free) == 0 {
+                return full(
+                    "as many receivers wait as the service permits, or as the namespace's share of them",
+                );
+            }
+            let number = state.next_receiver;
+            (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
+            state.change(namespace, |tenant| tenant.waiting += 1);
+            let queue = state.by_reason.entry(reason.clone()).or_default();
+            queue.receivers.push_back(Receiver { number, max, wants: max, sender });
+            // The timers in the buffer come at once.
+            let mut woken = 0;
+            while woken < max
+                && let Some(buffer) = state.buffers.get_mut(&reason)
+                && let Some((_, waiting)) = buffer.waiting.pop_first()
+            {
+                woken += usize::from(waiting.send(()).is_ok());
+            }
+            let is_coming =
+                state.buffers.get(&reason).is_some_and(|buffer| buffer.coming.at(Instant::now()) > 0);
+            if let Some(queue) = state.by_reason.get_mut(&reason).filter(|_| woken > 0) {
+                queue.coming.more(woken, ON_THE_WAY);
+            }
+            (number, has_parked || woken > 0 || is_coming)
+        };
+        let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
+        match self.has_others {
+            true if has_parked => self.parked.want(&reason),
+            true => {}
+            false => self.parked.look_at(&reason),
+        }
+        let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
+        poll.gather(max, wait, first).await;
+        Ok(poll.leave())
+    }
+}
+
+/// A receiver that waits, and its claims.
+pub(super) struct Poll<'d> {
+    pub(super) queues: &'d PullQueues,
+    pub(super) namespace: &'d str,
+    pub(super) reason: &'d Reason,
+    pub(super) number: u64,
+    pub(super) claims: mpsc::UnboundedReceiver<Got>,
+    /// The claims, with the due moments of their timers.
+    pub(super) got: Vec<(UtcMillis, Claim)>,
+}
+
+impl Poll<'_> {
+    /// Waits for the first timer, and shortly for more: for the span `first`, or only for `wait` once it is known that
+    /// nothing is parked.
+    pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
+        let begun = tokio::time::Instant::now();
+        let mut until = begun + first;
+        while self.got.len() < max {
+            match tokio::time::timeout_at(until, self.claims.recv()).await {
+                Ok(Some(Got::Claim(claim, due))) => {
+                    if self.got.is_empty() {
+                        until = tokio::time::Instant::now() + GATHERING;
+                    }
+                    self.got.push((due, claim));
+                }
+                Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
+                // The timers that were unparked for this receiver would come to the next receiver after later timers.
+                Err(_)
+                    if !self.got.is_empty()
+                        && begun.elapsed() < ON_THE_WAY
+                        && self.queues.awaits(self.reason) =>
+                {
+                    until = tokio::time::Instant::now() + GATHERING;
+                }
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// The claims, which the receiver has from now on: in the order of the due moments, since handlers are not.
+    pub(super) fn leave(mut self) -> Vec<Claim> {
+        self.close();
+        let mut got = core::mem::take(&mut self.got);
+        got.sort_by(|(due, claim), (other_due, other)| (due, &claim.id).cmp(&(other_due, &other.id)));
+        got.into_iter().map(|(_, claim)| claim).collect()
+    }
+
+    /// Takes the claims that came at the last moment, and no more.
+    fn close(&mut self) {
+        self.claims.close();
+        while let Ok(got) = self.claims.try_recv() {
+            if let Got::Claim(claim, due) = got {
+                self.got.push((due, claim));
+            }
+        }
+    }
+}
+
+/// A receiver that has gone leaves the queue, and its claims are given back.
+impl Drop for Poll<'_> {
+    fn drop(&mut self) {
+        self.close();
+        let mut state = self.queues.lock();
+        state.waiting -= 1;
+        state.change(self.namespace, |tenant| tenant.waiting = tenant.waiting.saturating_sub(1));
+        if let Some(queue) = state.by_reason.get_mut(self.reason) {
+            queue.receivers.retain(|receiver| receiver.number != self.number);
+            if queue.receivers.is_empty() {
+                state.by_reason.remove(self.reason);
+            }
+        }
+        for (_, claim) in &self.got {
+            state.remove(&claim.claim);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Receivers, timers and claims at the queues.
+
+use super::arrival::{BUFFERED, Found};
+use super::state::Receiver;
+use super::*;
+use std::collections::VecDeque;
+use tokio::sync::mpsc;
+use tourbillon_api::{Claim, Problem, ProblemKind};
+use tourbillon_durable::{UtcMillis, Verdict};
+
+fn claim(number: usize) -> Claim {
+    let name = format!("{number:032x}");
+    serde_json::from_value(serde_json::json!({
+        "claim": name, "id": name, "labels": [], "scheduled": "2026-01-01T00:00:00Z", "attempt": 1,
+        "until": "2026-01-01T00:00:00Z", "body": "",
+    }))
+    .unwrap()
+}
+
+/// Opens claims of a namespace until the queues permit no more.
+fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
+    let reason = Reason::Queue(namespace.into(), "q".into());
+    let (sender, _claims) = mpsc::unbounded_channel();
+    let receiver = Receiver { number: 0, max: 1_000, wants: 1_000, sender };
+    queues.lock().by_reason.entry(reason.clone()).or_default().receivers = VecDeque::from([receiver]);
+    let mut open = Vec::new();
+    loop {
+        *number += 1;
+        let is_wanted = queues.wanted(&reason, Instant::now()) != Wanted::Nothing;
+        let mut arrival = queues.arrive(&reason, namespace, UtcMillis::default());
+        assert_eq!(matches!(arrival.find(), Found::Receiver), is_wanted);
+        match arrival.hand_over(&claim(*number)) {
+            Some(claim) => open.push(claim),
+            None => {
+                assert!(!is_wanted && queues.lock().starved.contains(&reason));
+                return open;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_namespace_whose_receivers_hang_leaves_claims_to_others() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let mut number = 0;
+    let first = fill(&queues, "a", &mut number);
+    let second = fill(&queues, "b", &mut number);
+    let third = fill(&queues, "c", &mut number);
+    assert_eq!((first.len(), second.len(), third.len()), (48, 12, 3));
+    assert_eq!(queues.open(), 63);
+    drop(first);
+    assert!(queues.lock().starved.is_empty(), "the end of a claim shows the others that there is room");
+    assert!(!fill(&queues, "c", &mut number).is_empty());
+    drop((second, third));
+    assert!(
+        queues.lock().tenants.is_empty() && queues.open() == 0,
+        "nothing is kept of those that have gone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_another_timer_does_not() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, true));
+    let reason = Reason::Queue("a".into(), "q".into());
+    let receiver = |wants: usize| {
+        let (at, reason) = (Arc::clone(&queues), reason.clone());
+        let Reason::Queue(namespace, queue) = reason else { unreachable!() };
+        tokio::spawn(async move { at.fetch(&namespace, &queue, wants, Duration::from_secs(5)).await })
+    };
+    let moment = UtcMillis::from_millis;
+    let first = receiver(1);
+    tokio::task::yield_now().await;
+    let most = queues.begin_fetch(&reason, 1);
+    queues.end_fetch(&reason, most, 2);
+    let (mut one, mut two) = (queues.arrive(&reason, "a", moment(1)), queues.arrive(&reason, "a", moment(2)));
+    let mut other = queues.arrive(&reason, "a", moment(3));
+    let began = tokio::time::Instant::now();
+    assert!(one.is_awaited().await);
+    let soon = Duration::from_millis(10);
+    let waits = tokio::time::timeout(soon, two.is_awaited()).await;
+    assert!(waits.is_err(), "another one is about to be handed over");
+    assert!(other.is_awaited().await, "it was not fetched, and does not wait");
+    assert!(other.hand_over(&claim(3)).is_some());
+    assert!(one.hand_over(&claim(1)).is_none(), "the receiver has what it wants");
+    assert_eq!(first.await.unwrap().unwrap().len(), 1);
+    let mut late = queues.arrive(&reason, "a", moment(4));
+    assert!(!late.is_awaited().await, "it was not fetched");
+    let waits = async {
+        assert!(one.is_awaited().await);
+        assert!(one.hand_over(&claim(1)).is_some());
+        began.elapsed()
+    };
+    let comes = async {
+        tokio::time::sleep_until(began + Duration::from_millis(600)).await;
+        receiver(1).await.unwrap().unwrap()
+    };
+    let (waited, claims) = tokio::join!(waits, comes);
+    assert_eq!((waited, claims.len()), (Duration::from_millis(600), 1));
+    assert!(!two.is_awaited().await, "nobody comes");
+    assert_eq!(began.elapsed(), BUFFERED, "it waits for a second from its arrival on");
+    // A timer that has found a receiver, and goes without it, wakes the next timer.
+    let most = queues.begin_fetch(&reason, 1);
+    queues.end_fetch(&reason, most, 2);
+    let last = receiver(1);
+    tokio::task::yield_now().await;
+    let (mut goes, mut next) =
+        (queues.arrive(&reason, "a", moment(5)), queues.arrive(&reason, "a", moment(6)));
+    assert!(goes.is_awaited().await);
+    let comes = async {
+        assert!(next.is_awaited().await);
+        assert!(next.hand_over(&claim(6)).is_some());
+    };
+    let leaves = async {
+        tokio::time::sleep(soon).await;
+        drop(goes);
+    };
+    tokio::join!(comes, leaves);
+    assert_eq!(last.await.unwrap().unwrap().len(), 1);
+    assert!(queues.lock().buffers.values().all(|buffer| buffer.waiting.is_empty()), "nothing is left there");
+}
+
+#[test]
+fn no_timer_waits_in_the_buffer_beside_a_receiver() {
+    for round in 0..2_000 {
+        let queues = Arc::new(PullQueues::new(Arc::default(), 64, true));
+        let reason = Reason::Queue("a".into(), "q".into());
+        queues.begin_fetch(&reason, 1);
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let claims = std::thread::scope(|scope| {
+            let receiver = scope
+                .spawn(|| runtime().block_on(queues.fetch("a", "q", 1, Duration::from_millis(900))).unwrap());
+            runtime().block_on(async {
+                let mut arrival = queues.arrive(&reason, "a", UtcMillis::default());
+                if round % 2 == 1 {
+                    std::thread::yield_now();
+                }
+                assert!(arrival.is_awaited().await, "round {round}");
+                assert!(arrival.hand_over(&claim(1)).is_some());
+            });
+            receiver.join().unwrap()
+        });
+        assert_eq!(claims.len(), 1, "round {round}");
+    }
+}
+
+/// The claim of a receiver that ends it with this order, and the order as its handler gets it.
+async fn ordered(queues: &Arc<PullQueues>, open: &mut OpenClaim, verdict: &Verdict) -> (Waiting, EndTicket) {
+    let (at, name, wanted) = (Arc::clone(queues), open.name.clone(), verdict.clone());
+    let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });
+    let Some(ClaimRequest::End(got, ticket)) = open.request().await else { panic!("an end") };
+    assert_eq!(got, *verdict);
+    (waiting, ticket)
+}
+
+type Waiting = tokio::task::JoinHandle<Option<Result<(), Problem>>>;
+
+#[tokio::test]
+async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let mut number = 0;
+    let mut claims = fill(&queues, "a", &mut number).into_iter();
+    let mut open = claims.next().unwrap();
+    let (first, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
+    let (at, name) = (Arc::clone(&queues), open.name.clone());
+    let again = tokio::spawn(async move { at.end("a", &name, Verdict::Done).await });
+    let dead = queues.end("a", &open.name, Verdict::Dead("no".into())).await;
+    assert_eq!(dead.unwrap().unwrap_err().kind, ProblemKind::ClaimEnded, "another end came first");
+    assert!(queues.end("b", &open.name, Verdict::Done).await.unwrap().is_err(), "another namespace's claim");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!first.is_finished() && !again.is_finished(), "the store does not have the end");
+    let name = open.name.clone();
+    drop(open);
+    ticket.stored();
+    assert!(matches!(first.await.unwrap(), Some(Ok(()))));
+    assert!(matches!(again.await.unwrap(), Some(Ok(()))));
+    assert!(queues.end("a", &name, Verdict::Done).await.is_none(), "the claim has gone");
+
+    let mut open = claims.next().unwrap();
+    let (waiting, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
+    ticket.came_late();
+    assert_eq!(waiting.await.unwrap().unwrap().unwrap_err().kind, ProblemKind::ClaimEnded);
+    let mut open = claims.next().unwrap();
+    let (waiting, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
+    ticket.lost();
+    let problem = waiting.await.unwrap().unwrap().unwrap_err();
+    assert_eq!((problem.status, problem.outcome.as_deref()), (503, Some("unknown")));
+    let mut open = claims.next().unwrap();
+    let (waiting, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
+    drop(ticket);
+    assert!(waiting.await.unwrap().is_none(), "its handler was dropped");
+    assert!(queues.lock().ending.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_does_not_wait_for_ever_for_a_store_that_does_not_answer() {
+    let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));
+    let mut open = fill(&queues, "a", &mut 0).remove(0);
+    let (waiting, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
+    let problem = waiting.await.unwrap().unwrap().unwrap_err();
+    assert_eq!((problem.status, problem.outcome.as_deref()), (503, Some("unknown")), "{problem}");
+    let (at, name) = (Arc::clone(&queues), open.name.clone());
+    let again = tokio::spawn(async move { at.end("a", &name, Verdict::Done).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ticket.stored();
+    assert!(matches!(again.await.unwrap(), Some(Ok(()))), "a receiver that asks again learns of it");
+}

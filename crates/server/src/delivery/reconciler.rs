@@ -1,0 +1,136 @@
+//! The reconciler: reads timers again whose outcome the service does not know.
+//!
+//! If the store gives no answer to the end of a delivery, the runtime counts the lease as lost, although the end may be
+//! stored. The timer may then be parked without an entry in the index of parked timers, or dead. So each such timer is
+//! read from the store. A timer that has died with the lease of a dead process is read, too, since its event has only
+//! the id.
+
+use super::died::Died;
+use super::parked_index::ParkedIndex;
+use super::reason::Reason;
+use super::unparker::Unparker;
+use crate::state::{Events, event};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tourbillon_api::{self as api, EventKind};
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The greatest number of timers that wait to be read one by one. Beyond it, all parked timers are read.
+const MOST: usize = 10_000;
+/// The pause after an error of the store.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Reconciler {
+    unknown: Mutex<Unknown>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Unknown {
+    timers: VecDeque<TimerId>,
+    are_too_many: bool,
+}
+
+/// The next read.
+#[derive(Debug, PartialEq, Eq)]
+enum Read {
+    One(TimerId),
+    AllParked,
+}
+
+impl Reconciler {
+    fn lock(&self) -> MutexGuard<'_, Unknown> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a timer read. Does not block.
+    pub(crate) fn add(&self, id: TimerId) {
+        let mut unknown = self.lock();
+        if unknown.timers.len() < MOST {
+            unknown.timers.push_back(id);
+        } else {
+            unknown.are_too_many = true;
+        }
+        drop(unknown);
+        self.changed.notify_one();
+    }
+
+    /// Lets the reader see that the index of parked timers is closed.
+    pub(crate) fn close(&self) {
+        self.changed.notify_one();
+    }
+
+    fn next(&self) -> Option<Read> {
+        let mut unknown = self.lock();
+        let one = unknown.timers.pop_front().map(Read::One);
+        one.or_else(|| core::mem::take(&mut unknown.are_too_many).then_some(Read::AllParked))
+    }
+
+    /// Reads timers until the index of parked timers is closed.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        store: Arc<dyn TimerStore>,
+        parked: Arc<ParkedIndex>,
+        unparker: Arc<Unparker>,
+        events: Events,
+    ) {
+        while !parked.is_closed() {
+            match self.next() {
+                None => self.changed.notified().await,
+                Some(Read::AllParked) => unparker.find_parked(&*store).await,
+                Some(Read::One(id)) => match store.get(id.into()).await {
+                    Ok(timer) => timer.iter().for_each(|timer| settle(timer, &parked, &events)),
+                    Err(_) => {
+                        self.lock().timers.push_front(id);
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+fn settle(timer: &Timer, parked: &ParkedIndex, events: &Events) {
+    match &timer.state {
+        State::Parked(reason) => Reason::parse(reason).into_iter().for_each(|reason| parked.add(reason)),
+        State::Dead(_) => {
+            Died {
+                namespace: &timer.namespace,
+                id: timer.id,
+                key: timer.key.as_deref(),
+                attempt: Some(timer.failures),
+                error: timer.last_error.as_deref(),
+            }
+            .log();
+            events.show(|| api::Event {
+                id: Some(timer.id.to_string()),
+                key: timer.key.as_deref().map(str::to_owned),
+                detail: timer.last_error.as_deref().map(str::to_owned),
+                ..event(EventKind::Dead, &timer.namespace)
+            });
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_timers_to_read_is_bounded() {
+        let reconciler = Reconciler::default();
+        for number in 0..MOST as u128 + 5 {
+            reconciler.add(TimerId::from_u128(number));
+        }
+        for number in 0..MOST as u128 {
+            assert_eq!(reconciler.next(), Some(Read::One(TimerId::from_u128(number))));
+        }
+        assert_eq!((reconciler.next(), reconciler.next()), (Some(Read::AllParked), None));
+    }
+}

@@ -1,0 +1,205 @@
+//! Claims whose receiver speaks to another node than the node that has handed the timer over.
+//!
+//! The name of such a claim has the timer's id and the token of its lease, so each node can end the delivery in the
+//! store. The node with the lease notices the end at the lease's next renewal. A renewal of the claim is kept in a
+//! shared document of the deployment, which the node with the lease reads before it gives the claim up.
+
+use super::retry_pause::RetryPause;
+use crate::convert::unavailable;
+use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_api::{Moment, Problem, ProblemKind};
+use tourbillon_durable::state::{Failure, State, Token};
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, TimerStore as _};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Delivery, UtcMillis, Verdict};
+use tourbillon_redis::RedisStore;
+
+/// The shared document with the renewals: names of claims, and the moments at which their time is over.
+const RENEWALS: &str = "renewals";
+/// Attempts to change the document while other nodes change it.
+const TURNS: usize = 64;
+/// The bytes of an error that are stored.
+const LONGEST_ERROR: usize = 500;
+
+/// The claims of all nodes.
+#[derive(Clone)]
+pub(crate) struct RemoteClaims {
+    store: Arc<RedisStore>,
+    retry_pause: RetryPause,
+}
+
+impl fmt::Debug for RemoteClaims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteClaims").finish_non_exhaustive()
+    }
+}
+
+/// The parts of a claim's name.
+struct ClaimName {
+    id: TimerId,
+    token: Token,
+    /// The moment of the handing over.
+    begun: UtcMillis,
+}
+
+/// The lengths of the parts of a name, in digits: a random number, the id, the claimant, its claim, the moment.
+const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
+
+impl ClaimName {
+    fn read(claim: &str) -> Option<Self> {
+        if claim.len() != PARTS.iter().sum::<usize>() || !claim.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let (_random, rest) = claim.split_at(PARTS[0]);
+        let (id, rest) = rest.split_at(PARTS[1]);
+        let (incarnation, rest) = rest.split_at(PARTS[2]);
+        let (number, begun) = rest.split_at(PARTS[3]);
+        let short = |digits| u64::from_str_radix(digits, 16).ok();
+        Some(Self {
+            id: TimerId::from_u128(u128::from_str_radix(id, 16).ok()?),
+            token: Token { incarnation: short(incarnation)?, claim: short(number)? },
+            begun: UtcMillis::from_millis(short(begun)?),
+        })
+    }
+
+    fn ended() -> Problem {
+        Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+    }
+}
+
+/// An error's first bytes.
+fn shortened(error: &str) -> Box<str> {
+    let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
+}
+
+fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
+    let failure = |error: &str, retry_after, is_final| {
+        let failure = Failure { error: shortened(error), retry_after, is_final };
+        Op::Fail(name.id, name.token, failure)
+    };
+    match verdict {
+        Verdict::Done => Some(Op::Ack(name.id, name.token)),
+        Verdict::Retry { error, after } => Some(failure(error, *after, false)),
+        Verdict::Dead(error) => Some(failure(error, None, true)),
+        _ => None,
+    }
+}
+
+impl RemoteClaims {
+    pub(crate) fn new(store: Arc<RedisStore>, retry_pause: RetryPause) -> Self {
+        Self { store, retry_pause }
+    }
+
+    /// The name of a claim. A timer that is delivered at most once has no lease that another node could end.
+    pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
+        let Token { incarnation, claim } = delivery.token?;
+        let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
+        Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
+    }
+
+    /// The timer of a claim that is open on any node.
+    async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
+        let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
+        let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
+        let is_open = |timer: &Timer| {
+            *timer.namespace == *namespace
+                && *timer.kind == *PULL
+                && matches!(timer.state, State::Leased(lease) if lease.token == name.token)
+        };
+        let timer = timer.filter(is_open).ok_or_else(ClaimName::ended)?;
+        Ok((name, timer))
+    }
+
+    /// Ends the delivery of a claim in the store. Returns the timer.
+    pub(crate) async fn end(
+        &self,
+        namespace: &str,
+        claim: &str,
+        verdict: &Verdict,
+    ) -> Result<Timer, Problem> {
+        let (name, timer) = self.open(namespace, claim).await?;
+        let verdict = self.retry_pause.with(verdict.clone(), timer.next_pause());
+        let op = op_of(&name, &verdict).ok_or_else(ClaimName::ended)?;
+        let outcomes = self.store.apply(vec![op], Durability::PowerLoss).await;
+        match outcomes.map_err(|error| unavailable(&error))?.first() {
+            Some(Outcome::Ended { .. }) => Ok(timer),
+            _ => Err(ClaimName::ended()),
+        }
+    }
+
+    /// Prolongs a claim. Returns the moment at which its time is over.
+    pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        let (name, timer) = self.open(namespace, claim).await?;
+        let pull: StoredPull =
+            read(&timer.payload.0).map_err(|reason| Problem::new(ProblemKind::Internal, reason))?;
+        let timeout = Duration::from_millis(pull.timeout_ms.into());
+        let until = (self.store.now() + timeout).min(name.begun + LONGEST_CLAIM);
+        self.note(claim, until).await.map_err(|error| unavailable(&error))?;
+        Ok(Moment::from_millis(until.as_millis()))
+    }
+
+    /// Notes a renewal, and forgets those that are over.
+    async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
+        for _ in 0..TURNS {
+            let (version, mut renewals) = self.renewals().await?;
+            let now = self.store.now().as_millis();
+            renewals.retain(|_, until| *until > now);
+            renewals.insert(claim.to_owned(), until.as_millis());
+            let value = serde_json::to_vec(&renewals).map_err(std::io::Error::from)?;
+            if self.store.replace_document(RENEWALS, version, Some(&value)).await? {
+                return Ok(());
+            }
+        }
+        Err(std::io::Error::other(format!("other nodes noted renewals during {TURNS} attempts")).into())
+    }
+
+    async fn renewals(&self) -> Result<(u64, BTreeMap<String, u64>), StoreError> {
+        match self.store.document(RENEWALS).await? {
+            Some(note) => {
+                let renewals = serde_json::from_slice(&note.value).map_err(std::io::Error::from)?;
+                Ok((note.version, renewals))
+            }
+            None => Ok((0, BTreeMap::new())),
+        }
+    }
+
+    /// The time that a claim of this node has got by renewals at others. None if the store does not answer: the claim
+    /// is given up then, and the timer delivered again.
+    pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
+        let (_, renewals) = self.renewals().await.ok()?;
+        let until = UtcMillis::from_millis(renewals.get(claim).copied()?);
+        Some(until - self.store.now()).filter(|rest| !rest.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_claims_that_are_none_are_refused() {
+        let (id, token, begun) = (7_u128, (3_u64, 5_u64), 9_u64);
+        let name = format!("{:032x}{id:032x}{:016x}{:016x}{begun:016x}", 1, token.0, token.1);
+        let read = ClaimName::read(&name).unwrap();
+        assert_eq!((read.id, read.begun.as_millis()), (TimerId::from_u128(7), 9));
+        assert_eq!(read.token, Token { incarnation: 3, claim: 5 });
+        let signed = name.replacen('0', "+", 33).replacen('+', "0", 32);
+        for wrong in
+            ["", "0", &name[1..], &format!("{name}0"), &name.replace('7', "g"), &signed, &"é".repeat(56)]
+        {
+            assert!(ClaimName::read(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn errors_are_cut_at_a_character() {
+        assert_eq!(&*shortened("short"), "short");
+        let long = shortened(&"é".repeat(400));
+        assert_eq!(long.len(), LONGEST_ERROR);
+    }
+}

@@ -1,0 +1,48 @@
+//! The pause before a timer is delivered again.
+
+use core::time::Duration;
+use tourbillon_durable::Verdict;
+
+/// The least pause of a timer after a failure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetryPause {
+    /// The least pause, which neither the policy nor the receiver can shorten. Without it, a single timer may call its
+    /// receiver without end and without a rest.
+    pub(crate) least: Duration,
+}
+
+impl RetryPause {
+    /// Lengthens a pause that is shorter than the policy's, or shorter than the least pause. Without this, a receiver
+    /// that asks for no pause would use up all attempts of a timer at once.
+    pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
+        match verdict {
+            Verdict::Retry { error, after } => {
+                let pause = after.unwrap_or(policy_pause).max(policy_pause).max(self.least);
+                Verdict::Retry { error, after: (after.is_some() || pause > policy_pause).then_some(pause) }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_the_longest_of_the_policys_the_receivers_and_the_least_one() {
+        let secs = Duration::from_secs;
+        let retry_pause = RetryPause { least: secs(1) };
+        for (policys, asked, pause) in [
+            (secs(5), None, None),
+            (secs(0), None, Some(secs(1))),
+            (secs(0), Some(secs(0)), Some(secs(1))),
+            (secs(5), Some(secs(0)), Some(secs(5))),
+            (secs(5), Some(secs(9)), Some(secs(9))),
+        ] {
+            let asked = Verdict::Retry { error: "".into(), after: asked };
+            let expected = Verdict::Retry { error: "".into(), after: pause };
+            assert_eq!(retry_pause.with(asked, policys), expected);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The unparker: puts parked timers back once their reason no longer holds.
+//!
+//! It sleeps until the index of parked timers has a reason to look at, asks the admission or the pull queues how many
+//! timers of the reason can go on, and unparks as many, in batches and with one unpark for a reason at a time. Every
+//! ten seconds it looks at all reasons, so that no timer depends on a wake-up.
+//!
+//! At its start it asks the store for the reasons of parked timers, since a reason may have ended while no process ran.
+//! Beside other nodes it repeats this: a dead node has parked timers of which only the store knows.
+//!
+//! Beside other nodes it puts back only timers of the shards of this node: these come here, where the room is. Another
+//! node might park a timer again for the same reason, and this node put it back again, without end.
+
+use super::admission::Admission;
+use super::parked_index::ParkedIndex;
+use super::permits::Wanted;
+use super::pull_queues::PullQueues;
+use super::reason::Reason;
+use core::time::Duration;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+use tourbillon_durable::Timers;
+use tourbillon_durable::store::{StoreError, TimerStore};
+
+/// The time after which all reasons are looked at.
+const ROUND: Duration = Duration::from_secs(10);
+/// The time between two passes beside other nodes, and from a change of the nodes to the next pass.
+const PASS: Duration = Duration::from_secs(30);
+const SETTLED: Duration = Duration::from_secs(2);
+/// The pause after an error of the store.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The greatest number of timers that one unpark puts back.
+const BATCH: usize = 500;
+/// The number of reasons that are asked for at once at the start.
+const PAGE: u32 = 1_000;
+/// The same later on, and the pause between two pages: with two commands of the server for a reason, some hundred a
+/// second.
+const SMALL_PAGE: u32 = 50;
+const REST: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Unparker {
+    parked: Arc<ParkedIndex>,
+    admission: Arc<Admission>,
+    queues: Arc<PullQueues>,
+    /// Held during a pass: only one runs at a time.
+    pass: tokio::sync::Mutex<()>,
+}
+
+impl Unparker {
+    pub(crate) fn new(parked: Arc<ParkedIndex>, admission: Arc<Admission>, queues: Arc<PullQueues>) -> Self {
+        Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
+    }
+
+    /// Works until the index of parked timers is closed.
+    pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
+        let store = timers.timer_store();
+        drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
+        let mut alarms = Alarms::default();
+        let mut round = present() + ROUND;
+        while !self.parked.is_closed() {
+            let now = present();
+            if now >= round {
+                round = now + ROUND;
+                self.admission.sweep();
+                self.parked.look_everywhere();
+                if has_others {
+                    // News of a park may be lost.
+                    self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
+                }
+            }
+            alarms.take(now).iter().for_each(|reason| self.parked.look_at(reason));
+            for reason in self.parked.take_marked() {
+                match self.wanted(&reason, now) {
+                    Wanted::Now(wanted) => {
+                        let wanted = wanted.min(BATCH);
+                        self.parked.begin(&reason);
+                        let this = Arc::clone(&self);
+                        if has_others && matches!(reason, Reason::Queue(..)) {
+                            drop(tokio::spawn(this.fetch(timers.clone(), reason, wanted)));
+                        } else {
+                            drop(tokio::spawn(this.unpark(Arc::clone(&store), reason, wanted)));
+                        }
+                    }
+                    Wanted::At(moment) => alarms.set(reason, moment),
+                    Wanted::Nothing => {}
+                }
+            }
+            let until = alarms.next().map_or(round, |moment| moment.min(round));
+            tokio::select! {
+                () = self.parked.changed() => {}
+                () = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
+    }
+
+    fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
+        match reason {
+            Reason::Queue(..) => self.queues.wanted(reason, now),
+            _ => self.admission.wanted(reason, now),
+        }
+    }
+
+    async fn unpark(self: Arc<Self>, store: Arc<dyn TimerStore>, reason: Reason, timers: usize) {
+        // They may arrive before the store's answer.
+        self.queues.expect(&reason, timers);
+        self.admission.expect(&reason, timers);
+        let found = unpark(&*store, &reason, timers).await;
+        let missing = timers - found.as_ref().map_or(0, |found| *found as usize).min(timers);
+        self.queues.expect_no_more(&reason, missing);
+        self.admission.expect_no_more(&reason, missing);
+        self.parked.end(&reason, found.as_ref().ok().copied());
+        if found.is_err() && !self.parked.is_closed() {
+            tokio::time::sleep(PAUSE).await;
+            self.parked.look_at(&reason);
+        }
+    }
+
+    /// Fetches timers of a queue, which may be parked at any node.
+    async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
+        let most = self.queues.begin_fetch(&reason, wanted);
+        let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
+        let found = timers.fetch(&reason.to_string(), limit(wanted), limit(most)).await;
+        self.queues.end_fetch(&reason, most, found.as_ref().map_or(0, |found| *found as usize));
+        if self.parked.end_fetch(&reason, found.as_ref().ok().copied()) {
+            self.queues.nothing_is_parked(&reason);
+        }
+        if found.is_err() && !self.parked.is_closed() {
+            tokio::time::sleep(PAUSE).await;
+            self.queues.heard(Some(&reason));
+        }
+    }
+
+    /// Reads the reasons of parked timers, and beside other nodes again and again.
+    async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
+        self.find_parked(&*store).await;
+        while has_others && !self.parked.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep(PASS) => {}
+                // The shards of this node are about to change.
+                () = self.parked.pass_wanted() => tokio::time::sleep(SETTLED).await,
+            }
+            // The next pass reads the rest.
+            let _failed = self.pass(&*store, SMALL_PAGE, REST).await;
+        }
+    }
+
+    /// Reads the reasons of parked timers.
+    pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
+        while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Asks the store for all reasons, in pages with pauses between them.
+    async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
+        let _one_at_a_time = self.pass.lock().await;
+        self.parked.begin_pass();
+        let (mut found, mut after) = (HashMap::new(), None);
+        while !self.parked.is_closed() {
+            let page = store.reasons(after, limit).await?;
+            for (reason, count) in page.counts {
+                if let Some(reason) = Reason::parse(&reason) {
+                    *found.entry(reason).or_insert(0) += count;
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                self.parked.end_pass(found);
+                break;
+            }
+            tokio::time::sleep(rest).await;
+        }
+        Ok(())
+    }
+}
+
+/// The present moment by the clock of the runtime, by which the unparker sleeps: a paused clock of tests does not go on
+/// by itself.
+fn present() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Puts at most this number of timers back. A crash loses nothing: the next start finds all parked timers again.
+async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
+    store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
+}
+
+/// The moments at which the unparker looks at reasons again, one for each reason.
+#[derive(Debug, Default)]
+struct Alarms {
+    by_moment: BTreeSet<(Instant, Reason)>,
+    by_reason: HashMap<Reason, Instant>,
+}
+
+impl Alarms {
+    fn set(&mut self, reason: Reason, moment: Instant) {
+        if let Some(former) = self.by_reason.insert(reason.clone(), moment) {
+            self.by_moment.remove(&(former, reason.clone()));
+        }
+        self.by_moment.insert((moment, reason));
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.by_moment.first().map(|(moment, _)| *moment)
+    }
+
+    /// The reasons whose moment has come.
+    fn take(&mut self, now: Instant) -> Vec<Reason> {
+        let mut taken = Vec::new();
+        while let Some((moment, _)) = self.by_moment.first()
+            && *moment <= now
+            && let Some((_, reason)) = self.by_moment.pop_first()
+        {
+            self.by_reason.remove(&reason);
+            taken.push(reason);
+        }
+        taken
+    }
+}

@@ -1,0 +1,393 @@
+//! Deliveries under way, and their outcomes.
+
+use super::lateness::LatenessBySecond;
+use super::metrics::{Metrics, cause_name};
+use super::timer_history::{Entry, Known, TimerHistory};
+use crate::text::cut;
+use crate::work::BLOCKED;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_api::{AttemptOutcome, EndKind, Moment, PastAttempt, RepeatCause, SecondLateness};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
+
+/// The greatest number of deliveries under way that are known. There are fewer places for deliveries by default.
+const MOST: usize = 100_000;
+/// The greatest length of an error that is shown.
+const LONGEST_ERROR: usize = 200;
+/// The error of a timer whose receiver wants no more callbacks.
+pub(crate) const GONE: &str = "the receiver answered 410";
+
+/// The deliveries under way, and the history of timers.
+pub(crate) struct InFlight {
+    store: Arc<dyn TimerStore>,
+    metrics: Arc<Metrics>,
+    lateness: LatenessBySecond,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: HashMap<TimerId, Running>,
+    history: TimerHistory,
+    last_fire: Option<UtcMillis>,
+}
+
+/// A delivery under way.
+#[derive(Debug)]
+struct Running {
+    namespace: Box<str>,
+    shown: PastAttempt,
+    /// The receiver has not answered, although it may have got the delivery.
+    has_no_answer: bool,
+    /// The change that ends the timer after this delivery, with any outcome.
+    withdrawn: Option<(EndKind, Option<Box<str>>)>,
+}
+
+/// An answer to a callback, or the lack of an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answered<'a> {
+    pub(crate) status: Option<u16>,
+    /// The beginning of the answer, if the namespace keeps answers.
+    pub(crate) head: Option<&'a str>,
+    /// No answer came, and the receiver may have got the callback.
+    pub(crate) is_missing: bool,
+}
+
+fn shown(moment: UtcMillis) -> Moment {
+    Moment::from_millis(moment.as_millis())
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The facts about a timer from an event.
+fn known(attempt: &Attempt) -> Known {
+    Known {
+        namespace: attempt.namespace.clone(),
+        key: attempt.key.clone(),
+        created: Some(attempt.created),
+        scheduled: Some(attempt.scheduled),
+        deliveries: attempt.delivery,
+    }
+}
+
+/// The facts about a stored timer.
+fn known_of(timer: &Timer) -> Known {
+    Known {
+        namespace: timer.namespace.clone(),
+        key: timer.key.clone(),
+        created: Some(timer.created),
+        scheduled: Some(timer.scheduled),
+        deliveries: timer.deliveries,
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new(store: Arc<dyn TimerStore>, metrics: Arc<Metrics>) -> Self {
+        Self { store, metrics, lateness: LatenessBySecond::default(), state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store's time.
+    pub(crate) fn now(&self) -> UtcMillis {
+        self.store.now()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Notes that a delivery starts now: its request is sent, or a receiver has it. Returns its lateness.
+    pub(crate) fn started(&self, delivery: &Delivery) -> Duration {
+        let now = self.store.now();
+        let late = now - delivery.due;
+        self.metrics.to_start.note(late);
+        self.lateness.note(delivery.due, now);
+        let mut state = self.lock();
+        state.last_fire = Some(now);
+        if state.running.len() >= MOST {
+            return late;
+        }
+        let shown = PastAttempt {
+            attempt: delivery.attempt,
+            delivery: delivery.delivery,
+            due: shown(delivery.due),
+            claimed: shown(delivery.due + delivery.lateness),
+            started: shown(now),
+            ended: None,
+            late_ms: millis(late),
+            took_ms: None,
+            outcome: None,
+            status: None,
+            error: None,
+            answer: None,
+            may_repeat: None,
+        };
+        let namespace = delivery.namespace.clone();
+        let running = Running { namespace, shown, has_no_answer: false, withdrawn: None };
+        state.running.insert(delivery.id, running);
+        late
+    }
+
+    /// Notes the answer to a delivery under way.
+    pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
+        if let Some(running) = self.lock().running.get_mut(&id) {
+            running.shown.status = answered.status;
+            running.shown.answer = answered.head.map(|head| cut(head, LONGEST_ERROR));
+            running.has_no_answer = answered.is_missing;
+        }
+    }
+
+    /// Notes that a dead timer was replayed at this moment.
+    pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
+        self.lock().history.replayed(timer.id, known_of(timer), at);
+    }
+
+    /// Notes that a timer was cancelled that no delivery had.
+    pub(crate) fn cancelled(&self, timer: &Timer) {
+        let known = known_of(timer);
+        let now = self.now();
+        self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
+    }
+
+    /// Notes that a timer was replaced by another timer.
+    pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
+        let now = self.now();
+        let mut state = self.lock();
+        if let Some(running) = state.running.get_mut(&id) {
+            running.withdrawn = Some((EndKind::Replaced, Some(by.into())));
+            return;
+        }
+        let known = Known { namespace: namespace.into(), key: key.map(Into::into), ..Known::default() };
+        state.history.ended(id, known, now, EndKind::Replaced, Some(by));
+    }
+
+    /// Takes an event of the runtime. Returns the status of the receiver's answer if a delivery has ended by it.
+    pub(crate) fn observe(&self, event: &Event) -> Option<u16> {
+        match event {
+            Event::Ended { attempt, at, ending, took, phase, .. } => {
+                self.ended(attempt, *at, ending, *took, *phase)
+            }
+            Event::LeaseLost { attempt, at } => self.lost(attempt, *at, RepeatCause::LeaseLost),
+            Event::EndLost { attempt, at } => self.lost(attempt, *at, RepeatCause::EndLost),
+            Event::Expired { id, at, phase } => {
+                self.expired(*id, *at, *phase);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn ended(
+        &self,
+        attempt: &Attempt,
+        at: UtcMillis,
+        ending: &Ending,
+        took: Option<Duration>,
+        phase: Phase,
+    ) -> Option<u16> {
+        let mut state = self.lock();
+        let running = state.running.remove(&attempt.id);
+        let outcome = outcome(ending, phase);
+        let is_put_off = matches!(outcome, None | Some(AttemptOutcome::Parked | AttemptOutcome::GivenBack));
+        let word = outcome.map_or("skipped", outcome_name);
+        self.metrics.fired.of(word).add(1);
+        self.metrics.tenants.of(&attempt.namespace).fired.of(word).add(1);
+        if phase == Phase::Done && *ending == Ending::Answered(Verdict::Done) {
+            self.metrics.to_ack.note(at - attempt.due);
+        }
+        if let Ending::Answered(Verdict::Park(reason)) = ending {
+            state.history.parked(attempt.id, reason);
+        }
+        let (withdrawn, has_no_answer) = match &running {
+            Some(running) => (running.withdrawn.clone(), running.has_no_answer),
+            None => (None, false),
+        };
+        let is_repeated = matches!(phase, Phase::Pending | Phase::Parked);
+        let may_repeat = match outcome {
+            _ if !is_repeated || running.is_none() => None,
+            Some(AttemptOutcome::Failed) if has_no_answer => Some(RepeatCause::NoAnswer),
+            Some(AttemptOutcome::GivenBack) => Some(RepeatCause::GivenBack),
+            _ => None,
+        };
+        if let Some(cause) = may_repeat {
+            self.metrics.duplicates.of(cause_name(cause)).add(1);
+        }
+        let error = match ending {
+            Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => Some(&**error),
+            _ => None,
+        };
+        let status = running.as_ref().and_then(|running| running.shown.status);
+        // A delivery that was put off before its start does not count as an attempt.
+        if !is_put_off || may_repeat.is_some() {
+            let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
+            past.ended = Some(shown(at));
+            past.took_ms = took.map(millis);
+            past.outcome = outcome;
+            past.error = error.map(|error| cut(error, LONGEST_ERROR));
+            past.may_repeat = may_repeat;
+            state.history.attempted(attempt.id, known(attempt), past);
+        }
+        let (how, detail) = match (phase, withdrawn) {
+            (Phase::Done, _) if *ending == Ending::Skipped => (EndKind::Skipped, None),
+            (Phase::Done, _) => (EndKind::Delivered, None),
+            (Phase::Dead, _) => {
+                self.metrics.dead.of(death(ending)).add(1);
+                (EndKind::Dead, error.map(|error| cut(error, LONGEST_ERROR).into()))
+            }
+            (Phase::Withdrawn, Some((how, detail))) => (how, detail),
+            (Phase::Withdrawn, None) => (EndKind::Cancelled, None),
+            _ => return status,
+        };
+        state.history.ended(attempt.id, known(attempt), at, how, detail.as_deref());
+        status
+    }
+
+    fn lost(&self, attempt: &Attempt, at: UtcMillis, cause: RepeatCause) -> Option<u16> {
+        let mut state = self.lock();
+        self.metrics.fired.of("lost").add(1);
+        self.metrics.tenants.of(&attempt.namespace).fired.of("lost").add(1);
+        let running = state.running.remove(&attempt.id)?;
+        self.metrics.duplicates.of(cause_name(cause)).add(1);
+        let mut past = running.shown;
+        past.ended = Some(shown(at));
+        past.outcome = Some(AttemptOutcome::Lost);
+        past.may_repeat = Some(cause);
+        let status = past.status;
+        state.history.attempted(attempt.id, known(attempt), past);
+        status
+    }
+
+    /// The lease of a holder that is gone has ended: of a process before this one, unless this one could not store an
+    /// end, which was noted then.
+    fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
+        if phase == Phase::Dead {
+            self.metrics.dead.of("deliveries").add(1);
+        }
+        let mut state = self.lock();
+        let is_own = state
+            .history
+            .get(id)
+            .and_then(|entry| entry.attempts.back())
+            .is_some_and(|attempt| attempt.outcome == Some(AttemptOutcome::Lost));
+        if is_own {
+            return;
+        }
+        if phase != Phase::Dead {
+            self.metrics.duplicates.of(cause_name(RepeatCause::ProcessDied)).add(1);
+        }
+        state.history.interrupted(id, at);
+    }
+
+    /// Forgets the history of a namespace.
+    pub(crate) fn forget(&self, namespace: &str) {
+        self.lock().history.forget(namespace);
+    }
+
+    // --- Reports ---
+
+    /// The past of a timer, and its attempt under way.
+    pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
+        let state = self.lock();
+        let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
+        (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
+    }
+
+    /// The namespace of a remembered timer.
+    pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
+        self.lock().history.get(id).map(|entry| entry.known.namespace.clone())
+    }
+
+    /// Remembered timers that have ended, the latest first, a page at a time: see [`TimerHistory::ended_lately`].
+    pub(crate) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<(TimerId, Entry)>, Option<u64>) {
+        self.lock().history.ended_lately(before, limit, is_wanted)
+    }
+
+    /// The last remembered timer of a namespace that had the key.
+    pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
+        self.lock().history.last_of(namespace, key)
+    }
+
+    /// The lateness by second of the minute.
+    pub(crate) fn lateness_by_second(&self) -> Vec<SecondLateness> {
+        self.lateness.show(self.now())
+    }
+
+    /// The moment of the last start of a delivery.
+    pub(crate) fn last_fire(&self) -> Option<UtcMillis> {
+        self.lock().last_fire
+    }
+}
+
+impl core::fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("InFlight").field("under_way", &self.lock().running.len()).finish_non_exhaustive()
+    }
+}
+
+/// The outcome of a delivery; `None` if the delivery was left out.
+fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
+    Some(match (ending, phase) {
+        (Ending::Skipped, _) => return None,
+        (_, Phase::Dead) => AttemptOutcome::Dead,
+        (Ending::Answered(Verdict::Done), _) => AttemptOutcome::Delivered,
+        (Ending::Answered(Verdict::Retry { .. } | Verdict::Dead(_)), _) => AttemptOutcome::Failed,
+        (Ending::Answered(_) | Ending::NoHandler, _) => AttemptOutcome::Parked,
+        _ => AttemptOutcome::GivenBack,
+    })
+}
+
+fn outcome_name(outcome: AttemptOutcome) -> &'static str {
+    match outcome {
+        AttemptOutcome::Delivered => "delivered",
+        AttemptOutcome::Failed => "failed",
+        AttemptOutcome::Dead => "dead",
+        AttemptOutcome::Parked => "parked",
+        AttemptOutcome::GivenBack => "given-back",
+        _ => "lost",
+    }
+}
+
+/// The word of the reason for which deliveries were given up.
+fn death(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
+        Ending::Answered(Verdict::Dead(error)) if error.starts_with(GONE) => "gone",
+        Ending::Answered(Verdict::Retry { .. }) => "failures",
+        Ending::Answered(Verdict::Done) => "plan",
+        _ => "refused",
+    }
+}
+
+/// An attempt that has ended before anything was sent.
+fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
+    let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
+    PastAttempt {
+        attempt: attempt.attempt,
+        delivery: attempt.delivery,
+        due: shown(attempt.due),
+        claimed: shown(begun),
+        started: shown(begun),
+        ended: None,
+        late_ms: millis(begun - attempt.due),
+        took_ms: None,
+        outcome: None,
+        status: None,
+        error: None,
+        answer: None,
+        may_repeat: None,
+    }
+}

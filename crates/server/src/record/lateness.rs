@@ -1,0 +1,100 @@
+//! How late deliveries begin, by the second of the minute for which they were due. A herd at full minutes, which an
+//! average over minutes hides, shows in the first second.
+
+use super::histogram::Spread;
+use std::sync::{Mutex, PoisonError};
+use tourbillon_api::SecondLateness;
+use tourbillon_durable::UtcMillis;
+
+/// The length of a slice, in milliseconds, and the number of slices that are kept: the present slice, and a whole hour.
+const SLICE: u64 = 300_000;
+const SLICES: usize = 13;
+
+/// The lateness of the last hour: from 60 to 65 minutes.
+#[derive(Debug, Default)]
+pub(crate) struct LatenessBySecond(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The number of the latest slice since 1970.
+    latest: u64,
+    /// Slices with deliveries, each at the place of its number.
+    slices: [Option<Box<[Spread; 60]>>; SLICES],
+}
+
+impl Inner {
+    /// Forgets the slices that are too old at this moment. A clock that was set back leaves all slices.
+    fn advance(&mut self, now: UtcMillis) {
+        let slice = now.as_millis() / SLICE;
+        let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
+        for step in 0..steps {
+            self.slices[place(slice - step)] = None;
+        }
+        self.latest = self.latest.max(slice);
+    }
+}
+
+fn place(slice: u64) -> usize {
+    usize::try_from(slice % SLICES as u64).unwrap_or(0)
+}
+
+impl LatenessBySecond {
+    fn at<T>(&self, now: UtcMillis, act: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.advance(now);
+        act(&mut inner)
+    }
+
+    /// Notes that a delivery begins now that was due at this moment.
+    pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
+        self.at(now, |inner| {
+            let slice = inner.slices[place(inner.latest)]
+                .get_or_insert_with(|| Box::new(core::array::from_fn(|_| Spread::default())));
+            let second = usize::try_from(due.as_millis() / 1_000 % 60).unwrap_or(0);
+            slice[second].note(now.as_millis().saturating_sub(due.as_millis()));
+        });
+    }
+
+    /// The sixty cells.
+    pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
+        self.at(now, |inner| {
+            let cell = |second: usize| {
+                let mut all = Spread::default();
+                inner.slices.iter().flatten().for_each(|slice| all.add(&slice[second]));
+                let p99_ms = all.percentile(99).unwrap_or(0);
+                SecondLateness { count: all.count(), max_ms: all.max(), p99_ms }
+            };
+            (0..60).map(cell).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> UtcMillis {
+        UtcMillis::from_millis(1_800_000_000_000 + millis)
+    }
+
+    #[test]
+    fn a_delivery_counts_in_the_second_of_its_due_moment_for_an_hour() {
+        let seconds = LatenessBySecond::default();
+        seconds.note(at(2_000), at(2_000));
+        for late in 1..=100 {
+            seconds.note(at(60_999), at(60_999 + late));
+        }
+        let shown = seconds.show(at(70_000));
+        assert_eq!(shown.len(), 60);
+        assert_eq!(shown[2], SecondLateness { count: 1, max_ms: 0, p99_ms: 0 });
+        assert_eq!((shown[0].count, shown[0].max_ms), (100, 100));
+        assert!((99..=100).contains(&shown[0].p99_ms), "{:?}", shown[0]);
+        assert_eq!(shown.iter().map(|cell| cell.count).sum::<u64>(), 101);
+        // The slice began at a multiple of five minutes, and lasts for an hour after its end.
+        assert_eq!(seconds.show(at(3_600_000))[0].count, 100);
+        assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
+        // A clock that was set back shows what there is.
+        seconds.note(at(3_900_500), at(3_900_700));
+        assert_eq!(seconds.show(at(0))[0].count, 1);
+    }
+}

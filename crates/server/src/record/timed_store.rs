@@ -1,0 +1,117 @@
+//! A store whose operations are timed, and whose refusals are noted.
+
+use super::metrics::Histogram;
+use super::refusals::Refusals;
+use std::sync::Arc;
+use std::time::Instant;
+use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
+
+/// The times of a store's operations, from the call to the answer.
+#[derive(Debug, Default)]
+pub(crate) struct StoreTimes {
+    apply: Histogram,
+    claim: Histogram,
+    renew: Histogram,
+    reap: Histogram,
+    upcoming: Histogram,
+    get: Histogram,
+    list: Histogram,
+    counts: Histogram,
+    horizon: Histogram,
+}
+
+impl StoreTimes {
+    /// The times with the names of the operations.
+    pub(crate) fn all(&self) -> [(&'static str, &Histogram); 9] {
+        [
+            ("apply", &self.apply),
+            ("claim", &self.claim),
+            ("renew", &self.renew),
+            ("reap", &self.reap),
+            ("upcoming", &self.upcoming),
+            ("get", &self.get),
+            ("list", &self.list),
+            ("counts", &self.counts),
+            ("horizon", &self.horizon),
+        ]
+    }
+}
+
+/// A store that notes how long its operations take, and its refusals.
+pub(crate) type TimedStore = Hooked<Timing>;
+
+/// The hook of a [`TimedStore`] store.
+pub(crate) struct Timing {
+    times: Arc<StoreTimes>,
+    refusals: Arc<Refusals>,
+}
+
+impl Timing {
+    pub(crate) fn new(times: Arc<StoreTimes>, refusals: Arc<Refusals>) -> Self {
+        Self { times, refusals }
+    }
+}
+
+/// The notes that are made of a call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Notes {
+    time: Option<fn(&StoreTimes) -> &Histogram>,
+    /// The call is a change, whose error is noted if the reason is the store's own.
+    change: Option<Change>,
+}
+
+#[derive(Clone, Copy)]
+struct Change {
+    /// It stores new timers.
+    is_new: bool,
+}
+
+impl Hook for Timing {
+    type Seen = Notes;
+
+    fn see(&self, call: Call<'_>) -> Notes {
+        let timed = |time: fn(&StoreTimes) -> &Histogram| Notes { time: Some(time), change: None };
+        let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
+        match call {
+            Call::Apply(ops) => {
+                changes(|times| &times.apply, ops.iter().any(|op| matches!(op, Op::Place(..))))
+            }
+            Call::Claim => changes(|times| &times.claim, false),
+            Call::Renew => changes(|times| &times.renew, false),
+            Call::Reap => changes(|times| &times.reap, false),
+            Call::Import => Notes { time: None, change: Some(Change { is_new: true }) },
+            Call::Upcoming => timed(|times| &times.upcoming),
+            Call::Get => timed(|times| &times.get),
+            Call::List(_) | Call::Reasons => timed(|times| &times.list),
+            Call::Counts => timed(|times| &times.counts),
+            Call::Horizon => timed(|times| &times.horizon),
+            Call::PutBack => timed(|times| &times.apply),
+            _ => Notes::default(),
+        }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        notes: Notes,
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        let (begun, answer) = (Instant::now(), pass_on());
+        if notes.time.is_none() && notes.change.is_none() {
+            return answer;
+        }
+        // An answer that is not waited for is not noted.
+        Box::pin(async move {
+            let answer = answer.await;
+            if let Some(time) = notes.time {
+                time(&self.times).note(begun.elapsed());
+            }
+            if let Some(Change { is_new }) = notes.change {
+                match &answer {
+                    Ok(_) => self.refusals.note_success(is_new),
+                    Err(error) => self.refusals.note(error, is_new),
+                }
+            }
+            answer
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! The histories of single timers: of the timers that were attempted last, and of those that were withdrawn last
+//! without an attempt. A flood of the latter does not make the service forget the former.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use tourbillon_api::{EndKind, PastAttempt};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest number of timers of each sort.
+const MOST_TIMERS: usize = 16_384;
+/// The greatest number of attempts of all timers, and of one.
+const MOST_ATTEMPTS: usize = 49_152;
+const MOST_OF_A_TIMER: usize = 16;
+/// The greatest number of interruptions of one timer, and of its replays.
+const MOST_INTERRUPTIONS: usize = 4;
+const MOST_REPLAYS: usize = 4;
+
+/// The facts about a timer when something happens to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) namespace: Box<str>,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) created: Option<UtcMillis>,
+    pub(crate) scheduled: Option<UtcMillis>,
+    pub(crate) deliveries: u32,
+}
+
+impl Known {
+    /// Takes the facts of a newer event, and keeps those that the event lacks.
+    fn update(&mut self, newer: Self) {
+        self.namespace = newer.namespace;
+        self.key = newer.key.or(self.key.take());
+        self.created = newer.created.or(self.created);
+        self.scheduled = newer.scheduled.or(self.scheduled);
+        self.deliveries = newer.deliveries.max(self.deliveries);
+    }
+}
+
+/// The past of a timer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) known: Known,
+    pub(crate) attempts: VecDeque<PastAttempt>,
+    pub(crate) parks: u32,
+    pub(crate) parked_for: Option<Box<str>>,
+    /// The moments at which a delivery was found whose process had died.
+    pub(crate) interrupted: Vec<UtcMillis>,
+    /// The moments at which it was replayed, the oldest first.
+    pub(crate) replayed: VecDeque<UtcMillis>,
+    pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
+    touched: u64,
+}
+
+/// Histories. The history without an event for the longest time is forgotten first.
+#[derive(Debug, Default)]
+struct Ring {
+    entries: HashMap<TimerId, Entry>,
+    order: BTreeMap<u64, TimerId>,
+    /// The last timer of each namespace and key.
+    by_key: HashMap<(Box<str>, Box<str>), TimerId>,
+    attempts: usize,
+}
+
+impl Ring {
+    /// The entry of a timer, as the latest one.
+    fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
+        let entry = self.entries.entry(id).or_default();
+        self.order.remove(&entry.touched);
+        entry.touched = number;
+        self.order.insert(number, id);
+        entry
+    }
+
+    fn remove(&mut self, id: TimerId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.order.remove(&entry.touched);
+        self.attempts -= entry.attempts.len();
+        if let Some(key) = &entry.known.key {
+            let key = (entry.known.namespace.clone(), key.clone());
+            if self.by_key.get(&key) == Some(&id) {
+                self.by_key.remove(&key);
+            }
+        }
+        Some(entry)
+    }
+
+    /// The last timer that had the key, with the number of its touch.
+    fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
+        let id = *self.by_key.get(key)?;
+        Some((self.entries.get(&id)?.touched, id))
+    }
+
+    /// Forgets the timers of a namespace.
+    fn forget(&mut self, namespace: &str) {
+        let of_it = self.entries.iter().filter(|(_, entry)| *entry.known.namespace == *namespace);
+        let ids: Vec<TimerId> = of_it.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| drop(self.remove(id)));
+    }
+
+    /// Forgets histories beyond the limits.
+    fn trim(&mut self) {
+        while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
+            let Some((_, oldest)) = self.order.first_key_value() else { return };
+            let oldest = *oldest;
+            self.remove(oldest);
+        }
+    }
+}
+
+/// The history.
+#[derive(Debug, Default)]
+pub(super) struct TimerHistory {
+    attempted: Ring,
+    withdrawn: Ring,
+    /// The number of the next touch, from 1 on.
+    touches: u64,
+}
+
+impl TimerHistory {
+    fn change(&mut self, id: TimerId, is_attempt: bool, known: Option<Known>, act: impl FnOnce(&mut Entry)) {
+        self.touches += 1;
+        let is_attempted = is_attempt || self.attempted.entries.contains_key(&id);
+        let ring = if is_attempted { &mut self.attempted } else { &mut self.withdrawn };
+        if let Some(Known { namespace, key: Some(key), .. }) = &known {
+            ring.by_key.insert((namespace.clone(), key.clone()), id);
+        }
+        let entry = ring.touch(id, self.touches);
+        if let Some(known) = known {
+            entry.known.update(known);
+        }
+        let before = entry.attempts.len();
+        act(entry);
+        let after = entry.attempts.len();
+        ring.attempts = ring.attempts + after - before;
+        ring.trim();
+    }
+
+    /// Adds an attempt that has ended.
+    pub(super) fn attempted(&mut self, id: TimerId, known: Known, attempt: PastAttempt) {
+        self.change(id, true, Some(known), |entry| {
+            if entry.attempts.len() >= MOST_OF_A_TIMER {
+                entry.attempts.pop_front();
+            }
+            entry.attempts.push_back(attempt);
+            entry.end = None;
+        });
+    }
+
+    /// Notes that a timer was put aside. That of a timer without attempts is in the store only.
+    pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
+        if let Some(entry) = self.attempted.entries.get_mut(&id) {
+            entry.parks = entry.parks.saturating_add(1);
+            entry.parked_for = Some(reason.into());
+        }
+    }
+
+    /// Notes that the process died that delivered a timer.
+    pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
+        self.change(id, true, None, |entry| {
+            if entry.interrupted.len() < MOST_INTERRUPTIONS {
+                entry.interrupted.push(at);
+            }
+        });
+    }
+
+    /// Notes that a dead timer was replayed.
+    pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
+        self.change(id, true, Some(known), |entry| {
+            if entry.replayed.len() >= MOST_REPLAYS {
+                entry.replayed.pop_front();
+            }
+            entry.replayed.push_back(at);
+            // The delivery that the replay has caused may have ended already.
+            if entry.end.as_ref().is_some_and(|(end, ..)| *end <= at) {
+                entry.end = None;
+            }
+        });
+    }
+
+    /// Notes the end of a timer.
+    pub(super) fn ended(
+        &mut self,
+        id: TimerId,
+        known: Known,
+        at: UtcMillis,
+        how: EndKind,
+        detail: Option<&str>,
+    ) {
+        self.change(id, false, Some(known), |entry| entry.end = Some((at, how, detail.map(Into::into))));
+    }
+
+    /// Forgets the timers of a namespace.
+    pub(super) fn forget(&mut self, namespace: &str) {
+        self.attempted.forget(namespace);
+        self.withdrawn.forget(namespace);
+    }
+
+    pub(super) fn get(&self, id: TimerId) -> Option<&Entry> {
+        self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
+    }
+
+    /// The timers that have ended and are wanted, the latest first: those that were touched before this number, and the
+    /// number of the last one if there may be others.
+    pub(super) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<(TimerId, Entry)>, Option<u64>) {
+        let before = before.unwrap_or(u64::MAX);
+        let mut places: Vec<(u64, TimerId, &Ring)> = Vec::new();
+        for ring in [&self.attempted, &self.withdrawn] {
+            let ended = ring.order.range(..before).rev().filter(|(_, id)| {
+                let entry = ring.entries.get(id);
+                let end = entry.and_then(|entry| Some((&entry.known, entry.end.as_ref()?.1)));
+                end.is_some_and(|(known, how)| is_wanted(known, how))
+            });
+            places.extend(ended.take(limit + 1).map(|(touched, id)| (*touched, *id, ring)));
+        }
+        places.sort_unstable_by_key(|(touched, ..)| core::cmp::Reverse(*touched));
+        let has_more = places.len() > limit;
+        places.truncate(limit);
+        let next = places.last().map(|(touched, ..)| *touched).filter(|_| has_more);
+        let entry = |(_, id, ring): (u64, TimerId, &Ring)| Some((id, ring.entries.get(&id)?.clone()));
+        (places.into_iter().filter_map(entry).collect(), next)
+    }
+
+    /// The last timer of a namespace that had the key.
+    pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
+        let key = (namespace.into(), key.into());
+        let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();
+        last.map(|(_, id)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_api::Moment;
+
+    fn id(number: usize) -> TimerId {
+        TimerId::from_u128(number as u128 + 1)
+    }
+
+    fn known() -> Known {
+        Known { namespace: "n".into(), ..Known::default() }
+    }
+
+    fn attempt(number: u32) -> PastAttempt {
+        let at = Moment::from_millis(1);
+        PastAttempt {
+            attempt: number,
+            delivery: number,
+            due: at,
+            claimed: at,
+            started: at,
+            ended: Some(at),
+            late_ms: 0,
+            took_ms: Some(0),
+            outcome: None,
+            status: None,
+            error: None,
+            answer: None,
+            may_repeat: None,
+        }
+    }
+
+    #[test]
+    fn attempts_and_timers_are_bounded_and_the_oldest_are_forgotten() {
+        let mut history = TimerHistory::default();
+        for number in 1..=20 {
+            history.attempted(id(0), known(), attempt(number));
+        }
+        let entry = history.get(id(0)).unwrap();
+        assert_eq!(
+            entry.attempts.iter().map(|attempt| attempt.attempt).collect::<Vec<_>>(),
+            (5..=20).collect::<Vec<_>>()
+        );
+        for timer in 1..MOST_TIMERS {
+            history.attempted(id(timer), known(), attempt(1));
+        }
+        history.attempted(id(1), known(), attempt(2));
+        history.attempted(id(MOST_TIMERS), known(), attempt(1));
+        assert!(history.get(id(0)).is_none() && history.get(id(1)).is_some());
+        assert_eq!(history.attempted.entries.len(), MOST_TIMERS);
+        assert_eq!(history.attempted.order.len(), MOST_TIMERS);
+        for timer in 0..MOST_TIMERS {
+            for number in 0..4 {
+                history.attempted(id(timer), known(), attempt(number));
+            }
+        }
+        let count: usize = history.attempted.entries.values().map(|entry| entry.attempts.len()).sum();
+        assert!(count <= MOST_ATTEMPTS && count == history.attempted.attempts, "{count}");
+        assert!(count + MOST_OF_A_TIMER > MOST_ATTEMPTS, "no more are forgotten than need be: {count}");
+    }
+
+    #[test]
+    fn the_last_timer_of_a_key_is_found_and_forgotten_with_its_past() {
+        let mut history = TimerHistory::default();
+        let known = |key: &str| Known { key: Some(key.into()), ..known() };
+        let at = UtcMillis::from_millis(7);
+        history.attempted(id(0), known("a"), attempt(1));
+        history.ended(id(1), known("a"), at, EndKind::Cancelled, None);
+        assert_eq!((history.last_of("n", "a"), history.last_of("m", "a")), (Some(id(1)), None));
+        history.attempted(id(0), known("a"), attempt(2));
+        assert_eq!(history.last_of("n", "a"), Some(id(0)));
+        for _ in 0..=MOST_REPLAYS {
+            history.replayed(id(0), known("a"), at);
+        }
+        let entry = history.get(id(0)).unwrap();
+        assert_eq!((entry.replayed.len(), entry.attempts.len()), (MOST_REPLAYS, 2));
+        for timer in 2..=MOST_TIMERS + 1 {
+            history.attempted(id(timer), known("b"), attempt(1));
+            history.ended(id(MOST_TIMERS + timer), known("c"), at, EndKind::Cancelled, None);
+        }
+        assert_eq!(history.last_of("n", "a"), None);
+        assert_eq!(history.last_of("n", "b"), Some(id(MOST_TIMERS + 1)));
+        assert_eq!((history.attempted.by_key.len(), history.withdrawn.by_key.len()), (1, 1));
+    }
+
+    #[test]
+    fn those_that_ended_last_come_first_a_page_at_a_time() {
+        let mut history = TimerHistory::default();
+        let at = UtcMillis::from_millis(7);
+        for number in 0..10 {
+            if number % 2 == 0 {
+                history.attempted(id(number), known(), attempt(1));
+                history.ended(id(number), known(), at, EndKind::Delivered, None);
+            } else {
+                history.ended(id(number), known(), at, EndKind::Cancelled, None);
+            }
+        }
+        // A timer whose next attempt is to come has not ended.
+        history.attempted(id(20), known(), attempt(1));
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let (page, next) = history.ended_lately(before, 3, |_, _| true);
+            found.extend(page.into_iter().map(|(id, _)| id));
+            before = next;
+            if before.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, (0..10).rev().map(id).collect::<Vec<_>>());
+        let (page, next) = history
+            .ended_lately(None, 10, |known, how| *known.namespace == *"n" && how == EndKind::Cancelled);
+        assert_eq!((page.len(), next), (5, None));
+        assert!(history.ended_lately(None, 10, |known, _| *known.namespace == *"m").0.is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_withdrawn_timers_leaves_the_attempted_ones() {
+        let mut history = TimerHistory::default();
+        history.attempted(id(0), known(), attempt(1));
+        let at = UtcMillis::from_millis(7);
+        for timer in 1..=MOST_TIMERS + 1 {
+            history.ended(id(timer), known(), at, EndKind::Cancelled, None);
+        }
+        assert!(history.get(id(0)).is_some() && history.get(id(1)).is_none() && history.get(id(2)).is_some());
+        history.ended(id(0), known(), at, EndKind::Replaced, Some("by another"));
+        let entry = history.get(id(0)).unwrap();
+        assert_eq!(entry.attempts.len(), 1);
+        assert_eq!(entry.end, Some((at, EndKind::Replaced, Some("by another".into()))));
+    }
+}

@@ -1,0 +1,202 @@
+//! Changes of many timers in one transaction, each with its own answer.
+
+use super::{Changes, moment};
+use crate::audit::{Deed, End};
+use crate::convert::{rejected, unavailable};
+use crate::service::creations::{Entered, Naming, Ready};
+use crate::service::names::{Named, not_found};
+use crate::state::Trace;
+use crate::telemetry::Span;
+use std::collections::HashMap;
+use tourbillon_api::{self as api, AuditAction, BatchResult, CancelResult, Cancelled, Problem, ProblemKind};
+use tourbillon_durable::store::Durability;
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Change, Effect, Rejection};
+
+impl Changes {
+    /// Makes changes in one transaction. Each has its answer, in the same order.
+    pub(crate) async fn batch(
+        &self,
+        namespace: &str,
+        trace: Option<Trace>,
+        changes: &[api::Change],
+    ) -> Result<Vec<BatchResult>, Problem> {
+        let cancels = changes.iter().filter(|change| matches!(change, api::Change::Cancel { .. })).count();
+        let detail = || format!("{cancels} cancellations of {} changes", changes.len());
+        let note = (cancels > 1)
+            .then(|| self.audit.begin(Deed::new(AuditAction::Batch).namespace(namespace).detail(detail())));
+        let answer = self.change_all(namespace, trace, changes).await;
+        if let Some(note) = note {
+            let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
+            match cancelled {
+                // Nothing was changed: the trail has room for changes only.
+                0 | 1 if answer.is_ok() => note.forget(),
+                _ => note.end(End::from(&answer).count(cancelled as u64)).await,
+            }
+        }
+        answer
+    }
+
+    async fn change_all(
+        &self,
+        namespace: &str,
+        trace: Option<Trace>,
+        changes: &[api::Change],
+    ) -> Result<Vec<BatchResult>, Problem> {
+        // The namespace is not removed while timers are being stored in it.
+        let _stays = self.namespaces.require(namespace)?;
+        let (mut asked, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
+        for (index, change) in changes.iter().enumerate() {
+            let ahead = orders.len() as u64;
+            let question = self.ask(namespace, trace, change, &format!("/changes/{index}"), ahead).await;
+            asked.push(question.map(|(question, order)| {
+                orders.push(order);
+                question
+            }));
+        }
+        let effects = self.timers.batch(orders, Durability::PowerLoss).await;
+        let mut effects = effects.map_err(|error| unavailable(&error))?.into_iter();
+        let mut holders = HashMap::new();
+        let mut results = Vec::with_capacity(asked.len());
+        for question in asked {
+            let result = match (question, &mut effects) {
+                (Err(answer), _) => Ok(answer),
+                (Ok(question), effects) => match effects.next() {
+                    Some(effect) => self.answer(namespace, question, effect, &mut holders).await,
+                    None => Err(Problem::new(ProblemKind::Internal, "the store gave too few answers")),
+                },
+            };
+            results.push(result.unwrap_or_else(BatchResult::Problem));
+        }
+        Ok(results)
+    }
+
+    /// The question to the store for a change. Fails with the answer if it is known without the store.
+    async fn ask<'c>(
+        &self,
+        namespace: &str,
+        trace: Option<Trace>,
+        change: &'c api::Change,
+        pointer: &str,
+        ahead: u64,
+    ) -> Result<(Question<'c>, Change), BatchResult> {
+        match change {
+            api::Change::Put { key, idempotency_key, timer } => {
+                let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
+                let mut span = self.telemetry.creation(trace, namespace, key);
+                let naming = Naming { key, idempotency_key, trace: span.trace() };
+                let ready =
+                    self.creations.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
+                let Ready { order: (kind, spec), entered, .. } = ready.map_err(|problem| {
+                    span.refused(&problem);
+                    BatchResult::Problem(problem)
+                })?;
+                Ok((Question::Put { key, entered, span }, Change::schedule(kind, spec)))
+            }
+            api::Change::Cancel { key, id } => {
+                let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
+                named.admit().map_err(BatchResult::Problem)?;
+                let is_here = match named {
+                    Named::Key(_) => true,
+                    Named::Id(_) => {
+                        self.stored.find(namespace, named).await.map_err(BatchResult::Problem)?.is_some()
+                    }
+                };
+                if !is_here {
+                    return Err(BatchResult::Cancelled(Cancelled { result: CancelResult::NotFound }));
+                }
+                Ok((Question::Cancel(named), Change::Cancel(named.address(namespace))))
+            }
+            api::Change::Move { key, id, to } => {
+                let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
+                let to = moment(&self.timers, self.settings.max_delay, to, &format!("{pointer}/to"));
+                let to = to.map_err(BatchResult::Problem)?;
+                self.check_due(namespace, to).map_err(BatchResult::Problem)?;
+                let before = self.stored.find(namespace, named).await.map_err(BatchResult::Problem)?;
+                let before = before.map(|timer| timer.id);
+                if before.is_none() && matches!(named, Named::Id(_)) {
+                    return Err(BatchResult::Problem(not_found()));
+                }
+                Ok((Question::Move { named, before }, Change::Move(named.address(namespace), to)))
+            }
+            _ => Err(BatchResult::Problem(Problem::field(pointer, "this change is not known"))),
+        }
+    }
+
+    /// The answer to a change of a batch. `holders` has the timers that the changes before it have found under their
+    /// keys.
+    async fn answer<'c>(
+        &self,
+        namespace: &str,
+        question: Question<'c>,
+        effect: Result<Effect, Rejection>,
+        holders: &mut HashMap<&'c str, TimerId>,
+    ) -> Result<BatchResult, Problem> {
+        match (question, effect) {
+            (Question::Put { key, entered, mut span }, Ok(Effect::Placed(placed))) => {
+                holders.extend(key.map(|key| (key, placed.id())));
+                let placed = self.creations.placed(namespace, key, placed, entered.as_ref()).await;
+                span.created(&placed);
+                placed.map(BatchResult::Placed)
+            }
+            (Question::Cancel(named), Ok(Effect::Cancelled(cancelled))) => {
+                Ok(BatchResult::Cancelled(self.cancelled(namespace, named, &cancelled)))
+            }
+            (Question::Move { named, before }, Ok(Effect::Changed(changed))) => {
+                let (key, id) = match named {
+                    Named::Id(id) => (None, Some(id)),
+                    Named::Key(key) => (Some(key), holders.get(key).copied().or(before)),
+                };
+                let id = match id {
+                    Some(id) => id,
+                    // The key was another caller's in the meantime.
+                    None => self.stored.find(namespace, named).await?.ok_or_else(not_found)?.id,
+                };
+                self.moved(namespace, id, key, changed).map(BatchResult::Changed)
+            }
+            (question, Err(rejection)) => {
+                let problem = rejected(&rejection);
+                if let Question::Put { key, mut span, .. } = question {
+                    span.refused(&problem);
+                    if let (Some(key), Rejection::KeyExists(holder)) = (key, &rejection) {
+                        holders.insert(key, *holder);
+                    }
+                }
+                Err(problem)
+            }
+            (_, Ok(other)) => Err(Problem::new(ProblemKind::Internal, format!("{other:?}"))),
+        }
+    }
+}
+
+/// Whether a change has cancelled a timer.
+fn is_cancelled(result: &BatchResult) -> bool {
+    matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
+}
+
+/// A change that the store was asked for.
+#[derive(Debug)]
+enum Question<'c> {
+    Put {
+        key: Option<&'c str>,
+        entered: Option<Entered>,
+        span: Span,
+    },
+    Cancel(Named<'c>),
+    Move {
+        named: Named<'c>,
+        /// The timer before the batch.
+        before: Option<TimerId>,
+    },
+}
+
+fn named<'c>(key: Option<&'c str>, id: Option<&str>, pointer: &str) -> Result<Named<'c>, Problem> {
+    match (key, id) {
+        (Some(key), None) => Ok(Named::Key(key)),
+        (None, Some(text)) => match text.parse() {
+            Ok(id) => Ok(Named::Id(id)),
+            Err(_) => Err(Problem::field(format!("{pointer}/id"), "an id is the text of a UUID")),
+        },
+        _ => Err(Problem::field(pointer, "one of `key` and `id`")),
+    }
+}

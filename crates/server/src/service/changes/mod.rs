@@ -1,0 +1,176 @@
+//! Changes of stored timers: one at a time here, many in one transaction in `batch`.
+
+mod batch;
+
+use super::creations::{CreationLimits, Creations};
+use super::names::{Named, not_found};
+use super::recorder::ChangeRecorder;
+use super::stored_timers::StoredTimers;
+use crate::audit::Audit;
+use crate::convert::{due, unavailable};
+use crate::settings::Settings;
+use crate::state::Namespaces;
+use crate::telemetry::Telemetry;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKind};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
+
+/// A change of one timer, without an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Fire,
+    Pause,
+    Resume,
+    Replay,
+}
+
+impl Verb {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Fire => "fire",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Replay => "replay",
+        }
+    }
+}
+
+/// Changes stored timers.
+pub(crate) struct Changes {
+    pub(super) settings: Arc<Settings>,
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) stored: StoredTimers,
+    pub(super) creations: Arc<Creations>,
+    pub(super) limits: Arc<CreationLimits>,
+    pub(super) audit: Audit,
+    pub(super) telemetry: Telemetry,
+    pub(super) recorder: ChangeRecorder,
+}
+
+impl Changes {
+    /// Cancels a timer, or drops a dead one.
+    pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
+        let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
+        let answer = self.cancel_one(namespace, named).await;
+        if let Some(note) = note {
+            note.end(&answer).await;
+        }
+        answer
+    }
+
+    async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
+        self.namespaces.require(namespace)?;
+        named.admit()?;
+        if matches!(named, Named::Id(_)) && self.stored.find(namespace, named).await?.is_none() {
+            return Ok(Cancelled { result: CancelResult::NotFound });
+        }
+        let cancelled = self.timers.cancel(named.address(namespace)).await;
+        let cancelled = cancelled.map_err(|error| unavailable(&error))?;
+        Ok(self.cancelled(namespace, named, &cancelled))
+    }
+
+    /// The answer to a cancellation that the store has answered.
+    fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &durable::Cancelled) -> Cancelled {
+        self.recorder.cancelled(namespace, named, cancelled);
+        let result = match cancelled {
+            durable::Cancelled::Cancelled(_) => CancelResult::Cancelled,
+            durable::Cancelled::InFlight => CancelResult::InFlight,
+            _ => CancelResult::NotFound,
+        };
+        Cancelled { result }
+    }
+
+    /// Moves a timer's due moment.
+    pub(crate) async fn move_timer(
+        &self,
+        namespace: &str,
+        named: Named<'_>,
+        to: &Delay,
+    ) -> Result<Changed, Problem> {
+        let timer = self.stored.get(namespace, named.address(namespace)).await?;
+        let to = moment(&self.timers, self.settings.max_delay, to, "")?;
+        self.check_due(namespace, to)?;
+        let changed = self.timers.move_to(timer.id, to).await.map_err(|error| unavailable(&error))?;
+        self.moved(namespace, timer.id, timer.key.as_deref(), changed)
+    }
+
+    fn moved(
+        &self,
+        namespace: &str,
+        id: TimerId,
+        key: Option<&str>,
+        changed: durable::Changed,
+    ) -> Result<Changed, Problem> {
+        let answer = change(id, changed)?;
+        self.recorder.moved(namespace, id, key);
+        Ok(answer)
+    }
+
+    /// Changes a timer.
+    pub(crate) async fn change(
+        &self,
+        namespace: &str,
+        named: Named<'_>,
+        verb: Verb,
+    ) -> Result<Changed, Problem> {
+        let note = self.audit.begin_on_page(|| named.deed(namespace, verb.word()));
+        let answer = self.change_one(namespace, named, verb).await;
+        if let Some(note) = note {
+            note.end(&answer).await;
+        }
+        answer
+    }
+
+    async fn change_one(&self, namespace: &str, named: Named<'_>, verb: Verb) -> Result<Changed, Problem> {
+        let timer = self.stored.get(namespace, named.address(namespace)).await?;
+        let (id, timers, begun) = (timer.id, &self.timers, self.recorder.now());
+        let changed = match verb {
+            Verb::Fire => timers.fire(id).await,
+            Verb::Pause => timers.pause(id).await,
+            Verb::Resume => timers.resume(id).await,
+            Verb::Replay => timers.replay(id).await,
+        };
+        let changed = change(id, changed.map_err(|error| unavailable(&error))?)?;
+        if let Verb::Replay = verb {
+            self.recorder.replayed(&timer, begun);
+        }
+        Ok(changed)
+    }
+
+    /// Fails if the namespace does not permit this due moment.
+    fn check_due(&self, namespace: &str, due: UtcMillis) -> Result<(), Problem> {
+        self.limits.check_due(&self.namespaces.require(namespace)?.limits, due)
+    }
+}
+
+/// The moment to which a timer is moved.
+fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
+    let now = timers.timer_store().now();
+    let to = match due(to.due, to.delay_ms, pointer)? {
+        // A moment that has passed is now.
+        Some(Due::At(moment)) => moment.max(now),
+        Some(Due::After(delay)) => now.after(delay),
+        None => return Err(Problem::field(pointer, "one of `due` and `delay_ms`")),
+    };
+    if to > now.after(longest) || to >= UtcMillis::MAX {
+        return Err(Problem::new(ProblemKind::DueTooFar, "the due moment is too far away"));
+    }
+    Ok(to)
+}
+
+fn change(id: TimerId, changed: durable::Changed) -> Result<Changed, Problem> {
+    match changed {
+        durable::Changed::Changed => Ok(Changed { id: id.to_string() }),
+        durable::Changed::NotFound => Err(not_found()),
+        durable::Changed::KeyExists(holder) => {
+            Err(Problem::new(ProblemKind::KeyExists, format!("the timer {holder} has the key")))
+        }
+        durable::Changed::Refused(phase) => {
+            Err(Problem::new(ProblemKind::WrongPhase, format!("the timer is {phase:?}")))
+        }
+        other => Err(Problem::new(ProblemKind::Internal, format!("{other:?}"))),
+    }
+}

@@ -1,0 +1,143 @@
+//! Idempotency keys, and the memory of the requests that carried them.
+//!
+//! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is
+//! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. What
+//! is here serves the other promise, that a key is refused for another request: the fingerprint of the request is
+//! stored with the timer, and the fingerprints of the last hour are in memory for timers that have ended. A restart
+//! forgets those: then a key of a timer that has ended is answered with `repeated`, also for another request.
+
+use core::time::Duration;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tourbillon_api::{NewTimer, Problem, ProblemKind};
+use uuid::Uuid;
+
+/// The time for which a fingerprint is remembered: as long as the store remembers the id.
+const WINDOW: Duration = Duration::from_secs(3_600);
+/// The greatest number of fingerprints, some 10 MB. The oldest fingerprint makes room for a new one.
+const MOST: usize = 100_000;
+
+/// The name space of fingerprints.
+const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
+
+/// The fingerprint of a request: the same for equal requests, after a restart and in later versions too.
+pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
+    let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
+    Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
+}
+
+/// The idempotency keys that are in use, by the ids that they give. It can be cloned; the clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    under_way: HashSet<u128>,
+    known: HashMap<u128, u128>,
+    /// The ids of `known`, the oldest first.
+    order: VecDeque<(Instant, u128)>,
+}
+
+/// A request with an idempotency key that is under way. Until it is dropped, no other request with the key begins.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    all: Idempotency,
+    id: u128,
+    fingerprint: u128,
+    is_known: bool,
+}
+
+impl Idempotency {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a request. Fails if the key is known from another request, or if a request with the key is under way.
+    pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
+        let mut inner = self.lock();
+        let known = inner.known.get(&id);
+        if known.is_some_and(|known| *known != fingerprint) {
+            return Err(mismatch());
+        }
+        let is_known = known.is_some();
+        if !inner.under_way.insert(id) {
+            let detail = "a request with this idempotency key is under way";
+            return Err(Problem::new(ProblemKind::IdempotencyInProgress, detail).with_retry_after_ms(1_000));
+        }
+        Ok(Entered { all: self.clone(), id, fingerprint, is_known })
+    }
+
+    /// The number of fingerprints in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().known.len()
+    }
+}
+
+impl Entered {
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.fingerprint
+    }
+
+    /// Whether the request repeats a fulfilled request. The store answers it as the first request and makes
+    /// nothing, so no limit concerns it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Remembers the request, which was fulfilled.
+    pub(crate) fn remember(&self) {
+        let now = Instant::now();
+        let mut inner = self.all.lock();
+        if inner.known.insert(self.id, self.fingerprint).is_none() {
+            inner.order.push_back((now, self.id));
+        }
+        while let Some(&(since, id)) = inner.order.front()
+            && (inner.order.len() > MOST || now.duration_since(since) > WINDOW)
+        {
+            inner.order.pop_front();
+            inner.known.remove(&id);
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.all.lock().under_way.remove(&self.id);
+    }
+}
+
+/// The problem of an idempotency key that was used for another request.
+pub(crate) fn mismatch() -> Problem {
+    Problem::new(ProblemKind::IdempotencyMismatch, "another request had this idempotency key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_fingerprints_is_bounded() {
+        let all = Idempotency::default();
+        for id in 0..MOST as u128 + 10 {
+            all.enter(id, id).unwrap().remember();
+            all.enter(id, id).unwrap().remember();
+        }
+        let (order, under_way) = {
+            let inner = all.lock();
+            (inner.order.len(), inner.under_way.len())
+        };
+        assert_eq!((all.len(), order, under_way), (MOST, MOST, 0));
+        assert!(all.enter(0, 1).is_ok(), "the oldest fingerprint is forgotten");
+        assert_eq!(all.enter(11, 0).unwrap_err().kind, ProblemKind::IdempotencyMismatch);
+    }
+
+    #[test]
+    fn a_key_is_in_one_request_at_a_time() {
+        let all = Idempotency::default();
+        let first = all.enter(1, 1).unwrap();
+        assert_eq!(all.enter(1, 1).unwrap_err().kind, ProblemKind::IdempotencyInProgress);
+        drop(first);
+        assert!(all.enter(1, 2).is_ok(), "nothing was fulfilled");
+    }
+}

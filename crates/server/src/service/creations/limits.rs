@@ -1,0 +1,174 @@
+//! The limits of namespaces, at the creation of timers.
+
+use super::count_cache::{CountCache, Numbers};
+use super::naming::{Naming, id_of};
+use super::rate::CreationRate;
+use crate::blocked;
+use crate::convert::{due, unavailable};
+use crate::service::names::by_key;
+use crate::settings::Settings;
+use crate::state::allows_host;
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
+use tourbillon_callback::Callback;
+use tourbillon_durable::timer::Address;
+use tourbillon_durable::{Due, Timers, UtcMillis};
+
+/// The time for which counts are believed that are far from a limit.
+const FRESH: Duration = Duration::from_millis(100);
+/// The number of timers by which a count is far from a limit: more than are made while the count is believed.
+const FAR: u64 = 20_000;
+/// The pause after which a creation may be tried again.
+const AGAIN_MS: u64 = 1_000;
+
+/// A timer that may be created.
+#[derive(Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) namespace: &'a str,
+    /// The limits of the namespace.
+    pub(crate) limits: &'a NamespaceLimits,
+    pub(crate) naming: Naming<'a>,
+    pub(crate) timer: &'a NewTimer,
+    /// The timer's callback, if it has one.
+    pub(crate) callback: Option<&'a Callback>,
+    /// The place of the timer in the request.
+    pub(crate) pointer: &'a str,
+    /// The number of creations before this one in the same transaction.
+    pub(crate) ahead: u64,
+}
+
+/// Keeps the limits of namespaces, and the service's own, at the creation of timers.
+pub(crate) struct CreationLimits {
+    settings: Arc<Settings>,
+    timers: Timers,
+    counts: CountCache,
+    rate: CreationRate,
+}
+
+impl CreationLimits {
+    pub(crate) fn new(settings: Arc<Settings>, timers: Timers) -> Self {
+        Self { settings, timers, counts: CountCache::default(), rate: CreationRate::default() }
+    }
+
+    /// Fails if a limit does not permit this timer.
+    pub(crate) async fn admit(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
+        let Candidate { limits, timer, pointer, .. } = candidate;
+        check_delay(limits, due(timer.due, timer.delay_ms, pointer)?, self.timers.timer_store().now())?;
+        check_body(limits, timer, pointer)?;
+        self.check_host(candidate)?;
+        self.check_room(candidate).await?;
+        // The last check, since it takes something: a creation that another limit refuses must not use up the rate.
+        let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
+        self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
+            let detail = format!("the namespace makes {per_second} timers in a second at most");
+            let millis = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(millis)
+        })
+    }
+
+    /// Fails if the limits of a namespace do not permit this due moment.
+    pub(crate) fn check_due(&self, limits: &NamespaceLimits, due: UtcMillis) -> Result<(), Problem> {
+        check_delay(limits, Some(Due::At(due)), self.timers.timer_store().now())
+    }
+
+    /// Fails if a callback must not go to its host, as far as the text of its URL shows.
+    fn check_host(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
+        let Candidate { limits, pointer, .. } = candidate;
+        let (Some(callback), Some(sent)) = (candidate.callback, &candidate.timer.callback) else {
+            return Ok(());
+        };
+        let refused = |detail: String| {
+            let at = format!("{pointer}/callback/url");
+            Err(Problem::new(ProblemKind::BlockedDestination, detail.clone()).with_field(at, detail))
+        };
+        if !limits.allowed_hosts.is_empty() {
+            let host = callback.host();
+            if !allows_host(limits, &host) {
+                return refused(blocked::host_words(host.rsplit_once(':').map_or(&*host, |(name, _)| name)));
+            }
+        }
+        match callback.literal().map(|address| self.settings.caller.guard.check(address)) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(reason)) => refused(blocked::words(reason, &sent.url)),
+        }
+    }
+
+    /// Fails if the namespace or the service has its greatest number of timers. A timer that is stored already, or that
+    /// takes another timer's place, is admitted.
+    async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
+        let Candidate { namespace, limits, naming, ahead, .. } = candidate;
+        let full = |most: u64| {
+            let detail = format!("{most} timers are stored, as many as there may be");
+            Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(AGAIN_MS))
+        };
+        let most = self.settings.max_timers;
+        let numbers = self.numbers(namespace, limits.max_timers.unwrap_or(u64::MAX)).await?;
+        let here = numbers.get(namespace).copied().unwrap_or(0) + ahead;
+        let all = numbers.values().sum::<u64>() + ahead;
+        let reached = match limits.max_timers {
+            Some(most) if here >= most => most,
+            _ if all >= most => most,
+            _ => return Ok(()),
+        };
+        let by_id = naming.idempotency_key.map(|key| Address::Id(id_of(namespace, key)));
+        for address in by_id.into_iter().chain(naming.key.map(|key| by_key(namespace, key))) {
+            if self.timers.get(address).await.map_err(|error| unavailable(&error))?.is_some() {
+                return Ok(());
+            }
+        }
+        full(reached)
+    }
+
+    /// The numbers of stored timers: a count of a moment ago if it is far from all limits, since a count reads all
+    /// shards.
+    async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
+        let most = self.settings.max_timers;
+        let known = self.counts.last();
+        if let Some((at, numbers)) = known
+            && at.elapsed() < FRESH
+            && numbers.get(namespace).copied().unwrap_or(0).saturating_add(FAR) < most_here
+            && numbers.values().sum::<u64>().saturating_add(FAR) < most
+        {
+            return Ok(numbers);
+        }
+        let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
+        let mut numbers = Numbers::new();
+        for ((name, _), count) in counts.by_namespace {
+            *numbers.entry(name).or_default() += count;
+        }
+        Ok(self.counts.note(numbers))
+    }
+}
+
+fn check_delay(limits: &NamespaceLimits, due: Option<Due>, now: UtcMillis) -> Result<(), Problem> {
+    let Some(most) = limits.max_delay_ms else { return Ok(()) };
+    let due = match due {
+        Some(Due::After(delay)) => now.after(delay),
+        Some(Due::At(moment)) => moment,
+        None => now,
+    };
+    if due <= now.after(Duration::from_millis(most)) {
+        return Ok(());
+    }
+    Err(Problem::new(ProblemKind::DueTooFar, format!("the namespace permits {most} ms at most")))
+}
+
+fn check_body(limits: &NamespaceLimits, timer: &NewTimer, pointer: &str) -> Result<(), Problem> {
+    let Some(most) = limits.max_body_bytes else { return Ok(()) };
+    let (at, json, text, base64) = match (&timer.callback, &timer.pull) {
+        (Some(callback), _) => ("callback", &callback.json, &callback.body, &callback.body_base64),
+        (_, Some(pull)) => ("pull", &pull.json, &pull.body, &pull.body_base64),
+        _ => return Ok(()),
+    };
+    let json = json.as_ref().map_or(0, |json| json.text().len());
+    let text = text.as_ref().map_or(0, String::len);
+    let base64 = base64.as_ref().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4);
+    let length = json.max(text).max(base64);
+    if length <= most as usize {
+        return Ok(());
+    }
+    let detail = format!("the namespace permits bodies of {most} bytes");
+    Err(Problem::new(ProblemKind::TooLarge, detail.clone()).with_field(format!("{pointer}/{at}"), detail))
+}

@@ -1,0 +1,159 @@
+//! Creations of timers: the limits of the namespace, idempotency keys, and the store.
+
+mod count_cache;
+mod idempotency;
+mod limits;
+mod naming;
+mod rate;
+
+pub(super) use idempotency::Entered;
+pub(crate) use idempotency::Idempotency;
+pub(super) use limits::{Candidate, CreationLimits};
+pub(crate) use naming::Naming;
+
+use super::recorder::ChangeRecorder;
+use crate::asker::{self, RequestId};
+use crate::convert::{Order, order, phase, rejected, unavailable};
+use crate::settings::Settings;
+use crate::state::{Namespace, Namespaces};
+use crate::telemetry::Telemetry;
+use crate::work::{self, Head};
+use idempotency::{fingerprint, mismatch};
+use naming::id_of;
+use std::sync::Arc;
+use tourbillon_api::{self as api, Kept, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
+use tourbillon_durable::{self as durable, Timers};
+
+const LONGEST_IDEMPOTENCY_KEY: usize = 255;
+
+/// A creation that the store may be asked for.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) order: Order,
+    /// The request's idempotency key.
+    pub(super) entered: Option<Entered>,
+    /// The namespace, which is not removed while this value is there.
+    pub(super) namespace: Arc<Namespace>,
+}
+
+/// Creates timers.
+pub(crate) struct Creations {
+    pub(super) settings: Arc<Settings>,
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) limits: Arc<CreationLimits>,
+    pub(super) idempotency: Idempotency,
+    pub(super) telemetry: Telemetry,
+    pub(super) recorder: ChangeRecorder,
+}
+
+impl Creations {
+    /// Checks a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead`
+    /// the number of creations that the store is asked for in the same transaction before this one.
+    pub(super) async fn ready(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+        pointer: &str,
+        ahead: u64,
+    ) -> Result<Ready, Problem> {
+        let owner = self.namespaces.require_fresh(namespace).await?;
+        let entered = match naming.idempotency_key {
+            Some(key) if key.is_empty() || key.len() > LONGEST_IDEMPOTENCY_KEY => {
+                let detail = format!("an idempotency key has 1 to {LONGEST_IDEMPOTENCY_KEY} bytes");
+                return Err(Problem::new(ProblemKind::BadRequest, detail));
+            }
+            Some(key) => {
+                let id = id_of(namespace, key).as_u128();
+                Some(self.idempotency.enter(id, fingerprint(naming.key, timer))?)
+            }
+            None => None,
+        };
+        let (fingerprint, id) = (entered.as_ref().map(Entered::fingerprint), asker::request_id());
+        let head = Head { fingerprint, request: id.as_ref().and_then(RequestId::given) };
+        let ((kind, mut spec), callback) = order(timer, &self.settings, head, pointer)?;
+        if !entered.as_ref().is_some_and(Entered::is_known) {
+            let limits = &owner.limits;
+            let callback = callback.as_ref();
+            let candidate = Candidate { namespace, limits, naming, timer, callback, pointer, ahead };
+            self.limits.admit(candidate).await?;
+        }
+        spec = spec.namespace(namespace);
+        if let Some(key) = naming.key {
+            spec = spec.key(key);
+        }
+        if let Some(key) = naming.idempotency_key {
+            spec = spec.id(id_of(namespace, key));
+        }
+        if let Some(trace) = naming.trace {
+            spec = spec.trace(trace.to_string());
+        }
+        Ok(Ready { order: (kind, spec), entered, namespace: owner })
+    }
+
+    /// Stores a timer.
+    pub(crate) async fn place(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+    ) -> Result<Placed, Problem> {
+        let mut span = self.telemetry.creation(naming.trace, namespace, naming.key);
+        let answer = self.store(namespace, Naming { trace: span.trace(), ..naming }, timer).await;
+        span.created(&answer);
+        answer
+    }
+
+    async fn store(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+    ) -> Result<Placed, Problem> {
+        let ready = self.ready(namespace, naming, timer, "", 0).await?;
+        let Ready { order: (kind, spec), entered, namespace: _stays } = ready;
+        let placed = self.timers.schedule_bytes(kind, spec).await.map_err(|error| rejected(&error.reason))?;
+        self.placed(namespace, naming.key, placed, entered.as_ref()).await
+    }
+
+    /// The answer to a creation that the store has answered.
+    pub(super) async fn placed(
+        &self,
+        namespace: &str,
+        key: Option<&str>,
+        placed: durable::Placed,
+        entered: Option<&Entered>,
+    ) -> Result<Placed, Problem> {
+        if let Some(entered) = entered {
+            if let durable::Placed::Repeated(id) = placed {
+                let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
+                let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
+                // A timer that has ended has no mark. Its request is remembered, unless the service was restarted.
+                if mark.is_some_and(|mark| mark != entered.fingerprint()) {
+                    return Err(mismatch());
+                }
+            }
+            entered.remember();
+        }
+        let shown = shown(placed, key);
+        self.recorder.placed(namespace, &shown);
+        Ok(shown)
+    }
+}
+
+fn shown(placed: durable::Placed, key: Option<&str>) -> Placed {
+    let mut kept = None;
+    let (outcome, replaced) = match placed {
+        durable::Placed::Repeated(_) => (PlaceOutcome::Repeated, None),
+        durable::Placed::Kept { was, .. } => {
+            kept = Some(Kept { was: phase(was) });
+            (PlaceOutcome::Kept, None)
+        }
+        durable::Placed::Replaced { old, was, .. } => {
+            (PlaceOutcome::Replaced, Some(Replaced { id: old.to_string(), was: phase(was) }))
+        }
+        _ => (PlaceOutcome::Created, None),
+    };
+    Placed { id: placed.id().to_string(), key: key.map(str::to_owned), outcome, replaced, kept }
+}

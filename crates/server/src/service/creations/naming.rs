@@ -1,0 +1,22 @@
+//! The names of a new timer.
+
+use crate::state::Trace;
+use tourbillon_durable::timer::TimerId;
+use uuid::Uuid;
+
+/// The names of the ids that idempotency keys give.
+const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
+
+/// The id of the timer that a request with this idempotency key makes: the same for each repetition.
+pub(super) fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
+    let namespace = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
+    TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
+}
+
+/// The names that a request gives to a new timer, and the trace that the timer belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Naming<'a> {
+    pub(crate) key: Option<&'a str>,
+    pub(crate) idempotency_key: Option<&'a str>,
+    pub(crate) trace: Option<Trace>,
+}

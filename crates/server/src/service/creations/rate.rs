@@ -1,0 +1,64 @@
+//! The number of timers that a namespace makes in a second. Without a limit, a namespace could keep the store busy for
+//! all.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// The namespaces that are remembered. Beyond this number those are forgotten that have made nothing for a second.
+const MOST: usize = 10_000;
+
+/// The timers that namespaces have made lately.
+#[derive(Debug, Default)]
+pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
+
+/// A token bucket that holds the creations of a second.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// The creations that are left, as of that moment.
+    left: f64,
+    at: Instant,
+}
+
+impl CreationRate {
+    /// Takes one of the creations that the namespace has in a second. Fails with the time until there is one.
+    pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = f64::from(per_second.max(1));
+        if !buckets.contains_key(namespace) {
+            if buckets.len() >= MOST {
+                let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
+                buckets.retain(|_, bucket| is_recent(bucket.at));
+            }
+            buckets.insert(namespace.into(), Bucket { left: most, at: now });
+        }
+        let Some(bucket) = buckets.get_mut(namespace) else { return Ok(()) };
+        let since = now.saturating_duration_since(bucket.at).as_secs_f64();
+        *bucket = Bucket { left: (bucket.left + since * most).min(most), at: now.max(bucket.at) };
+        if bucket.left < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - bucket.left) / most));
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_makes_as_many_in_a_second_as_it_may_and_others_make_theirs() {
+        let rate = CreationRate::default();
+        let begin = Instant::now();
+        let count = |namespace: &str, at: Instant| {
+            (0..1_000).take_while(|_| rate.take(namespace, 100, at).is_ok()).count()
+        };
+        assert_eq!((count("a", begin), count("a", begin), count("b", begin)), (100, 0, 100));
+        let rest = rate.take("a", 100, begin).unwrap_err();
+        assert!(rest <= Duration::from_millis(10), "{rest:?}");
+        assert_eq!(count("a", begin + Duration::from_millis(500)), 50);
+        assert_eq!(count("a", begin + Duration::from_secs(60)), 100, "no more is saved than for a second");
+    }
+}

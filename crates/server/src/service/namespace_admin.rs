@@ -1,0 +1,223 @@
+//! The administration of namespaces: their limits, their removal, and their signing secrets.
+
+use crate::audit::{Audit, Deed};
+use crate::convert::{is_name, unavailable};
+use crate::delivery::Deliveries;
+use crate::record::InFlight;
+use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical, moment_in, now};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use tourbillon_api::{
+    AuditAction, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView,
+};
+use tourbillon_durable::Timers;
+use tourbillon_durable::schedule::Schedules;
+
+/// The time for which a former secret signs beside the new one.
+const ROTATION: Duration = Duration::from_secs(86_400);
+/// The greatest number of secrets that sign at a time. The oldest one makes room.
+const MOST_SECRETS: usize = 10;
+/// The length of a secret, in bytes.
+const SECRET: usize = 32;
+/// The longest time for which the removal of a namespace waits for timers that are being stored in it.
+const SETTLING: Duration = Duration::from_secs(5);
+
+fn failed(error: &io::Error) -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable, format!("the namespaces are not stored: {error}"))
+        .with_unknown_outcome()
+        .with_retry_after_ms(1_000)
+}
+
+/// Makes, changes, shows and removes namespaces.
+pub(crate) struct NamespaceAdmin {
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) deliveries: Arc<Deliveries>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) audit: Audit,
+}
+
+impl NamespaceAdmin {
+    /// Changes the namespaces on a thread that may block.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let namespaces = Arc::clone(&self.namespaces);
+        let changed = tokio::task::spawn_blocking(move || namespaces.change(change)).await;
+        let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
+        let answer = changed.map_err(|error| failed(&error))?;
+        // Timers may be parked for a limit that was raised, or for a pause that has ended.
+        self.deliveries.look_everywhere();
+        answer
+    }
+
+    /// Sets the limits of a namespace, which is made if there is none. Returns whether it was made.
+    pub(crate) async fn set(
+        &self,
+        name: &str,
+        limits: NamespaceLimits,
+    ) -> Result<(bool, NamespaceView), Problem> {
+        let words = serde_json::to_string(&limits).unwrap_or_default();
+        let note = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
+        let answer = self.set_limits(name, limits).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn set_limits(
+        &self,
+        name: &str,
+        limits: NamespaceLimits,
+    ) -> Result<(bool, NamespaceView), Problem> {
+        if !is_name(name) {
+            let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
+            return Err(Problem::new(ProblemKind::BadRequest, detail));
+        }
+        let limits = canonical(limits)?;
+        let key: Box<str> = name.into();
+        let is_new = self
+            .change(move |map| {
+                let former = map.get(&key).map(|namespace| namespace.secrets.clone());
+                let is_new = former.is_none();
+                let secrets = former.unwrap_or_default();
+                map.insert(key.clone(), Arc::new(Namespace { limits: limits.clone(), secrets }));
+                Ok(is_new)
+            })
+            .await?;
+        if is_new {
+            // The histories of a former namespace of this name are not shown to the new one.
+            self.in_flight.forget(name);
+        }
+        Ok((is_new, self.view(name).await?))
+    }
+
+    /// Removes a namespace, which must have no timers.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
+        let note = self.audit.begin(Deed::new(AuditAction::RemoveNamespace).namespace(name));
+        let answer = self.remove_empty(name).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
+        let has_timers =
+            || Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it");
+        if name == DEFAULT {
+            return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
+        }
+        if self.has_timers(name).await? {
+            return Err(has_timers());
+        }
+        let key: Box<str> = name.into();
+        let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
+        let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
+        if self.namespaces.is_shared() {
+            // The other nodes create timers by the namespaces that they have read.
+            tokio::time::sleep(VIEW).await;
+        }
+        // From now on no timer is stored in it, but for those that were admitted before.
+        let begin = Instant::now();
+        while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
+            let key: Box<str> = name.into();
+            self.change(move |map| {
+                map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
+                Ok(())
+            })
+            .await?;
+            return Err(has_timers());
+        }
+        Ok(())
+    }
+
+    /// Whether timers or schedules are stored in a namespace.
+    async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
+        let schedules_name = Schedules::namespace_of(name);
+        let is_here = |namespace: &str| *namespace == *name || *namespace == *schedules_name;
+        let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
+        Ok(counts.by_namespace.iter().any(|((namespace, _), count)| is_here(namespace) && *count > 0))
+    }
+
+    /// A namespace with its numbers, or the problem that there is none.
+    pub(crate) async fn view(&self, name: &str) -> Result<NamespaceView, Problem> {
+        self.namespaces.require(name)?;
+        let mut views = self.views(|other| other == name).await?;
+        views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
+    }
+
+    /// The namespaces that are wanted, with their numbers.
+    pub(crate) async fn views(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<NamespaceView>, Problem> {
+        use tourbillon_durable::state::Phase::{Dead, Leased, Parked, Pending};
+        let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
+        let all = self.namespaces.all();
+        let wanted = all.iter().filter(|(name, _)| is_wanted(name));
+        Ok(wanted
+            .map(|(name, namespace)| {
+                let count_in =
+                    |stored: &str, phase| counts.by_namespace.get(&(stored.into(), phase)).copied();
+                let count = |phase| count_in(name, phase).unwrap_or(0);
+                let schedules_name = Schedules::namespace_of(name);
+                let schedules = [Pending, Leased, Parked].map(|phase| count_in(&schedules_name, phase));
+                NamespaceView {
+                    name: name.to_string(),
+                    limits: namespace.limits.clone(),
+                    secrets: namespace
+                        .active_secrets()
+                        .map(|secret| SecretView { made: secret.made, until: secret.until })
+                        .collect(),
+                    pending: count(Pending),
+                    leased: count(Leased),
+                    parked: count(Parked),
+                    dead: count(Dead),
+                    schedules: schedules.into_iter().flatten().sum(),
+                }
+            })
+            .collect())
+    }
+
+    /// Makes a new signing secret for a namespace. The last nine former secrets sign beside it for a day.
+    pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
+        let note = self.audit.begin(Deed::new(AuditAction::MakeSecret).namespace(name));
+        let answer = self.rotate_secret(name).await;
+        note.end(&answer).await;
+        answer
+    }
+
+    async fn rotate_secret(&self, name: &str) -> Result<NewSecret, Problem> {
+        self.namespaces.require(name)?;
+        let mut bytes = [0; SECRET];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Problem::new(ProblemKind::Internal, format!("no random number: {error}")))?;
+        let secret = format!("whsec_{}", BASE64_STANDARD.encode(bytes));
+        let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
+        let former_until = self
+            .change(move |map| {
+                let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
+                let namespace = map.get(&name).ok_or_else(gone)?;
+                let until = moment_in(ROTATION);
+                let former = namespace.active_secrets().cloned();
+                let former =
+                    former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
+                let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
+                secrets.extend(former);
+                // The oldest secret makes room: a namespace whose secret is lost or known to others always gets a new
+                // secret.
+                secrets.truncate(MOST_SECRETS);
+                let former_until = secrets.get(1).and_then(|secret| secret.until);
+                let limits = namespace.limits.clone();
+                map.insert(name.clone(), Arc::new(Namespace { limits, secrets }));
+                Ok(former_until)
+            })
+            .await?;
+        Ok(NewSecret { secret, former_until })
+    }
+}

@@ -1,0 +1,473 @@
+//! The start of a service: its files, its store, and its parts in the order in which they need each other.
+
+use super::backup::Backups;
+use super::changes::Changes;
+use super::creations::{CreationLimits, Creations, Idempotency};
+use super::deployment::{RESTORING, checked, open_store};
+use super::namespace_admin::NamespaceAdmin;
+use super::open_error::{OpenError, file_error};
+use super::operations::{OperationRecords, Operations};
+use super::recorder::ChangeRecorder;
+use super::renewal::Renewal;
+use super::reports::{Condition, Liveness, MetricsPage, Reports, Sampler};
+use super::restore::is_half_restored;
+use super::schedules::ScheduleAdmin;
+use super::stored_timers::StoredTimers;
+use super::{Inner, Service, incidents};
+use crate::audit::Audit;
+use crate::bodies::Bodies;
+use crate::delivery::{Deliveries, Environment, MOST_WAITING};
+use crate::record::{Endpoints, History, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing};
+use crate::settings::{RedisSettings, Settings};
+use crate::state::{Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of};
+use crate::telemetry::Telemetry;
+use crate::work;
+use pollster::block_on;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tourbillon_callback::{Caller, Rules};
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::{Builder, Durable, Limits, Timers};
+use tourbillon_redis::Grade;
+
+/// The results of the checks before a start, beside the store.
+#[derive(Default)]
+struct Checked {
+    notices: Vec<Box<str>>,
+    folder: Option<File>,
+}
+
+/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a permit in memory.
+/// Each of the three has its own limit, so none takes the room of the others.
+fn capacity(settings: &Settings) -> usize {
+    let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
+    // A namespace alone gets three quarters of the capacity, which must be all of these limits.
+    limits.saturating_add(limits.div_ceil(3))
+}
+
+/// The greatest number of bytes of forms under way by which visitors sign in.
+const MOST_FORMS: usize = 256 << 10;
+
+/// The greatest number of bytes of bodies under way. One client has room for the largest body.
+fn most_bodies(rules: &Rules) -> usize {
+    (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
+}
+
+/// Takes the folder for this process, for as long as the file is open.
+fn lock(data: &Path) -> Result<File, OpenError> {
+    let path = data.join("lock");
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(file_error(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(data.to_owned())),
+        Err(TryLockError::Error(error)) => Err(file_error(&path)(error)),
+    }
+}
+
+impl Service {
+    /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
+    /// runtime. With settings of Redis, the timers and namespaces are there; the call waits for the servers' answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or
+    /// the collector of spans cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
+        if let Some(redis) = settings.redis.clone() {
+            return Self::open_shared(settings, &redis);
+        }
+        let check = || match is_half_restored(&settings.data) {
+            true => Err(OpenError::HalfRestored(settings.data.clone())),
+            false => Ok(()),
+        };
+        check()?;
+        let builder = RedbStore::builder().cache(settings.cache).scrub(settings.scrub);
+        let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
+        let store = builder.open(settings.data.join("timers.redb"));
+        let store = store.map_err(OpenError::Store)?;
+        // A restore has the store open for as long as it lasts, so none begins from here on.
+        check()?;
+        Self::open_on(settings, Arc::new(store))
+    }
+
+    /// As [`open`](Self::open), with the timers in this store. The other files are in the folder.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be opened, the namespaces of stored timers are missing, a thread does not start, or the
+    /// collector of spans cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
+        files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
+        let path = settings.data.join("namespaces.json");
+        let is_there = path.exists();
+        let namespaces = Namespaces::open(NamespaceStorage::File(path.clone())).map_err(file_error(&path))?;
+        let counts = block_on(store.counts()).map_err(OpenError::Store)?;
+        let missing = namespaces.missing(&counts);
+        if !missing.is_empty() && !is_there {
+            return Err(OpenError::NoNamespaces { path, names: missing });
+        }
+        let notice = |name: &str| {
+            format!(
+                "the namespace {name:?} has timers and is not in namespaces.json: it has no limits and no secrets"
+            )
+        };
+        let notices = missing.iter().map(|name| notice(name).into()).collect();
+        if !missing.is_empty() {
+            let add = |map: &mut Map| {
+                for name in &missing {
+                    map.entry(name.clone()).or_default();
+                }
+            };
+            namespaces.change(add).map_err(file_error(&path))?;
+        }
+        let checked = Checked { notices, ..Checked::default() };
+        Self::begin_on(settings, store, namespaces, checked)
+    }
+
+    /// Opens a service on Redis.
+    fn open_shared(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
+        let folder = Some(lock(&settings.data)?);
+        let report = checked(redis)?;
+        let warnings = report.lines().iter().filter(|line| line.grade() == Grade::Warning);
+        let mut notices: Vec<Box<str>> = warnings.map(|line| format!("Redis: {line}").into()).collect();
+        for (file, content) in [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")]
+        {
+            let path = settings.data.join(file);
+            if path.exists() {
+                let path = path.display();
+                let name = &redis.deployment;
+                notices
+                    .push(format!("{path} is not used: {content} in the deployment {name} in Redis").into());
+            }
+        }
+        let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
+        if block_on(store.document(RESTORING)).map_err(OpenError::Store)?.is_some() {
+            return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
+        }
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store)))
+            .map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error)))?;
+        Self::begin_on(settings, store, namespaces, Checked { notices, folder })
+    }
+
+    /// The files beside the store that cannot be read, each with the reason. Files that are missing are left out.
+    pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
+        let namespaces = data.join("namespaces.json");
+        let operations = data.join("operations.json");
+        let read = [
+            (namespaces.clone(), Namespaces::open(NamespaceStorage::File(namespaces)).map(drop)),
+            (operations.clone(), OperationRecords::open(&operations, None).map(drop)),
+            (tokens.to_owned(), Tokens::open(tokens).map(drop)),
+        ];
+        let fault =
+            |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));
+        read.into_iter().filter_map(fault).collect()
+    }
+
+    /// Begins to deliver the timers of a store.
+    fn begin_on(
+        settings: Settings,
+        store: Arc<dyn TimerStore>,
+        namespaces: Namespaces,
+        checked: Checked,
+    ) -> Result<Self, OpenError> {
+        let path = settings.data.join("operations.json");
+        let records = OperationRecords::open(&path, namespaces.shared()).map_err(file_error(&path))?;
+        let (base, durable) = Base::begin(settings, store, namespaces)?;
+        let operations = Arc::new(base.operations(records));
+        let limits = Arc::new(CreationLimits::new(Arc::clone(&base.settings), base.timers.clone()));
+        let creations = Arc::new(base.creations(Arc::clone(&limits)));
+        let changes = base.changes(Arc::clone(&creations), Arc::clone(&limits));
+        let schedules = base.schedule_admin(limits, Arc::clone(&operations));
+        let condition = Arc::new(base.condition());
+        let sampler = Arc::new(base.sampler(Arc::clone(&condition)));
+        let renewal = Arc::new(base.renewal(Arc::clone(&operations)));
+        let inner = Inner {
+            durable: Mutex::new(Some(durable)),
+            bodies: Bodies::new(most_bodies(&base.settings.rules)),
+            forms: Bodies::new(MOST_FORMS),
+            namespace_admin: base.namespace_admin(),
+            reports: base.reports(),
+            metrics: base.metrics(Arc::clone(&condition), Arc::clone(&operations)),
+            creations,
+            changes,
+            operations,
+            schedules,
+            condition,
+            sampler,
+            renewal,
+            settings: base.settings,
+            timers: base.timers,
+            namespaces: base.namespaces,
+            tokens: base.tokens,
+            audit: base.audit,
+            events: base.events,
+            counters: base.counters,
+            telemetry: base.telemetry,
+            deliveries: base.deliveries,
+            stored: base.stored,
+            backups: base.backups,
+            stop: base.stop,
+            notices: checked.notices,
+            _folder: checked.folder,
+        };
+        inner.operations.resume();
+        inner.sampler.begin();
+        inner.renewal.begin();
+        Ok(Self(Arc::new(inner)))
+    }
+}
+
+/// The handles that several parts share. Each part gets those that it names.
+struct Base {
+    settings: Arc<Settings>,
+    timers: Timers,
+    schedules: Schedules,
+    namespaces: Arc<Namespaces>,
+    tokens: Tokens,
+    audit: Audit,
+    caller: Caller,
+    events: Events,
+    counters: Arc<Counters>,
+    in_flight: Arc<InFlight>,
+    endpoints: Arc<Endpoints>,
+    history: Arc<History>,
+    times: Arc<StoreTimes>,
+    refusals: Arc<Refusals>,
+    idempotency: Idempotency,
+    telemetry: Telemetry,
+    deliveries: Arc<Deliveries>,
+    recorder: ChangeRecorder,
+    stored: StoredTimers,
+    backups: Arc<Backups>,
+    stop: Stop,
+}
+
+impl Base {
+    /// Opens the files beside the store, and begins to deliver its timers.
+    fn begin(
+        settings: Settings,
+        store: Arc<dyn TimerStore>,
+        namespaces: Namespaces,
+    ) -> Result<(Self, Durable), OpenError> {
+        let (settings, namespaces) = (Arc::new(settings), Arc::new(namespaces));
+        let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
+        let tokens = Tokens::open(&path).map_err(file_error(&path))?;
+        let audit = Audit::new(&settings.data, tokens.clone());
+        let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
+        let backups = Arc::new(Backups::open(settings.data.join("backup.json")));
+        let events = Events::new();
+        let (counters, endpoints) = (Arc::<Counters>::default(), Arc::<Endpoints>::default());
+        let (times, refusals) = (Arc::<StoreTimes>::default(), Arc::<Refusals>::default());
+        let store: Arc<dyn TimerStore> =
+            Arc::new(TimedStore::new(store, Timing::new(Arc::clone(&times), Arc::clone(&refusals))));
+        let in_flight = Arc::new(InFlight::new(Arc::clone(&store), Arc::<Metrics>::default()));
+        let (history, history_error) = History::open(&settings.data.join("history.ring"));
+        if history_error.is_some() {
+            // The history goes on in memory. An alarm on the counter shows the fault.
+            counters.history_errors.add(1);
+        }
+        let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
+        let telemetry = telemetry.map_err(OpenError::Telemetry)?;
+        let schedules = schedules_of(Arc::clone(&store), &events);
+        let deliveries = Arc::new(Deliveries::new(Environment {
+            settings: &settings,
+            caller: &caller,
+            namespaces: &namespaces,
+            events: &events,
+            counters: &counters,
+            in_flight: &in_flight,
+            endpoints: &endpoints,
+            telemetry: &telemetry,
+        }));
+        let builder = schedules.add_to(deliveries.add_to(builder(&settings, store)));
+        let durable = builder.start().map_err(OpenError::Start)?;
+        let timers = durable.handle().clone();
+        deliveries.begin(&timers, namespaces.shared().as_deref());
+        let base = Self {
+            recorder: ChangeRecorder::new(events.clone(), Arc::clone(&counters), Arc::clone(&in_flight)),
+            stored: StoredTimers::new(timers.clone(), Arc::clone(&namespaces)),
+            idempotency: Idempotency::default(),
+            history: Arc::new(history),
+            stop: Stop::new(),
+            settings,
+            timers,
+            schedules,
+            namespaces,
+            tokens,
+            audit,
+            caller,
+            events,
+            counters,
+            in_flight,
+            endpoints,
+            times,
+            refusals,
+            telemetry,
+            deliveries,
+            backups,
+        };
+        Ok((base, durable))
+    }
+
+    fn creations(&self, limits: Arc<CreationLimits>) -> Creations {
+        Creations {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            limits,
+            idempotency: self.idempotency.clone(),
+            telemetry: self.telemetry.clone(),
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn changes(&self, creations: Arc<Creations>, limits: Arc<CreationLimits>) -> Changes {
+        Changes {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            stored: self.stored.clone(),
+            creations,
+            limits,
+            audit: self.audit.clone(),
+            telemetry: self.telemetry.clone(),
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn operations(&self, records: OperationRecords) -> Operations {
+        Operations {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            schedules: self.schedules.clone(),
+            records,
+            audit: self.audit.clone(),
+            recorder: self.recorder.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    fn schedule_admin(&self, limits: Arc<CreationLimits>, operations: Arc<Operations>) -> ScheduleAdmin {
+        ScheduleAdmin {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            schedules: self.schedules.clone(),
+            limits,
+            operations,
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    fn namespace_admin(&self) -> NamespaceAdmin {
+        NamespaceAdmin {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            audit: self.audit.clone(),
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        Condition {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            tokens: self.tokens.clone(),
+            caller: self.caller.clone(),
+            counters: Arc::clone(&self.counters),
+            in_flight: Arc::clone(&self.in_flight),
+            refusals: Arc::clone(&self.refusals),
+            stop: self.stop.clone(),
+            capacity: capacity(&self.settings),
+            liveness: Mutex::new(Liveness::new()),
+            begun: Instant::now(),
+        }
+    }
+
+    fn reports(&self) -> Reports {
+        Reports {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            stored: self.stored.clone(),
+            caller: self.caller.clone(),
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            endpoints: Arc::clone(&self.endpoints),
+            history: Arc::clone(&self.history),
+        }
+    }
+
+    fn metrics(&self, condition: Arc<Condition>, operations: Arc<Operations>) -> MetricsPage {
+        MetricsPage {
+            settings: Arc::clone(&self.settings),
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            condition,
+            deliveries: Arc::clone(&self.deliveries),
+            operations,
+            idempotency: self.idempotency.clone(),
+            caller: self.caller.clone(),
+            events: self.events.clone(),
+            counters: Arc::clone(&self.counters),
+            in_flight: Arc::clone(&self.in_flight),
+            times: Arc::clone(&self.times),
+            refusals: Arc::clone(&self.refusals),
+            telemetry: self.telemetry.clone(),
+            backups: Arc::clone(&self.backups),
+        }
+    }
+
+    fn sampler(&self, condition: Arc<Condition>) -> Sampler {
+        Sampler {
+            timers: self.timers.clone(),
+            condition,
+            counters: Arc::clone(&self.counters),
+            history: Arc::clone(&self.history),
+            sampled: Mutex::default(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    fn renewal(&self, operations: Arc<Operations>) -> Renewal {
+        Renewal {
+            timers: self.timers.clone(),
+            namespaces: Arc::clone(&self.namespaces),
+            operations,
+            deliveries: Arc::clone(&self.deliveries),
+            in_flight: Arc::clone(&self.in_flight),
+            stop: self.stop.clone(),
+        }
+    }
+}
+
+/// The runtime of the timers of a store, without handlers.
+fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
+    let mut limits = Limits::default();
+    limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
+    limits.delay = settings.max_delay;
+    let runtime = tokio::runtime::Handle::current();
+    Durable::builder_on(store)
+        .executor(move |work| drop(runtime.spawn(work)))
+        .concurrency(capacity(settings))
+        .in_turn()
+        .lease(settings.lease)
+        .limits(limits)
+        .catch_up_rate(settings.catch_up_rate)
+        .on_incident(incidents::log)
+}

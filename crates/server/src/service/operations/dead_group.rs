@@ -1,0 +1,72 @@
+//! Groups of dead timers: by the place that they went to and by their last error. The work on a group.
+
+use crate::convert::shown;
+use crate::text::cut;
+use serde::{Deserialize, Serialize};
+use tourbillon_durable::Change;
+use tourbillon_durable::state::State;
+use tourbillon_durable::timer::Timer;
+use url::Url;
+
+/// The greatest length of the error of a group, in bytes.
+const LONGEST_ERROR: usize = 120;
+
+/// The dead timers that went to the same place and had the same last error.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct DeadGroup {
+    /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be
+    /// read.
+    pub(crate) place: Box<str>,
+    /// The beginning of the last error.
+    pub(crate) error: Box<str>,
+}
+
+impl DeadGroup {
+    /// The group of this place and this error, which is cut.
+    pub(crate) fn new(place: &str, error: &str) -> Self {
+        Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
+    }
+
+    /// The group of a dead timer.
+    pub(crate) fn of(timer: &Timer) -> Self {
+        let timer = shown(timer, false);
+        let host = |url: &str| {
+            let url = Url::parse(url).ok()?;
+            Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+        };
+        let place = match (&timer.callback, &timer.pull) {
+            (Some(callback), _) => host(&callback.url).unwrap_or_else(|| "elsewhere".to_owned()),
+            (None, Some(pull)) => format!("queue {}", pull.queue),
+            (None, None) => "elsewhere".to_owned(),
+        };
+        let error = timer.last_error.as_deref().filter(|error| !error.is_empty());
+        Self::new(&place, error.unwrap_or("without an error"))
+    }
+
+    /// Whether a timer is dead and of the group. An empty place, or an empty error, stands for any.
+    pub(crate) fn has(&self, timer: &Timer) -> bool {
+        if !matches!(timer.state, State::Dead(_)) {
+            return false;
+        }
+        let own = Self::of(timer);
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        fits(&self.place, &own.place) && fits(&self.error, &own.error)
+    }
+}
+
+/// Dead timers that are replayed, or dropped: all of the namespace, or those for which both conditions hold.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DeadWork {
+    pub(crate) label: Option<Box<str>>,
+    pub(crate) group: Option<DeadGroup>,
+    pub(crate) is_drop: bool,
+}
+
+impl DeadWork {
+    /// The change of a dead timer, `None` if the timer is not in the group.
+    pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
+        let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
+        is_meant
+            .then(|| if self.is_drop { Change::Cancel(timer.id.into()) } else { Change::Replay(timer.id) })
+    }
+}

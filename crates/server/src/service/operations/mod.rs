@@ -1,0 +1,146 @@
+//! Operations on many timers, which go on after the answer to their request and after a restart.
+//!
+//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the
+//! timers alone that were made, or have died, after its start: a timer that is made once the request was answered
+//! stays, even if it has the label.
+
+mod dead_group;
+mod records;
+mod scan;
+mod work;
+
+pub(crate) use dead_group::{DeadGroup, DeadWork};
+pub(crate) use records::OperationRecords;
+pub(crate) use work::{BackfillWork, Work};
+
+use super::recorder::ChangeRecorder;
+use crate::audit::{Audit, End};
+use crate::state::{Namespaces, Stop};
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use tourbillon_api::{AuditAuthor, Operation, Problem, ProblemKind};
+use tourbillon_durable::Timers;
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::timer::TimerId;
+use work::Unfinished;
+
+/// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an
+/// answer.
+const SKEW: Duration = Duration::from_millis(200);
+
+/// Runs operations on many timers.
+pub(crate) struct Operations {
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) schedules: Schedules,
+    pub(super) records: OperationRecords,
+    pub(super) audit: Audit,
+    pub(super) recorder: ChangeRecorder,
+    pub(super) stop: Stop,
+}
+
+impl Operations {
+    /// Begins an operation. It begins even if the future is dropped.
+    pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
+        self.namespaces.require(namespace)?;
+        let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
+        let begun = tokio::spawn(async move {
+            let deed = work.deed(&namespace);
+            let begun = this.begin_whole(&namespace, work, author.clone()).await;
+            // A limit that is reached changes nothing, and may be reached without end.
+            if begun.as_ref().is_err_and(|problem| problem.kind != ProblemKind::LimitReached) {
+                this.audit.write(deed.entry(author, End::from(&begun))).await;
+            }
+            begun
+        })
+        .await;
+        begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
+    }
+
+    /// The operations of a namespace that run, or have ended within the last hour, the latest first.
+    pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
+        self.namespaces.require(namespace)?;
+        Ok(self.records.list(namespace).await)
+    }
+
+    async fn begin_whole(
+        self: &Arc<Self>,
+        namespace: &str,
+        work: Work,
+        author: AuditAuthor,
+    ) -> Result<Operation, Problem> {
+        if self.stop.has_begun() {
+            return Err(Problem::new(ProblemKind::Stopping, ""));
+        }
+        let store = self.timers.timer_store();
+        let begun = store.now();
+        let unfinished = Unfinished::new(namespace, work, begun, author);
+        let id: Box<str> = TimerId::fresh().to_string().into();
+        let operation = unfinished.shown(&id);
+        self.records.add(&id, &unfinished)?;
+        if let Err(error) = self.write_records().await {
+            self.records.remove(&id);
+            let detail = format!("the operation could not be stored: {error}");
+            return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+        }
+        if self.namespaces.is_shared() {
+            // The clock of another node may be a little behind: its next timers would count as made before the start.
+            tokio::time::sleep(SKEW).await;
+        }
+        // A timer that is made after the answer is made at a later millisecond.
+        for _ in 0..100 {
+            if store.now() > begun {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.record_audit(&id, &unfinished, End::begun()).await;
+        self.run(id, unfinished);
+        Ok(operation)
+    }
+
+    /// Writes an entry of the audit trail about an operation, if it is known who has asked for it.
+    async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
+        if let Some(author) = unfinished.by.clone() {
+            let deed = unfinished.work.deed(&unfinished.namespace).target(id);
+            self.audit.write(deed.entry(author, end)).await;
+        }
+    }
+
+    /// Goes on with the operations that have not ended.
+    pub(crate) fn resume(self: &Arc<Self>) {
+        for (id, unfinished) in self.records.unfinished() {
+            self.run(id, unfinished);
+        }
+    }
+
+    /// Goes on with the operations of nodes that are gone. The next call tries again after a failure.
+    pub(crate) async fn take_over(self: &Arc<Self>) {
+        for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
+            self.run(id, unfinished);
+        }
+    }
+
+    /// Writes the file, or the shared document. The next write has everything, so a failure loses nothing.
+    async fn write_records(self: &Arc<Self>) -> io::Result<()> {
+        let (this, stops) = (Arc::clone(self), self.stop.has_begun());
+        let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;
+        written.map_err(io::Error::other).and_then(|written| written)
+    }
+
+    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
+    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
+        self.records.find(namespace, id).await
+    }
+
+    /// The number of operations that run here.
+    pub(crate) fn running(&self) -> usize {
+        self.records.running()
+    }
+
+    /// Waits until no operation runs, for at most this time. Returns whether none runs. Blocks.
+    pub(crate) fn await_end(&self, patience: Duration) -> bool {
+        self.records.await_end(patience)
+    }
+}

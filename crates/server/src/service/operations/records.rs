@@ -1,0 +1,338 @@
+//! The operations of a service: how far each is, and the file of those that have not ended.
+//!
+//! The file has the operations with their places in their lists. It is written at the start of an operation, at its
+//! end, and once a second in between. After a kill the work goes on from an earlier place: the timers that were
+//! cancelled since are gone by then, and are not counted.
+//!
+//! Beside other nodes a shared document of the deployment takes the place of the file, and is written at the same
+//! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a
+//! node that has stopped or died is taken over by the first node that replaces the document:
+//!
+//! | event | ends as |
+//! |---|---|
+//! | two nodes take it over | the document has one version: the second node finds it changed, and reads it again later |
+//! | its node lives after all | it finds the other node's name at its next write, and leaves the operation to that node. A page may be walked by both; a cancel of a timer that is gone changes nothing, and is not counted |
+//! | the document cannot be written | the operation goes on, and shows its progress late |
+
+use super::work::Unfinished;
+use crate::share::free_for;
+use crate::state::files;
+use core::cmp::Reverse;
+use core::time::Duration;
+use pollster::block_on;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::watch;
+use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::TimerStore as _;
+use tourbillon_redis::RedisStore;
+
+/// The greatest number of operations at a time, of which each namespace has a share.
+const MOST_RUNNING: usize = 16;
+/// The greatest number of operations that have ended and are shown.
+const MOST_ENDED: usize = 1_000;
+/// The time for which an operation is shown after its end.
+const SHOWN: Duration = Duration::from_secs(3_600);
+/// The greatest number of operations that have ended and are shown by other nodes.
+const MOST_SHARED: usize = 100;
+/// The name of the shared document with the operations of all nodes.
+const DOCUMENT: &str = "operations";
+/// Attempts to change the document while other nodes change it.
+const TURNS: usize = 64;
+/// The time between two writes of the file, unless an operation starts or ends.
+const WRITTEN: Duration = Duration::from_secs(1);
+
+/// An operation as it is in the shared document.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SharedRecord {
+    namespace: Box<str>,
+    operation: Operation,
+    unfinished: Option<Unfinished>,
+    /// The node that works on it; none if that has stopped.
+    node: Option<u64>,
+    /// The moment of its end.
+    ended: Option<UtcMillis>,
+}
+
+type Document = BTreeMap<Box<str>, SharedRecord>;
+
+type File = BTreeMap<Box<str>, Unfinished>;
+
+struct Record {
+    operation: Operation,
+    namespace: Box<str>,
+    unfinished: Option<Unfinished>,
+    ended: Option<Instant>,
+}
+
+/// The operations of a service, with their file or shared document.
+pub(crate) struct OperationRecords {
+    path: PathBuf,
+    /// The deployment that has the shared document, if nodes share it.
+    shared: Option<Arc<RedisStore>>,
+    records: Mutex<BTreeMap<Box<str>, Record>>,
+    /// The moment at which the file was last written, held by its writer.
+    written: Mutex<Instant>,
+    /// The number of tasks.
+    tasks: watch::Sender<usize>,
+}
+
+impl OperationRecords {
+    /// Reads the operations that have not ended.
+    pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
+        let file: File = files::read(path)?.unwrap_or_default();
+        let records = file.into_iter().map(|(id, unfinished)| {
+            let operation = unfinished.shown(&id);
+            let namespace = unfinished.namespace.clone();
+            (id, Record { operation, namespace, unfinished: Some(unfinished), ended: None })
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            shared,
+            records: Mutex::new(records.collect()),
+            written: Mutex::new(Instant::now()),
+            tasks: watch::Sender::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operations that have not ended.
+    pub(super) fn unfinished(&self) -> File {
+        let records = self.lock();
+        records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.lock().values().filter(|record| record.ended.is_none()).count()
+    }
+
+    /// Writes the file, or the shared document. A node that stops leaves its operations to others. Blocks.
+    pub(super) fn write(&self, stops: bool) -> io::Result<()> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match &self.shared {
+            Some(store) => {
+                block_on(self.write_shared(store, stops))?;
+                // The file of the time before the service moved to Redis.
+                if self.path.exists() {
+                    std::fs::remove_file(&self.path)?;
+                }
+            }
+            None => files::replace(&self.path, &self.unfinished())?,
+        }
+        *written = Instant::now();
+        Ok(())
+    }
+
+    async fn read_shared(store: &RedisStore) -> io::Result<(u64, Document)> {
+        match store.document(DOCUMENT).await.map_err(io::Error::other)? {
+            Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
+            None => Ok((0, Document::new())),
+        }
+    }
+
+    async fn replace(store: &RedisStore, version: u64, all: &Document) -> io::Result<bool> {
+        let value = serde_json::to_vec(all)?;
+        store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
+    }
+
+    /// Writes this node's operations into the shared document.
+    async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
+        let this = store.incarnation();
+        for _ in 0..TURNS {
+            let (version, mut all) = Self::read_shared(store).await?;
+            let now = store.now();
+            {
+                let mut records = self.lock();
+                // An operation that another node has taken over is no longer this node's.
+                let is_others =
+                    |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
+                records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
+                for (id, record) in &*records {
+                    let (namespace, operation) = (record.namespace.clone(), record.operation.clone());
+                    let unfinished = record.unfinished.clone();
+                    let node = Some(this).filter(|_| !stops || unfinished.is_none());
+                    let ended = record.ended.map(|ended| {
+                        let before = u64::try_from(ended.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        UtcMillis::from_millis(now.as_millis().saturating_sub(before))
+                    });
+                    all.insert(id.clone(), SharedRecord { namespace, operation, unfinished, node, ended });
+                }
+            }
+            all.retain(|_, noted| noted.ended.is_none_or(|ended| ended + SHOWN > now));
+            let mut ended: Vec<_> =
+                all.iter().filter_map(|(id, noted)| Some((noted.ended?, id.clone()))).collect();
+            ended.sort_unstable();
+            let surplus = ended.len().saturating_sub(MOST_SHARED);
+            ended.into_iter().take(surplus).for_each(|(_, id)| drop(all.remove(&id)));
+            if Self::replace(store, version, &all).await? {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
+    }
+
+    /// Takes the operations over whose nodes have stopped or are gone.
+    pub(super) async fn take_over(&self) -> io::Result<File> {
+        let Some(store) = &self.shared else { return Ok(File::new()) };
+        let (version, mut all) = Self::read_shared(store).await?;
+        let this = store.incarnation();
+        let is_others = |noted: &SharedRecord| noted.unfinished.is_some() && noted.node != Some(this);
+        if !all.values().any(is_others) {
+            return Ok(File::new());
+        }
+        let nodes =
+            store.nodes().await.map_err(io::Error::other)?.map(|nodes| nodes.nodes).unwrap_or_default();
+        let is_live = |node| nodes.iter().any(|other| other.incarnation == node && other.is_live);
+        let mut taken = File::new();
+        for (id, noted) in all.iter_mut().filter(|(_, noted)| is_others(noted)) {
+            if !noted.node.is_some_and(is_live) {
+                noted.node = Some(this);
+                taken.extend(noted.unfinished.clone().map(|unfinished| (id.clone(), unfinished)));
+            }
+        }
+        if taken.is_empty() || !Self::replace(store, version, &all).await? {
+            return Ok(File::new());
+        }
+        let mut records = self.lock();
+        for (id, unfinished) in &taken {
+            let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
+            let unfinished = Some(unfinished.clone());
+            records.insert(id.clone(), Record { operation, namespace, unfinished, ended: None });
+        }
+        Ok(taken)
+    }
+
+    /// Whether this node works on an operation.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
+    }
+
+    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
+    pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
+        let known = self.get(namespace, id);
+        let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
+        let (_, mut all) = Self::read_shared(store).await.ok()?;
+        all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
+    }
+
+    /// The operations of a namespace that are not forgotten, of all nodes, the latest first.
+    pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
+        let mut all = BTreeMap::new();
+        if let Some(store) = &self.shared
+            && let Ok((_, noted)) = Self::read_shared(store).await
+        {
+            let here = noted.into_iter().filter(|(_, noted)| *noted.namespace == *namespace);
+            all.extend(here.map(|(id, noted)| (id, noted.operation)));
+        }
+        let mut records = self.lock();
+        Self::forget(&mut records);
+        // The records of this node are newer than the document.
+        let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
+        all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
+        let mut all: Vec<_> = all.into_values().collect();
+        all.sort_by_key(|operation| Reverse(operation.begun));
+        all
+    }
+
+    /// Whether the file must be written again.
+    pub(super) fn is_old(&self) -> bool {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
+    }
+
+    /// Counts a task until the returned value is dropped.
+    pub(super) fn begin_task(&self) -> Task {
+        self.tasks.send_modify(|tasks| *tasks += 1);
+        Task(self.tasks.clone())
+    }
+
+    /// Adds an operation, unless there are too many, or the namespace has more than its share.
+    pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
+        let mut records = self.lock();
+        Self::forget(&mut records);
+        let running = records.values().filter(|record| record.ended.is_none());
+        let here = running.clone().filter(|record| record.namespace == unfinished.namespace).count();
+        if free_for(here, MOST_RUNNING.saturating_sub(running.count())) == 0 {
+            let detail =
+                format!("at most {MOST_RUNNING} operations run at a time, and a namespace has its share");
+            return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
+        }
+        let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
+        let unfinished = Some(unfinished.clone());
+        records.insert(id.into(), Record { operation, namespace, unfinished, ended: None });
+        Ok(())
+    }
+
+    /// Removes an operation that was not begun.
+    pub(super) fn remove(&self, id: &str) {
+        self.lock().remove(id);
+    }
+
+    /// Shows the progress of an operation.
+    pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
+        if let Some(record) = self.lock().get_mut(id) {
+            record.operation = unfinished.shown(id);
+            record.unfinished = Some(unfinished.clone());
+        }
+    }
+
+    /// Ends an operation, which has failed if there is an error.
+    pub(super) fn end(&self, id: &str, error: Option<String>) {
+        if let Some(record) = self.lock().get_mut(id) {
+            record.operation.state =
+                if error.is_none() { OperationState::Done } else { OperationState::Failed };
+            record.operation.error = error;
+            record.unfinished = None;
+            record.ended = Some(Instant::now());
+        }
+    }
+
+    /// An operation by its id, if it belongs to the namespace and is not forgotten.
+    fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
+        let mut records = self.lock();
+        Self::forget(&mut records);
+        let record = records.get(id).filter(|record| *record.namespace == *namespace)?;
+        Some(record.operation.clone())
+    }
+
+    /// Waits until no task runs, for at most this time. Returns whether none runs. Blocks.
+    pub(super) fn await_end(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while *self.tasks.borrow() > 0 {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Forgets operations that have ended long ago.
+    fn forget(records: &mut BTreeMap<Box<str>, Record>) {
+        records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
+        let mut ended: Vec<_> =
+            records.iter().filter_map(|(id, record)| Some((record.ended?, id.clone()))).collect();
+        if let Some(surplus) = ended.len().checked_sub(MOST_ENDED) {
+            ended.sort_unstable();
+            for (_, id) in ended.into_iter().take(surplus) {
+                records.remove(&id);
+            }
+        }
+    }
+}
+
+/// Counts one running operation; dropped when its task ends.
+pub(super) struct Task(watch::Sender<usize>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.send_modify(|tasks| *tasks -= 1);
+    }
+}

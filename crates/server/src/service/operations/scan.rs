@@ -1,0 +1,164 @@
+//! One operation on its way through its lists of timers.
+
+use super::Operations;
+use super::work::{BackfillWork, Unfinished, Work};
+use crate::audit::End;
+use crate::convert::unavailable;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_durable::schedule::{ScheduleFault, ScheduleKey};
+use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::Timer;
+use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
+
+/// The number of timers in one transaction.
+const AT_ONCE: u32 = 200;
+/// The same on Redis, where no transaction has them all: a page by the beginning of the key asks all sets of keys.
+const AT_ONCE_SHARED: u32 = 1_000;
+/// The number of occurrences that a backfill makes in one transaction.
+const OCCURRENCES_AT_ONCE: usize = 100;
+/// The shortest and the longest pause after an error of the store.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
+const LONG_PAUSE: Duration = Duration::from_secs(10);
+
+impl Operations {
+    /// Runs an operation in a task of its own.
+    pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
+        let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
+        tokio::spawn(async move {
+            scan.run().await;
+            // The scan is gone by now: once no task is counted, no task has the store, which may be opened again.
+            drop(task);
+        });
+    }
+}
+
+/// The walk of an operation over its timers.
+struct BulkScan {
+    operations: Arc<Operations>,
+    id: Box<str>,
+    unfinished: Unfinished,
+}
+
+impl BulkScan {
+    fn new(operations: Arc<Operations>, id: Box<str>, unfinished: Unfinished) -> Self {
+        Self { operations, id, unfinished }
+    }
+
+    /// Works until the operation ends or the service stops.
+    async fn run(mut self) {
+        let lists = self.unfinished.work.lists(&self.unfinished.namespace);
+        let operations = Arc::clone(&self.operations);
+        let mut pause = SHORT_PAUSE;
+        let error = loop {
+            if operations.stop.has_begun() {
+                drop(operations.write_records().await);
+                return;
+            }
+            let Some(list) = lists.get(self.unfinished.list) else { break None };
+            let step = self.step(list).await;
+            if !operations.records.has(&self.id) {
+                // Another node has taken it over.
+                return;
+            }
+            operations.records.update(&self.id, &self.unfinished);
+            match step {
+                Ok(()) => pause = SHORT_PAUSE,
+                Err(error) if error.is_transient() => {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => pause = (2 * pause).min(LONG_PAUSE),
+                        () = operations.stop.begun() => {}
+                    }
+                }
+                // A store that is being closed fails for good: the next start goes on.
+                Err(_) if operations.stop.has_begun() => {}
+                Err(error) => break Some(unavailable(&error).detail),
+            }
+            if operations.records.is_old() {
+                drop(operations.write_records().await);
+            }
+            tokio::task::yield_now().await;
+        };
+        let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
+        operations.records.end(&self.id, error);
+        operations.record_audit(&self.id, &self.unfinished, end).await;
+        // If the file cannot be written, the next start finds nothing left to do.
+        drop(operations.write_records().await);
+    }
+
+    /// Takes one step: a page of timers, or some occurrences of a backfill.
+    async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
+        if let Work::Backfill(backfill) = &self.unfinished.work {
+            let backfill = backfill.clone();
+            return self.backfill(backfill).await;
+        }
+        let Operations { timers, namespaces, recorder, .. } = &*self.operations;
+        let at_once = if namespaces.is_shared() { AT_ONCE_SHARED } else { AT_ONCE };
+        let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
+        let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
+        let all = page.timers.iter();
+        let (changes, befores): (Vec<_>, Vec<_>) =
+            all.filter_map(|timer| Some((work.change(timer, begun)?, timer))).unzip();
+        if !changes.is_empty() {
+            let at = recorder.now();
+            let effects = timers.batch(changes, Durability::PowerLoss).await?;
+            for (before, effect) in befores.into_iter().zip(effects) {
+                self.count(before, at, effect.ok());
+            }
+        }
+        self.unfinished.cursor = page.next;
+        if self.unfinished.cursor.is_none() {
+            self.unfinished.list += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts and records the effect of a change. `before` is the timer before it, and `at` a moment before it.
+    fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
+        let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
+        match effect {
+            Some(Effect::Cancelled(Cancelled::Cancelled(timer))) => {
+                unfinished.changed += 1;
+                recorder.remember_cancelled(&timer);
+                recorder.cancelled_in_bulk(&unfinished.namespace, before.id, timer.key.as_deref());
+            }
+            Some(Effect::Cancelled(Cancelled::InFlight)) => {
+                unfinished.changed += 1;
+                unfinished.in_flight += 1;
+                recorder.cancelled_in_bulk(&unfinished.namespace, before.id, None);
+            }
+            // Only a replay has this effect among these changes.
+            Some(Effect::Changed(Changed::Changed)) => {
+                unfinished.changed += 1;
+                recorder.replayed(before, at);
+            }
+            Some(Effect::Changed(Changed::KeyExists(_))) => unfinished.refused += 1,
+            // The timer has ended or was changed since the page was read.
+            _ => {}
+        }
+    }
+
+    /// Makes some occurrences of a backfill.
+    async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
+        let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
+        let schedules = self.operations.schedules.clone();
+        let step = tokio::task::spawn_blocking(move || {
+            schedules.backfill(&at, work.after, work.until, OCCURRENCES_AT_ONCE)
+        });
+        let step = match step.await {
+            Ok(Ok(step)) => step,
+            Ok(Err(ScheduleFault::Store(error))) => return Err(error),
+            Ok(Err(fault)) => return Err(StoreError::new(StoreErrorKind::Limit, fault.to_string())),
+            Err(error) => return Err(StoreError::new(StoreErrorKind::Corrupt, error.to_string())),
+        };
+        let unfinished = &mut self.unfinished;
+        unfinished.changed += step.stored;
+        unfinished.refused += step.repeated;
+        self.operations.recorder.count_created(&unfinished.namespace, step.stored);
+        match (step.reached, &mut unfinished.work) {
+            (Some(reached), Work::Backfill(work)) => work.after = reached,
+            _ => unfinished.list += 1,
+        }
+        Ok(())
+    }
+}

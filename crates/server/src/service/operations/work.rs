@@ -1,0 +1,134 @@
+//! The work of operations on many timers, and how far it is.
+
+use super::dead_group::DeadWork;
+use crate::audit::Deed;
+use serde::{Deserialize, Serialize};
+use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Moment, Operation, OperationState, ReplayMany};
+use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::store::{Cursor, Filter};
+use tourbillon_durable::timer::Timer;
+use tourbillon_durable::{Change, UtcMillis};
+
+/// The work of an operation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Work {
+    Cancel(CancelMany),
+    Replay(ReplayMany),
+    Dead(DeadWork),
+    Backfill(BackfillWork),
+}
+
+/// The instants of a schedule whose occurrences are made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BackfillWork {
+    pub(crate) key: Box<str>,
+    /// The instants come after this moment.
+    pub(crate) after: UtcMillis,
+    pub(crate) until: UtcMillis,
+}
+
+impl Work {
+    /// The lists over which the operation walks, one after the other.
+    pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
+        let namespace = Some(namespace.into());
+        let text = |text: &Option<String>| text.as_deref().map(Into::into);
+        match self {
+            Self::Cancel(CancelMany { label, key_prefix: None }) => {
+                vec![Filter { namespace, label: text(label), ..Filter::default() }]
+            }
+            Self::Cancel(CancelMany { key_prefix, .. }) => {
+                // Dead timers have left their keys, and are listed apart.
+                let living = Filter { namespace, key_prefix: text(key_prefix), ..Filter::default() };
+                let dead = Filter { phase: Some(Phase::Dead), ..living.clone() };
+                vec![living, dead]
+            }
+            // The list is not read: the walk makes the occurrences of the instants.
+            Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
+            Self::Replay(ReplayMany { label }) => {
+                vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
+            }
+            Self::Dead(DeadWork { label, .. }) => {
+                let label = label.clone();
+                vec![Filter { namespace, label, phase: Some(Phase::Dead), ..Filter::default() }]
+            }
+        }
+    }
+
+    /// The operation as the audit trail has it.
+    pub(super) fn deed(&self, namespace: &str) -> Deed {
+        let (action, detail) = match self {
+            Self::Cancel(CancelMany { label: Some(label), .. }) => {
+                (AuditAction::CancelMany, format!("timers with the label {label:?}"))
+            }
+            Self::Cancel(CancelMany { key_prefix, .. }) => {
+                let prefix = key_prefix.as_deref().unwrap_or_default();
+                (AuditAction::CancelMany, format!("timers whose keys begin with {prefix:?}"))
+            }
+            Self::Replay(ReplayMany { label: Some(label) }) => {
+                (AuditAction::ReplayMany, format!("dead timers with the label {label:?}"))
+            }
+            Self::Replay(ReplayMany { label: None }) => {
+                (AuditAction::ReplayMany, "all dead timers".to_owned())
+            }
+            Self::Dead(DeadWork { label, group, is_drop }) => {
+                let action = if *is_drop { AuditAction::CancelMany } else { AuditAction::ReplayMany };
+                let of_label = label.as_ref().map(|label| format!(" with the label {label:?}"));
+                let of_group = group.as_ref().map(|group| format!(" of {}: {}", group.place, group.error));
+                let parts = [of_label, of_group].map(Option::unwrap_or_default).concat();
+                (action, format!("dead timers{parts}"))
+            }
+            Self::Backfill(BackfillWork { key, after, until }) => {
+                let detail = format!("the schedule {key:?}, after {after} and until {until}");
+                (AuditAction::Backfill, detail)
+            }
+        };
+        Deed::new(action).namespace(namespace).detail(detail)
+    }
+
+    /// The change of a timer, none if the operation leaves the timer alone.
+    pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
+        match (self, &timer.state) {
+            (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
+            (Self::Replay(_), State::Dead(death)) if death.at <= begun => Some(Change::Replay(timer.id)),
+            (Self::Dead(work), State::Dead(death)) if death.at <= begun => work.change(timer),
+            _ => None,
+        }
+    }
+}
+
+/// An operation that has not ended, as it is in the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Unfinished {
+    pub(super) namespace: Box<str>,
+    pub(super) work: Work,
+    pub(super) begun: UtcMillis,
+    pub(super) changed: u64,
+    pub(super) in_flight: u64,
+    pub(super) refused: u64,
+    /// The number of the list.
+    pub(super) list: usize,
+    /// The place in the list.
+    pub(super) cursor: Option<Cursor>,
+    /// The person or program that has asked for it.
+    #[serde(default)]
+    pub(super) by: Option<AuditAuthor>,
+}
+
+impl Unfinished {
+    pub(super) fn new(namespace: &str, work: Work, begun: UtcMillis, by: AuditAuthor) -> Self {
+        let (namespace, by) = (namespace.into(), Some(by));
+        Self { namespace, work, begun, changed: 0, in_flight: 0, refused: 0, list: 0, cursor: None, by }
+    }
+
+    pub(super) fn shown(&self, id: &str) -> Operation {
+        Operation {
+            id: id.to_owned(),
+            state: OperationState::Running,
+            begun: Moment::from_millis(self.begun.as_millis()),
+            changed: self.changed,
+            in_flight: self.in_flight,
+            refused: self.refused,
+            error: None,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Records changes of timers: for the readers of events, in the counters, and in the histories of timers.
+
+use super::names::Named;
+use crate::record::InFlight;
+use crate::state::{Counters, Events, event};
+use std::sync::Arc;
+use tourbillon_api::{Event, EventKind, PlaceOutcome, Placed};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Cancelled, UtcMillis};
+
+/// Records changes of timers. It can be cloned; the clones are the same.
+#[derive(Clone)]
+pub(super) struct ChangeRecorder {
+    events: Events,
+    counters: Arc<Counters>,
+    in_flight: Arc<InFlight>,
+}
+
+impl ChangeRecorder {
+    pub(super) fn new(events: Events, counters: Arc<Counters>, in_flight: Arc<InFlight>) -> Self {
+        Self { events, counters, in_flight }
+    }
+
+    /// The store's time.
+    pub(super) fn now(&self) -> UtcMillis {
+        self.in_flight.now()
+    }
+
+    /// Counts timers that were created in a namespace.
+    pub(super) fn count_created(&self, namespace: &str, count: u64) {
+        self.counters.created.add(count);
+        self.in_flight.metrics().tenants.of(namespace).created.add(count);
+    }
+
+    fn count_cancelled(&self, namespace: &str) {
+        self.counters.cancelled.add(1);
+        self.in_flight.metrics().tenants.of(namespace).cancelled.add(1);
+    }
+
+    /// Records a creation, and the end of the timer that it has replaced.
+    pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
+        if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
+            return;
+        }
+        self.count_created(namespace, 1);
+        if let Some(old) = &placed.replaced {
+            self.counters.replaced.add(1);
+            if let Ok(id) = old.id.parse() {
+                self.in_flight.replaced(namespace, placed.key.as_deref(), id, &placed.id);
+            }
+            self.events.show(|| Event {
+                id: Some(old.id.clone()),
+                key: placed.key.clone(),
+                detail: Some(format!("by {}", placed.id)),
+                ..event(EventKind::Replaced, namespace)
+            });
+        }
+        self.events.show(|| Event {
+            id: Some(placed.id.clone()),
+            key: placed.key.clone(),
+            ..event(EventKind::Created, namespace)
+        });
+    }
+
+    /// Records the cancellation that a request has asked for by this name, unless there was no such timer.
+    pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
+        let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
+        self.count_cancelled(namespace);
+        if let Cancelled::Cancelled(timer) = cancelled {
+            self.in_flight.cancelled(timer);
+        }
+        self.events.show(|| {
+            let mut shown = event(EventKind::Cancelled, namespace);
+            match named {
+                Named::Key(key) => shown.key = Some(key.to_owned()),
+                Named::Id(id) => shown.id = Some(id.to_string()),
+            }
+            match cancelled {
+                Cancelled::Cancelled(timer) => {
+                    shown.id = Some(timer.id.to_string());
+                    shown.key = timer.key.as_deref().map(str::to_owned);
+                }
+                _ => shown.detail = Some("a delivery has begun".to_owned()),
+            }
+            shown
+        });
+    }
+
+    /// Records the cancellation of a timer by an operation on many. `key` is known unless a delivery has begun.
+    pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
+        self.count_cancelled(namespace);
+        self.events.show(|| Event {
+            id: Some(id.to_string()),
+            key: key.map(str::to_owned),
+            ..event(EventKind::Cancelled, namespace)
+        });
+    }
+
+    /// Remembers the history of a timer that was cancelled by an operation on many.
+    pub(super) fn remember_cancelled(&self, timer: &Timer) {
+        self.in_flight.cancelled(timer);
+    }
+
+    /// Records that a dead timer was replayed. `begun` is a moment before the change: its first delivery may have begun
+    /// already.
+    pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
+        self.in_flight.replayed(timer, begun);
+    }
+
+    /// Records that a timer has another due moment.
+    pub(super) fn moved(&self, namespace: &str, id: TimerId, key: Option<&str>) {
+        self.events.show(|| Event {
+            id: Some(id.to_string()),
+            key: key.map(str::to_owned),
+            ..event(EventKind::Moved, namespace)
+        });
+    }
+}

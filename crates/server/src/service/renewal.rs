@@ -1,0 +1,68 @@
+//! The renewal of the shared state: a node reads the changes of the other nodes again and again.
+
+use super::operations::Operations;
+use super::reports::Takeovers;
+use crate::delivery::Deliveries;
+use crate::record::InFlight;
+use crate::state::{Namespaces, Stop};
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon_durable::Timers;
+
+/// The time between two reads.
+const RENEWED: Duration = Duration::from_secs(1);
+/// The number of these times between two looks for operations of nodes that are gone.
+const TURNS_OF_OPERATIONS: u32 = 3;
+/// The number of these times between two looks for shards that this node has taken over.
+const TURNS_OF_TAKEOVERS: u32 = 5;
+
+/// Reads the changes of other nodes.
+pub(super) struct Renewal {
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) operations: Arc<Operations>,
+    pub(super) deliveries: Arc<Deliveries>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) stop: Stop,
+}
+
+impl Renewal {
+    /// Reads again and again, until the service stops or is dropped. Does nothing if no other node shares the timers.
+    pub(super) fn begin(self: &Arc<Self>) {
+        if !self.namespaces.is_shared() {
+            return;
+        }
+        // A service that is dropped without being closed takes its parts with it.
+        let (this, stop) = (Arc::downgrade(self), self.stop.clone());
+        drop(tokio::spawn(async move {
+            let mut takeovers = Takeovers::default();
+            for turn in 0_u32.. {
+                tokio::select! {
+                    () = tokio::time::sleep(RENEWED) => {}
+                    () = stop.begun() => return,
+                }
+                let Some(this) = this.upgrade() else { return };
+                this.take(turn, &mut takeovers).await;
+            }
+        }));
+    }
+
+    async fn take(&self, turn: u32, takeovers: &mut Takeovers) {
+        if turn.is_multiple_of(TURNS_OF_OPERATIONS) {
+            self.operations.take_over().await;
+        }
+        if turn.is_multiple_of(TURNS_OF_TAKEOVERS)
+            && let Ok(Some(nodes)) = self.timers.timer_store().nodes().await
+        {
+            takeovers.look(&nodes);
+        }
+        let before = self.namespaces.all();
+        // The known namespaces stay while the servers do not answer.
+        if self.namespaces.renew().await.unwrap_or(false) {
+            let now = self.namespaces.all();
+            let is_new = |name: &&Box<str>| !before.contains_key(*name);
+            now.keys().filter(is_new).for_each(|name| self.in_flight.forget(name));
+            self.deliveries.look_everywhere();
+        }
+    }
+}

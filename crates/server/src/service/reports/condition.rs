@@ -1,0 +1,189 @@
+//! The service's condition: numbers, health, readiness.
+
+use super::hosts::hosts_now;
+use super::liveness::Liveness;
+use crate::convert::moment;
+use crate::record::{InFlight, Refusals};
+use crate::state::{Counters, Namespaces, Stop, Tokens};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tourbillon_api::{HostView, Readiness, ServiceStats};
+use tourbillon_callback::Caller;
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Health, Timers, UtcMillis};
+
+/// The time for which the store may take for a small read.
+const SLOW: Duration = Duration::from_secs(2);
+/// The time for which a shared store may fail before the node counts as cut off from it.
+const OUT: Duration = Duration::from_secs(2);
+/// The greatest number of hosts that are shown.
+const MOST_HOSTS: usize = 100;
+
+/// The condition of a service.
+pub(crate) struct Condition {
+    pub(crate) timers: Timers,
+    pub(crate) namespaces: Arc<Namespaces>,
+    pub(crate) tokens: Tokens,
+    pub(crate) caller: Caller,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) stop: Stop,
+    /// The number of handlers beyond which the loop claims nothing.
+    pub(crate) capacity: usize,
+    pub(crate) liveness: Mutex<Liveness>,
+    pub(crate) begun: Instant,
+}
+
+impl Condition {
+    /// The time since the start.
+    pub(crate) fn up(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// See [`Service::alive`](crate::Service::alive).
+    pub(crate) fn alive(&self) -> Result<(), Box<str>> {
+        let (health, stats) = (self.timers.health(), self.timers.stats());
+        self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
+    }
+
+    /// See [`Service::healthy`](crate::Service::healthy).
+    pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
+        self.alive()?;
+        match self.timers.health() {
+            Health::StoreFails { since, error } if self.namespaces.is_shared() && since > OUT => {
+                Err(format!("the store has failed for {} s: {error}", since.as_secs()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time for which the loop has not polled although timers were due, or for which the store fails. `overdue` is
+    /// the time for which the oldest due timer waits.
+    pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
+        let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
+        match self.timers.health() {
+            Health::StoreHangs(time) => time,
+            Health::StoreFails { since, .. } => since,
+            // The loop has not seen the timers that became due after its last claim.
+            _ => overdue.min(silent),
+        }
+    }
+
+    fn liveness(&self) -> MutexGuard<'_, Liveness> {
+        self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the store can be used, by a small read and by the last errors.
+    pub(crate) async fn readiness(&self) -> Readiness {
+        let mut reasons = Vec::new();
+        if self.stop.has_begun() {
+            reasons.push("the service is stopping".to_owned());
+        }
+        match self.timers.health() {
+            Health::StoreFails { since, error } => {
+                reasons.push(format!("the store has failed for {} s: {error}", since.as_secs()));
+            }
+            Health::StoreHangs(time) => {
+                reasons.push(format!("the store has given no answer for {} s", time.as_secs()));
+            }
+            _ => {}
+        }
+        if let Some(fault) = self.tokens.fault() {
+            reasons.push(format!("the tokens stay as they were, since their file cannot be read: {fault}"));
+        }
+        let mut is_part_away = false;
+        match tokio::time::timeout(SLOW, self.parts_away()).await {
+            Ok(Ok((0, _))) => {}
+            Ok(Ok((away, all))) if 2 * away >= all => {
+                reasons.push(format!(
+                    "{away} of {all} shards of the timers are away, or their servers have lost them"
+                ));
+            }
+            Ok(Ok(_)) => is_part_away = true,
+            Ok(Err(error)) => reasons.push(format!("the store cannot be read: {error}")),
+            Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
+        }
+        if let Some(error) = self.refusal() {
+            // The refusal of a part that is away says nothing of the other parts.
+            let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
+            if !(is_part_away && may_be_of_part) {
+                reasons.push(format!("changes are refused: {error}"));
+            }
+        }
+        Readiness { ok: reasons.is_empty(), reasons }
+    }
+
+    /// The reason for which the store refuses changes of anybody: since the first refusal, until a change of the kind
+    /// succeeds.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
+    }
+
+    /// Reads a little. Returns how many parts of the store cannot be used, and how many there are. If more than half
+    /// can be used, this service does most of its work, and every other node is in the same state.
+    async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
+        let Some(nodes) = self.timers.timer_store().nodes().await? else {
+            return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
+        };
+        let away = nodes.shards.iter().filter(|shard| shard.is_silent || shard.is_lost);
+        Ok((away.count(), nodes.shards.len()))
+    }
+
+    /// The numbers of stored timers, schedules apart.
+    pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
+        let mut counts = self.timers.counts().await?;
+        counts.by_namespace.retain(|(namespace, _), _| !namespace.starts_with(Schedules::NAMESPACES));
+        Ok(counts)
+    }
+
+    /// The time for which the oldest pending timer is due.
+    pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
+        let store = self.timers.timer_store();
+        let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
+        Ok(first.first().map_or(Duration::ZERO, |(due, _)| now - *due))
+    }
+
+    fn hosts(&self) -> Vec<HostView> {
+        let hosts = hosts_now(&self.caller).into_iter().take(MOST_HOSTS);
+        let view = hosts.map(|(name, host)| HostView {
+            host: name.into(),
+            running: host.running,
+            failures: host.failures,
+            open_for_ms: host.open_for().map(millis),
+        });
+        view.collect()
+    }
+
+    /// The numbers of the service, for a person.
+    pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
+        let counts = self.counts().await?;
+        let stats = self.timers.stats();
+        let now = self.timers.timer_store().now();
+        Ok(ServiceStats {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            now: moment(now),
+            up_ms: millis(self.up()),
+            pending: counts.of(Phase::Pending),
+            leased: counts.of(Phase::Leased),
+            parked: counts.of(Phase::Parked),
+            dead: counts.of(Phase::Dead),
+            damaged: counts.quarantined,
+            overdue_ms: millis(self.overdue(now).await?),
+            created: self.counters.created.get(),
+            delivered: stats.done.saturating_sub(self.counters.decisions.get()),
+            failed: stats.retried + stats.dead,
+            cancelled: self.counters.cancelled.get(),
+            last_fire: self.in_flight.last_fire().map(moment),
+            hosts: self.hosts(),
+        })
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,70 @@
+//! Dead timers in groups: by the place that they went to, and by their last error.
+
+use super::Reports;
+use crate::convert::unavailable;
+use crate::service::operations::DeadGroup;
+use std::collections::BTreeMap;
+use tourbillon_api::Problem;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::store::Filter;
+
+/// The greatest number of dead timers that are looked at for their groups, and of those that are read at once.
+const MOST: usize = 2_000;
+const AT_ONCE: u32 = 50;
+
+/// How many timers a group has in a namespace, and when they died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deaths {
+    pub(crate) count: u64,
+    pub(crate) first: UtcMillis,
+    pub(crate) last: UtcMillis,
+}
+
+/// The groups of the dead timers that died last.
+#[derive(Debug, Default)]
+pub(crate) struct DeadGroups {
+    /// The groups, with their namespaces, the largest first.
+    pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
+    /// The number of timers that are in them.
+    pub(crate) looked: u64,
+    /// Whether there are no other dead timers.
+    pub(crate) is_whole: bool,
+}
+
+impl Reports {
+    /// The groups of the dead timers of a namespace, or of all: of those that died last, if there are many.
+    pub(crate) async fn dead_groups(&self, namespace: Option<&str>) -> Result<DeadGroups, Problem> {
+        let filter = Filter {
+            namespace: namespace.map(Into::into),
+            phase: Some(Phase::Dead),
+            descending: true,
+            ..Filter::default()
+        };
+        let mut groups: BTreeMap<(Box<str>, DeadGroup), Deaths> = BTreeMap::new();
+        let (mut looked, mut cursor) = (0, None);
+        let is_whole = loop {
+            let page = self.timers.list(filter.clone(), cursor, AT_ONCE).await;
+            let page = page.map_err(|error| unavailable(&error))?;
+            for timer in &page.timers {
+                let State::Dead(death) = &timer.state else { continue };
+                looked += 1;
+                let deaths = groups
+                    .entry((timer.namespace.clone(), DeadGroup::of(timer)))
+                    .or_insert(Deaths { count: 0, first: death.at, last: death.at });
+                deaths.count += 1;
+                deaths.first = deaths.first.min(death.at);
+                deaths.last = deaths.last.max(death.at);
+            }
+            match page.next {
+                None => break true,
+                Some(_) if looked >= MOST => break false,
+                next => cursor = next,
+            }
+        };
+        let mut groups: Vec<_> =
+            groups.into_iter().map(|((namespace, group), deaths)| (namespace, group, deaths)).collect();
+        groups.sort_by_key(|(_, _, deaths)| core::cmp::Reverse((deaths.count, deaths.last)));
+        Ok(DeadGroups { groups, looked: looked as u64, is_whole })
+    }
+}

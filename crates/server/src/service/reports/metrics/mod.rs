@@ -1,0 +1,312 @@
+//! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and
+//! `operations/dashboard.json`.
+//!
+//! Each series always has the same values, so that an alarm sees a number that grows from zero. Labels that
+//! callers choose are bounded: see [`Tenants`]. A host is in the answers of the HTTP interface.
+
+mod machine;
+mod page;
+
+use super::Condition;
+use super::hosts::hosts_now;
+use super::nodes::poll_age;
+use crate::delivery::Deliveries;
+use crate::record::{InFlight, Refusals, StoreTimes, Tenants};
+use crate::service::backup::Backups;
+use crate::service::creations::Idempotency;
+use crate::service::operations::Operations;
+use crate::settings::Settings;
+use crate::state::{Counters, Events, Namespaces};
+use crate::telemetry::Telemetry;
+use core::time::Duration;
+use page::Page;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tourbillon_api::Moment;
+use tourbillon_callback::Caller;
+use tourbillon_durable::Timers;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
+
+/// The time for which the store may take for a small read.
+const SLOW: Duration = Duration::from_secs(3);
+/// The words of the states of stored timers.
+const STATES: [(&str, Phase); 4] = [
+    ("pending", Phase::Pending),
+    ("leased", Phase::Leased),
+    ("parked", Phase::Parked),
+    ("dead", Phase::Dead),
+];
+/// The words of the reasons for which the service parks timers.
+const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
+
+/// The numbers of a service for machines.
+pub(crate) struct MetricsPage {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) timers: Timers,
+    pub(crate) namespaces: Arc<Namespaces>,
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) deliveries: Arc<Deliveries>,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) idempotency: Idempotency,
+    pub(crate) caller: Caller,
+    pub(crate) events: Events,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) times: Arc<StoreTimes>,
+    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) telemetry: Telemetry,
+    pub(in crate::service) backups: Arc<Backups>,
+}
+
+impl MetricsPage {
+    /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
+    /// store are left out while it fails.
+    pub(crate) async fn text(&self) -> String {
+        let mut page = Page::new("tourbillon_");
+        page.family("build_info", "gauge", "The version of the service.");
+        page.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], &1);
+        page.single("up_seconds", "gauge", "Time since the start.", &self.condition.up().as_secs_f64());
+        page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.condition.alive().is_ok()));
+        let store = self.timers.timer_store();
+        let now = store.now();
+        // A store that does not answer must not keep the other numbers from the page.
+        let (overdue, counts, nodes) = tokio::join!(
+            in_time(self.condition.overdue(now)),
+            in_time(self.condition.counts()),
+            in_time(store.nodes())
+        );
+        let shards_age = nodes.as_ref().ok().and_then(Option::as_ref).map_or(Duration::ZERO, poll_age);
+        let poll_age = self.condition.poll_age(*overdue.as_ref().unwrap_or(&Duration::ZERO)).max(shards_age);
+        let help = "Time for which timers are due, or the store fails, and the loop has not polled; in a shared store, also \
+                    the time since the last look at the own shard that was left longest.";
+        page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
+        self.write_tenants(&mut page, counts.as_ref().ok());
+        if let Ok(counts) = counts {
+            page.counts(&counts);
+            self.write_parked(&mut page, counts.of(Phase::Parked));
+        }
+        page.scrub(self.timers.timer_store().scrub().unwrap_or_default());
+        if let Ok(overdue) = overdue {
+            let help = "Time for which the oldest pending timer is due.";
+            page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());
+        }
+        if let Ok(nodes) = &nodes {
+            page.nodes(nodes.as_ref());
+        }
+        let last_fire = self.in_flight.last_fire().map_or(self.condition.up(), |last| now - last);
+        let help = "Time since the last delivery started, or since the start of the service.";
+        page.single("last_fire_seconds", "gauge", help, &last_fire.as_secs_f64());
+        self.write_deliveries(&mut page);
+        self.write_requests(&mut page);
+        self.write_hosts(&mut page);
+        self.write_spans(&mut page);
+        page.family(
+            "store_seconds",
+            "histogram",
+            "Time of the store's operations, from the call to the answer.",
+        );
+        for (op, times) in self.times.all() {
+            page.histogram("store_seconds", ("op", op), times);
+        }
+        let help = "Changes that the store refused for a reason of its own, by the reason. A limit is none.";
+        page.family("store_refused_total", "counter", help);
+        for (reason, count) in self.refusals.counts() {
+            page.value("store_refused_total", &[("reason", reason)], &count);
+        }
+        let help = "1 if the store refuses changes, or would refuse new timers.";
+        let refuses = self.condition.refusal().is_some() || self.timers.timer_store().refuses_new().is_some();
+        page.single("store_refuses", "gauge", help, &u8::from(refuses));
+        page.add(&self.machine().await);
+        self.write_ends(&mut page);
+        page.add_text(self.timers.stats().prometheus());
+        // The engine of the connections' and requests' timeouts, under names of its own.
+        let engine = tourbillon::future::global().stats();
+        page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
+        page.into_text()
+    }
+
+    /// The series of the process and the disk, none if the disk gives no answer.
+    async fn machine(&self) -> Page {
+        let data = self.settings.data.clone();
+        let read = tokio::task::spawn_blocking(move || machine::page(&data));
+        match tokio::time::timeout(SLOW, read).await {
+            Ok(Ok(page)) => page,
+            _ => Page::new(""),
+        }
+    }
+
+    /// The moments by which an administrator has to act.
+    fn write_ends(&self, page: &mut Page) {
+        let help =
+            "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
+        let last = self.backups.last().map_or(0, Moment::as_millis) / 1_000;
+        page.single("last_backup_timestamp_seconds", "gauge", help, &last);
+        if let Some(tls) = &self.settings.tls {
+            let help = "End of the certificate, or of one that vouches for it, in seconds since 1970.";
+            page.single("certificate_expiry_timestamp_seconds", "gauge", help, &tls.expiry());
+        }
+    }
+
+    /// The numbers by namespace; those of stored timers only if the store has given them.
+    fn write_tenants(&self, page: &mut Page, counts: Option<&Counts>) {
+        let namespaces = self.namespaces.all();
+        let tenants = self.in_flight.metrics().tenants.all(&namespaces.keys().map(|name| &**name).collect());
+        if let Some(counts) = counts {
+            page.family("namespace_timers", "gauge", "Stored timers, by the namespace.");
+            for (word, phase) in STATES {
+                let mut others = counts.of(phase);
+                for (name, _) in &tenants {
+                    let own = counts.by_namespace.get(&(name.clone(), phase)).copied().unwrap_or(0);
+                    others = others.saturating_sub(own);
+                    let shown = if **name == *Tenants::OTHERS { others } else { own };
+                    page.value("namespace_timers", &[("namespace", name), ("state", word)], &shown);
+                }
+            }
+        }
+        page.family("namespace_created_total", "counter", "Timers that were made, by the namespace.");
+        for (name, tenant) in &tenants {
+            page.value("namespace_created_total", &[("namespace", name)], &tenant.created.get());
+        }
+        page.family("namespace_cancelled_total", "counter", "Timers that were cancelled, by the namespace.");
+        for (name, tenant) in &tenants {
+            page.value("namespace_cancelled_total", &[("namespace", name)], &tenant.cancelled.get());
+        }
+        page.family("namespace_fired_total", "counter", "Deliveries that have ended, by the namespace.");
+        for (name, tenant) in &tenants {
+            for (outcome, count) in tenant.fired.iter() {
+                let labels = [("namespace", &**name), ("outcome", outcome)];
+                page.value("namespace_fired_total", &labels, &count.get());
+            }
+        }
+    }
+
+    fn write_parked(&self, page: &mut Page, all: u64) {
+        let mut parked = BTreeMap::new();
+        for (reason, count) in self.deliveries.parked() {
+            *parked.entry(reason.word()).or_insert(0) += count;
+        }
+        page.family(
+            "parked",
+            "gauge",
+            "Parked timers by the reason, as far as the service knows it since its start.",
+        );
+        let known: u64 = parked.values().sum();
+        for why in PARKED_FOR {
+            page.value("parked", &[("why", why)], &parked.get(why).copied().unwrap_or(0));
+        }
+        page.value("parked", &[("why", "other")], &all.saturating_sub(known));
+    }
+
+    fn write_deliveries(&self, page: &mut Page) {
+        let (metrics, stats) = (self.in_flight.metrics(), self.timers.stats());
+        let help = "Time from the due moment to the start of the delivery, or to the stored end of one that succeeded.";
+        page.family("lateness_seconds", "histogram", help);
+        page.histogram("lateness_seconds", ("to", "start"), &metrics.to_start);
+        page.histogram("lateness_seconds", ("to", "ack"), &metrics.to_ack);
+        page.family("fired_total", "counter", "Deliveries that have ended, by the outcome.");
+        for (outcome, count) in metrics.fired.iter() {
+            page.value("fired_total", &[("outcome", outcome)], &count.get());
+        }
+        page.family("skipped_total", "counter", "Deliveries and instants of series that were left out.");
+        page.value("skipped_total", &[("reason", "late")], &stats.skipped);
+        page.value("skipped_total", &[("reason", "instants")], &stats.instants_skipped);
+        let help = "Deliveries that a receiver may have had and gets again, by the cause.";
+        page.family("duplicates_total", "counter", help);
+        for (cause, count) in metrics.duplicates.iter() {
+            page.value("duplicates_total", &[("cause", cause)], &count.get());
+        }
+        page.family("dead_total", "counter", "Timers whose deliveries were given up, by the reason.");
+        for (reason, count) in metrics.dead.iter() {
+            page.value("dead_total", &[("reason", reason)], &count.get());
+        }
+        let help = "Deliveries whose lease was lost, or whose answer came after their time.";
+        page.single("lease_lost_total", "counter", help, &stats.leases_lost);
+        page.family("callback_seconds", "histogram", "Time of callbacks, by the class of the answer.");
+        for (class, times) in metrics.callbacks.iter() {
+            page.histogram("callback_seconds", ("class", class), times);
+        }
+    }
+
+    fn write_requests(&self, page: &mut Page) {
+        let counters = &self.counters;
+        page.single("created_total", "counter", "Timers that were made.", &counters.created.get());
+        page.single("replaced_total", "counter", "Timers that were replaced.", &counters.replaced.get());
+        page.single("cancelled_total", "counter", "Timers that were cancelled.", &counters.cancelled.get());
+        page.family("http_answers_total", "counter", "Answers, by the first digit of the status.");
+        for (class, count) in (1..).zip(&counters.answers) {
+            page.value("http_answers_total", &[("class", &format!("{class}xx"))], &count.get());
+        }
+        let help = "Requests whose handler panicked.";
+        page.single("http_panics_total", "counter", help, &counters.panics.get());
+        page.single("event_readers", "gauge", "Readers of events.", &self.events.readers());
+        page.single("operations", "gauge", "Operations that run.", &self.operations.running());
+        let help = "Idempotency keys whose requests are remembered.";
+        page.single("idempotency_keys", "gauge", help, &self.idempotency.len());
+        let help = "Errors of the history's file. The history goes on in memory.";
+        page.single("history_errors_total", "counter", help, &counters.history_errors.get());
+    }
+
+    fn write_spans(&self, page: &mut Page) {
+        let help =
+            "Spans for the collector: exported, failed on the way to it, or dropped since too many waited.";
+        page.family("spans_total", "counter", help);
+        for (outcome, count) in self.telemetry.counts().all() {
+            page.value("spans_total", &[("outcome", outcome)], &count);
+        }
+    }
+
+    fn write_hosts(&self, page: &mut Page) {
+        let hosts = hosts_now(&self.caller);
+        page.single("callback_hosts", "gauge", "Hosts of callbacks that are known.", &hosts.len());
+        let open = hosts.values().filter(|host| host.open_for().is_some()).count();
+        let help = "Hosts of which a breaker is open, for a namespace or for a path.";
+        page.single("breaker_open", "gauge", help, &open);
+    }
+}
+
+/// The answer to a read of the store, or an error if it takes long.
+async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
+    tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
+}
+
+impl Page {
+    /// The nodes that share the store; `None` in a store of one process.
+    fn nodes(&mut self, nodes: Option<&Nodes>) {
+        let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
+        self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
+        let shards = || nodes.iter().flat_map(|nodes| &nodes.shards);
+        let free = shards().filter(|shard| shard.owner.is_none() || shard.is_silent).count();
+        let help =
+            "Shards of the timers that no node delivers at the moment, or whose server does not answer.";
+        self.single("shards_without_node", "gauge", help, &free);
+        let lost = shards().filter(|shard| shard.is_lost).count();
+        let help = "Shards of the timers that their servers have lost, and that wait for `tourbillond mend`.";
+        self.single("shards_lost", "gauge", help, &lost);
+        let set_backs = nodes.map_or(0, |nodes| nodes.set_backs);
+        let help = "How often the data in Redis went back, as after a failover that lost the last writes.";
+        self.single("set_backs_total", "counter", help, &set_backs);
+        let takeovers: u64 = shards().map(|shard| shard.takeovers).sum();
+        let help = "How often a shard was taken from a node that had not given it back, by any node.";
+        self.single("takeovers_total", "counter", help, &takeovers);
+    }
+
+    /// The search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows the length of a walk.
+    fn scrub(&mut self, scrub: Scrub) {
+        let Scrub { entries, walks, damaged, .. } = scrub;
+        let help = "Records and entries of indexes that the search for damage has looked at.";
+        self.single("scrubbed_total", "counter", help, &entries);
+        self.single("scrubs_total", "counter", "Walks through the whole store in search of damage.", &walks);
+        let help = "Damaged entries that this search has found, and set aside or mended.";
+        self.single("scrub_damaged_total", "counter", help, &damaged);
+    }
+
+    fn counts(&mut self, counts: &Counts) {
+        self.family("timers", "gauge", "Stored timers.");
+        for (word, phase) in STATES {
+            self.value("timers", &[("state", word)], &counts.of(phase));
+        }
+        self.single("quarantined", "gauge", "Records that cannot be read.", &counts.quarantined);
+    }
+}

@@ -1,0 +1,284 @@
+//! Reports for people and programs: the past, the present and the near future of the service.
+
+mod condition;
+mod dead;
+mod disk;
+mod hosts;
+mod liveness;
+mod metrics;
+mod nodes;
+mod queues;
+mod sampler;
+mod takeovers;
+
+pub(crate) use condition::Condition;
+pub(crate) use disk::Disk;
+pub(super) use liveness::Liveness;
+pub(crate) use metrics::MetricsPage;
+pub(super) use sampler::Sampler;
+pub(super) use takeovers::Takeovers;
+
+use super::names::by_key;
+use super::stored_timers::StoredTimers;
+use crate::convert::{moment, phase, shown_reason, unavailable};
+use crate::delivery::Deliveries;
+use crate::record::{Endpoints, Entry, History as Samples, InFlight, Known, MOST_HOSTS, Met};
+use crate::settings::Settings;
+use crate::state::Namespaces;
+use core::time::Duration;
+use hosts::{HostNow, hosts_now};
+use std::sync::Arc;
+use tourbillon_api::{
+    self as api, Breaker, EndKind, Endpoint, History, Horizon, HorizonBucket, LatenessBySecond, Moment,
+    Nodes, OpenBreaker, Past, PastAttempt, PastEnd, Problem, ProblemKind,
+};
+use tourbillon_callback::{Caller, HostReport};
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::Span;
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_durable::{Timers, UtcMillis};
+
+/// The greatest number of breakers that are shown of a host.
+const MOST_BREAKERS: usize = 20;
+
+/// The reports on a service.
+pub(crate) struct Reports {
+    pub(super) settings: Arc<Settings>,
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) stored: StoredTimers,
+    pub(super) caller: Caller,
+    pub(super) deliveries: Arc<Deliveries>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) endpoints: Arc<Endpoints>,
+    pub(super) history: Arc<Samples>,
+}
+
+impl Reports {
+    /// The nodes and their shards.
+    pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
+        let now = moment(self.timers.timer_store().now());
+        let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
+        let alone =
+            || Nodes { now, shared: self.namespaces.is_shared(), nodes: Vec::new(), shards: Vec::new() };
+        Ok(nodes.map_or_else(alone, |nodes| nodes::shown(&nodes)))
+    }
+
+    /// The service's numbers from a moment on, in at most this number of intervals.
+    pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
+        self.history.show(moment(self.timers.timer_store().now()), since, points)
+    }
+
+    /// How late deliveries were in the last hour, by the second for which they were due.
+    pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
+        LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
+    }
+
+    /// The past of a timer that is stored or remembered.
+    pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
+        let found = self.stored.get(namespace, id.into()).await;
+        let (entry, under_way) = self.in_flight.past(namespace, id);
+        let not_found = match found {
+            Ok(timer) => return Ok(stored(&timer, entry, under_way)),
+            Err(problem) if problem.kind == ProblemKind::NotFound => problem,
+            Err(problem) => return Err(problem),
+        };
+        // A namespace that is gone has no past, and the past of another namespace is not shown.
+        self.namespaces.require(namespace)?;
+        let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
+        Ok(ended(id, entry, under_way))
+    }
+
+    /// The past of the timer that has the key, or else of the last remembered timer that had it.
+    pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
+        let found = self.stored.get(namespace, by_key(namespace, key)).await;
+        let id = match found {
+            Ok(timer) => timer.id,
+            Err(problem) if problem.kind == ProblemKind::NotFound => {
+                self.in_flight.last_of(namespace, key).ok_or(problem)?
+            }
+            Err(problem) => return Err(problem),
+        };
+        self.past(namespace, id).await
+    }
+
+    /// The namespace of the timer with this id, if it is stored or remembered.
+    pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
+        let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
+        Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
+    }
+
+    /// Timers that have ended and are remembered, the latest first, and the number with which the next page is asked
+    /// for.
+    pub(crate) fn ended_lately(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_wanted: impl Fn(&Known, EndKind) -> bool,
+    ) -> (Vec<Past>, Option<u64>) {
+        let (entries, next) = self.in_flight.ended_lately(before, limit, is_wanted);
+        (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
+    }
+
+    /// The hosts of callbacks, in the order of their names: those of the latest callbacks.
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        let now = self.timers.timer_store().now();
+        let mut met = self.endpoints.all();
+        let mut hosts = hosts_now(&self.caller);
+        let parked = self.deliveries.parked();
+        for (host, at_present) in &hosts {
+            if met.len() < MOST_HOSTS && (at_present.running > 0 || at_present.open_for().is_some()) {
+                met.entry(host.clone()).or_default();
+            }
+        }
+        let view = |(host, met): (Box<str>, Met)| {
+            let here = parked.iter().filter(|(reason, _)| reason.is_of_host(&host));
+            let parked = here.map(|(_, count)| count).sum();
+            let at_present = hosts.remove(&host).unwrap_or_default();
+            endpoint(host, met, at_present, parked, now)
+        };
+        let mut endpoints: Vec<_> = met.into_iter().map(view).collect();
+        endpoints.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+        endpoints
+    }
+
+    /// The hosts of callbacks as their breakers have them, for each namespace.
+    pub(crate) fn breakers(&self) -> Vec<HostReport> {
+        self.caller.hosts()
+    }
+
+    /// Lets a host have callbacks at once: closes its breaker, and puts the timers back that are parked for it.
+    pub(crate) fn reopen_host(&self, host: &str) {
+        self.caller.close_breakers(host);
+        self.deliveries.reopen(host);
+    }
+
+    /// The number of pending timers by the time until they are due.
+    pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
+        let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
+        let bucket = |span: &Span| HorizonBucket {
+            within_ms: span.within.map(millis),
+            count: span.count,
+            at_least: !span.is_exact,
+        };
+        Ok(Horizon {
+            now: moment(horizon.now),
+            buckets: horizon.spans.iter().map(bucket).collect(),
+            unplaced: horizon.unplaced,
+        })
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn endpoint(host: Box<str>, mut met: Met, at_present: HostNow, parked: u64, now: UtcMillis) -> Endpoint {
+    let recent = met.recent(now);
+    let open_for = at_present.open_for();
+    let breakers: Vec<_> =
+        at_present.open.into_iter().take(MOST_BREAKERS).map(|report| open_breaker(report, now)).collect();
+    Endpoint {
+        host: host.into(),
+        breaker: match open_for {
+            None => Breaker::Closed,
+            Some(Duration::ZERO) => Breaker::HalfOpen,
+            Some(_) => Breaker::Open,
+        },
+        since: breakers.first().map(|breaker| breaker.since),
+        open_for_ms: open_for.map(millis),
+        breakers,
+        running: at_present.running,
+        failures_in_a_row: at_present.failures,
+        parked,
+        deliveries: met.deliveries,
+        errors: met.errors,
+        recent: recent.count,
+        recent_errors: recent.errors,
+        p50_ms: recent.p50_ms,
+        p99_ms: recent.p99_ms,
+        last: (met.deliveries > 0).then(|| moment(met.last)),
+        last_error: met.last_error.map(Into::into),
+    }
+}
+
+fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
+    let since = now.as_millis().saturating_sub(report.open_since.map_or(0, millis));
+    OpenBreaker {
+        namespace: report.tenant.into(),
+        path: report.path.map(Into::into),
+        since: Moment::from_millis(since),
+        open_for_ms: report.open_for.map_or(0, millis),
+        failures_in_a_row: report.failures,
+    }
+}
+
+/// The remembered attempts, and the attempt under way.
+fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
+    core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
+}
+
+fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
+    moments.iter().copied().map(moment).collect()
+}
+
+/// The past of a stored timer.
+fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
+    let mut entry = entry.unwrap_or_default();
+    let end = match &timer.state {
+        State::Dead(death) => {
+            let error = timer.last_error.as_deref();
+            let detail = error.unwrap_or_else(|| shown_reason(death.reason, error)).to_owned();
+            Some(PastEnd { at: moment(death.at), how: EndKind::Dead, detail: Some(detail) })
+        }
+        _ => None,
+    };
+    let parked_for = match &timer.state {
+        State::Parked(reason) => Some(reason.as_ref().to_owned()),
+        _ => entry.parked_for.take().map(Into::into),
+    };
+    Past {
+        id: timer.id.to_string(),
+        namespace: timer.namespace.to_string(),
+        key: timer.key.as_deref().map(str::to_owned),
+        phase: phase(timer.state.phase()),
+        created: Some(moment(timer.created)),
+        scheduled: Some(moment(timer.scheduled)),
+        due: matches!(timer.state, State::Pending | State::Parked(_)).then(|| moment(timer.due)),
+        deliveries: timer.deliveries,
+        interrupted: moments(&entry.interrupted),
+        replayed: entry.replayed.iter().copied().map(moment).collect(),
+        attempts: attempts(&mut entry, under_way),
+        parks: entry.parks,
+        parked_for,
+        end,
+    }
+}
+
+/// The past of a timer that is not stored any more.
+fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
+    let end = entry.end.take();
+    let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));
+    let end = end.map(|(at, how, detail)| PastEnd { at: moment(at), how, detail: detail.map(Into::into) });
+    let known = core::mem::take(&mut entry.known);
+    Past {
+        id: id.to_string(),
+        namespace: known.namespace.into(),
+        key: known.key.map(Into::into),
+        phase: match &under_way {
+            Some(_) => api::Phase::Leased,
+            None if is_withdrawn => api::Phase::Withdrawn,
+            None => api::Phase::Done,
+        },
+        created: known.created.map(moment),
+        scheduled: known.scheduled.map(moment),
+        due: None,
+        deliveries: known.deliveries,
+        interrupted: moments(&entry.interrupted),
+        replayed: entry.replayed.iter().copied().map(moment).collect(),
+        attempts: attempts(&mut entry, under_way),
+        parks: entry.parks,
+        parked_for: entry.parked_for.take().map(Into::into),
+        end,
+    }
+}

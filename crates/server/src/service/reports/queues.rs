@@ -1,0 +1,65 @@
+//! The queues: how many timers wait in each, for how long, and for how many receivers.
+
+use super::Reports;
+use crate::convert::{moment, unavailable};
+use crate::delivery::Reason;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use std::collections::BTreeMap;
+use tourbillon_api::{Problem, QueueView};
+use tourbillon_durable::store::Filter;
+
+/// The greatest number of queues that are shown.
+const MOST: usize = 1_000;
+/// The queues whose oldest timers are read at the same time.
+const READ_AT_ONCE: usize = 16;
+
+/// The timers that wait in a queue, and the receivers that wait at it.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    timers: u64,
+    receivers: u64,
+}
+
+impl Reports {
+    /// The queues of the wanted namespaces, by namespace and name: those in which timers wait, and those at which
+    /// receivers of this process wait.
+    pub(crate) async fn queues(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<QueueView>, Problem> {
+        let mut queues: BTreeMap<(Box<str>, Box<str>), Waiting> = BTreeMap::new();
+        let mut note = |reason: Reason, timers: u64, receivers: u64| {
+            if let Reason::Queue(namespace, queue) = reason {
+                let waiting = queues.entry((namespace, queue)).or_default();
+                waiting.timers += timers;
+                waiting.receivers += receivers;
+            }
+        };
+        self.deliveries.parked().into_iter().for_each(|(reason, count)| note(reason, count, 0));
+        self.deliveries.queues().receivers().into_iter().for_each(|(reason, count)| note(reason, 0, count));
+        queues.retain(|(namespace, _), _| is_wanted(namespace));
+        let views = queues.into_iter().take(MOST).map(|((namespace, queue), waiting)| async move {
+            self.queue_view(&namespace, &queue, waiting).await
+        });
+        stream::iter(views.collect::<Vec<_>>()).buffered(READ_AT_ONCE).try_collect().await
+    }
+
+    async fn queue_view(
+        &self,
+        namespace: &str,
+        queue: &str,
+        Waiting { timers, receivers }: Waiting,
+    ) -> Result<QueueView, Problem> {
+        let reason = Reason::Queue(namespace.into(), queue.into());
+        let parked = Filter { reason: Some(reason.to_string().into()), ..Filter::default() };
+        let page = self.timers.list(parked, None, 1).await.map_err(|error| unavailable(&error))?;
+        let oldest = page.timers.first().map(|timer| timer.due);
+        let now = self.timers.timer_store().now();
+        Ok(QueueView {
+            namespace: namespace.to_owned(),
+            queue: queue.to_owned(),
+            // The count may be too high until the unparker looks again; an empty list is sure.
+            depth: if oldest.is_some() { timers.max(1) } else { 0 },
+            oldest_due: oldest.map(moment),
+            age_ms: oldest.map(|due| u64::try_from((now - due).as_millis()).unwrap_or(u64::MAX)),
+            receivers,
+        })
+    }
+}

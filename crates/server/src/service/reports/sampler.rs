@@ -1,0 +1,159 @@
+//! The samples of the history: every ten seconds, the numbers since the sample before.
+
+use super::Condition;
+use crate::convert::moment;
+use crate::record::{History, INTERVAL, Sample, Totals};
+use crate::state::{Counters, Stop};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_durable::Timers;
+use tourbillon_durable::state::Phase;
+
+fn short(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Takes samples of the service's numbers.
+pub(crate) struct Sampler {
+    pub(crate) timers: Timers,
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) history: Arc<History>,
+    /// The numbers at the last sample.
+    pub(crate) sampled: Mutex<Totals>,
+    pub(crate) stop: Stop,
+}
+
+impl Sampler {
+    /// Takes samples until the service stops or is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let (this, stop) = (Arc::downgrade(self), self.stop.clone());
+        let store_time = self.timers.timer_store().now();
+        let interval = INTERVAL.as_millis();
+        let first = interval - u128::from(store_time.as_millis()) % interval;
+        let mut rest = Duration::from_millis(u64::try_from(first).unwrap_or(0));
+        drop(tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => {}
+                    () = stop.begun() => return,
+                }
+                let Some(this) = this.upgrade() else { return };
+                // For systems on which nobody announces steps.
+                this.timers.look_at_clock();
+                this.sample().await;
+                let now = this.timers.timer_store().now().as_millis();
+                rest = INTERVAL - Duration::from_millis(now % 10_000);
+            }
+        }));
+    }
+
+    /// Takes the sample of the ten seconds that have ended.
+    pub(crate) async fn sample(&self) {
+        let now = self.timers.timer_store().now();
+        let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
+        let overdue = self.condition.overdue(now).await.unwrap_or_default();
+        if self.note(pending, overdue) {
+            let history = Arc::clone(&self.history);
+            let written = tokio::task::spawn_blocking(move || history.write()).await;
+            if !matches!(written, Ok(Ok(()))) {
+                self.counters.history_errors.add(1);
+            }
+        }
+    }
+
+    /// Notes a sample. Returns whether the file must be written.
+    fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
+        let stats = self.timers.stats();
+        let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Totals {
+            created: self.counters.created.get(),
+            delivered: stats.done,
+            failed: stats.retried + stats.dead,
+            cancelled: self.counters.cancelled.get(),
+            dead: stats.dead,
+            pending: pending.unwrap_or(before.pending),
+        };
+        let sample = Sample {
+            created: short(now.created - before.created),
+            delivered: short(now.delivered - before.delivered),
+            failed: short(now.failed - before.failed),
+            cancelled: short(now.cancelled - before.cancelled),
+            dead: short(now.dead - before.dead),
+            overdue_ms: u64::try_from(overdue.as_millis()).unwrap_or(u64::MAX),
+            pending: now.pending,
+        };
+        *before = now;
+        self.history.note(moment(self.timers.timer_store().now()), sample)
+    }
+
+    /// Writes the last samples at the end of the service.
+    pub(crate) fn end(&self) {
+        if self.history.write().is_err() {
+            self.counters.history_errors.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::service::{Named, Naming, Service, id};
+    use crate::settings::Settings;
+    use core::time::Duration;
+    use std::sync::Arc;
+    use tourbillon::ManualClock;
+    use tourbillon_api::{NewTimer, Pull};
+    use tourbillon_durable::store::MemoryStore;
+
+    async fn stop(service: Service) {
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn samples_have_what_was_done_since_the_one_before_and_survive_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(1_800_000_000));
+        let open = || {
+            let store = MemoryStore::new(clock.clone());
+            Service::open_on(Settings::new(folder.path()), Arc::new(store)).unwrap()
+        };
+        let service = open();
+        let mut made = Vec::new();
+        for count in [3, 1] {
+            for _ in 0..count {
+                let timer = NewTimer::pull(Pull { queue: "q".into(), ..Pull::default() }).after_ms(3_600_000);
+                made.push(service.creations().place("default", Naming::default(), &timer).await.unwrap().id);
+            }
+            clock.advance(Duration::from_secs(10));
+            service.sampler().sample().await;
+        }
+        let id = id(&made[0]).unwrap();
+        service.changes().cancel("default", Named::Id(id)).await.unwrap();
+        clock.advance(Duration::from_secs(10));
+        service.sampler().sample().await;
+        let shown = service.reports().history(None, 1_000_000);
+        let points: Vec<_> = shown
+            .points
+            .iter()
+            .map(|point| (point.created, point.cancelled, point.pending, point.covered_ms))
+            .collect();
+        assert_eq!(points, [(3, 0, 3, 10_000), (1, 0, 4, 10_000), (0, 1, 3, 10_000)]);
+        let begin = 1_800_000_000_000;
+        let moments: Vec<_> = shown.points.iter().map(|point| point.at.as_millis() - begin).collect();
+        assert_eq!(moments, [0, 10_000, 20_000]);
+        stop(service).await;
+
+        clock.advance(Duration::from_secs(50));
+        let service = open();
+        service.sampler().sample().await;
+        let shown = service.reports().history(None, 1_000_000);
+        assert_eq!(
+            shown.points.iter().map(|point| point.at.as_millis() - begin).collect::<Vec<_>>(),
+            [0, 10_000, 20_000, 70_000],
+            "a gap while the service was down"
+        );
+        assert_eq!(shown.points.iter().map(|point| point.created).sum::<u64>(), 4);
+        stop(service).await;
+    }
+}

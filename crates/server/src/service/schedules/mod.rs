@@ -1,0 +1,214 @@
+//! Schedules: the requests to make, change, show and remove them.
+
+mod words;
+
+use super::creations::{Candidate, CreationLimits, Naming};
+use super::operations::{BackfillWork, Operations, Work};
+use super::recorder::ChangeRecorder;
+use crate::convert::{self, work};
+use crate::settings::Settings;
+use crate::state::Namespaces;
+use crate::work::Head;
+use std::sync::Arc;
+use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, ProblemKind};
+use tourbillon_durable::schedule::{
+    ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
+};
+use tourbillon_durable::store::Cursor;
+use tourbillon_durable::timer::Payload;
+use tourbillon_durable::{Timers, UtcMillis};
+use words::{SHOWN, plan_problem, refused, request, rule, shown_occasion, shown_view, with_upcoming};
+
+/// The number of instants of a backfill by default, and the greatest one.
+const BACKFILLED: u32 = 1_000;
+const MOST_BACKFILLED: u32 = 10_000;
+const MOST_LABELS: usize = 8;
+const LONGEST_LABEL: usize = 64;
+
+/// The schedules of all namespaces, for requests.
+pub(crate) struct ScheduleAdmin {
+    pub(super) settings: Arc<Settings>,
+    pub(super) timers: Timers,
+    pub(super) namespaces: Arc<Namespaces>,
+    pub(super) schedules: Schedules,
+    pub(super) limits: Arc<CreationLimits>,
+    pub(super) operations: Arc<Operations>,
+    pub(super) recorder: ChangeRecorder,
+}
+
+impl ScheduleAdmin {
+    /// Calls the schedules on a thread that may block.
+    async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let schedules = self.schedules.clone();
+        let called = tokio::task::spawn_blocking(move || call(&schedules)).await;
+        let called = called.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
+        called.map_err(|fault| refused(&fault))
+    }
+
+    fn now(&self) -> UtcMillis {
+        self.timers.timer_store().now()
+    }
+
+    /// Makes a schedule, or changes it as a whole. Returns whether it is new.
+    pub(crate) async fn put(
+        &self,
+        namespace: &str,
+        key: &str,
+        new: &NewSchedule,
+        sees_payloads: bool,
+    ) -> Result<(bool, api::ScheduleView), Problem> {
+        let owner = self.namespaces.require_fresh(namespace).await?;
+        let schedule = rule(new)?;
+        let template = self.template(namespace, new).await?;
+        let at = ScheduleKey::new(namespace, key);
+        let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
+        let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
+        // A removal of the namespace waits for those that hold it: the schedule is stored by now.
+        drop(owner);
+        let (is_new, view) = put?;
+        Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
+    }
+
+    /// The timer that each instant of a schedule makes.
+    async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
+        let owner = self.namespaces.require(namespace)?;
+        let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;
+        let candidate = Candidate {
+            namespace,
+            limits: &owner.limits,
+            naming: Naming::default(),
+            timer: &timer,
+            callback: callback.as_ref(),
+            pointer: "",
+            ahead: 0,
+        };
+        self.limits.admit(candidate).await?;
+        let labels = new.labels.iter().map(|label| label.as_str().into()).collect();
+        Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
+    }
+
+    /// The timer of each instant of a schedule and its work, without the checks that need the store.
+    fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
+        if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
+            return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
+        }
+        if new.labels.len() > MOST_LABELS || new.labels.iter().any(|label| label.len() > LONGEST_LABEL) {
+            let detail = format!("at most {MOST_LABELS} labels of at most {LONGEST_LABEL} bytes");
+            return Err(Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/labels", detail));
+        }
+        let timer = NewTimer {
+            callback: new.callback.clone(),
+            pull: new.pull.clone(),
+            policy: new.policy.clone(),
+            labels: new.labels.clone(),
+            ..NewTimer::default()
+        };
+        let work = work(&timer, &self.settings, Head::default(), "")?;
+        Ok((timer, work))
+    }
+
+    /// Changes some fields of a schedule.
+    pub(crate) async fn patch(
+        &self,
+        namespace: &str,
+        key: &str,
+        patch: api::SchedulePatch,
+        sees_payloads: bool,
+    ) -> Result<api::ScheduleView, Problem> {
+        self.namespaces.require(namespace)?;
+        let at = ScheduleKey::new(namespace, key);
+        let before = self.call(move |schedules| schedules.get(&at)).await?;
+        let new = patch.apply(request(&before, true));
+        Ok(self.put(namespace, key, &new, sees_payloads).await?.1)
+    }
+
+    /// The next instants of a schedule that is not made.
+    pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
+        self.namespaces.require(namespace)?;
+        let mut whole = new.clone();
+        // A schedule may be looked at before it has something to do: the rest is the same for any queue.
+        if whole.callback.is_none() && whole.pull.is_none() {
+            whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
+        }
+        self.work_of(&whole)?;
+        let now = self.now();
+        let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
+        Ok(api::Preview { upcoming: upcoming.iter().map(shown_occasion).collect() })
+    }
+
+    /// A schedule after a call that returns it.
+    pub(crate) async fn see(
+        &self,
+        namespace: &str,
+        key: &str,
+        sees_payloads: bool,
+        call: impl FnOnce(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault> + Send + 'static,
+    ) -> Result<api::ScheduleView, Problem> {
+        self.namespaces.require(namespace)?;
+        let at = ScheduleKey::new(namespace, key);
+        let view = self.call(move |schedules| call(schedules, &at)).await?;
+        Ok(with_upcoming(&view, self.now(), sees_payloads))
+    }
+
+    /// A page of a namespace's schedules.
+    pub(crate) async fn list(
+        &self,
+        namespace: &str,
+        key_prefix: &str,
+        cursor: Option<Cursor>,
+        limit: u32,
+        sees_payloads: bool,
+    ) -> Result<(Vec<api::ScheduleView>, Option<Cursor>), Problem> {
+        self.namespaces.require(namespace)?;
+        let (owner, prefix) = (namespace.to_owned(), key_prefix.to_owned());
+        let page = self.call(move |schedules| Ok(schedules.list(&owner, &prefix, cursor, limit)?)).await?;
+        let SchedulesPage { schedules, next } = page;
+        Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
+    }
+
+    /// Removes a schedule.
+    pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
+        self.namespaces.require(namespace)?;
+        let at = ScheduleKey::new(namespace, key);
+        let removed = self.call(move |schedules| schedules.remove(&at)).await?;
+        Ok(api::Removed { removed })
+    }
+
+    /// Makes an occurrence now.
+    pub(crate) async fn trigger(&self, namespace: &str, key: &str) -> Result<api::Triggered, Problem> {
+        let stays = self.namespaces.require_fresh(namespace).await?;
+        let at = ScheduleKey::new(namespace, key);
+        let id = self.call(move |schedules| schedules.trigger(&at)).await?;
+        self.recorder.count_created(namespace, 1);
+        drop(stays);
+        Ok(api::Triggered { id: id.to_string() })
+    }
+
+    /// Begins to make the occurrences of a range.
+    pub(crate) async fn backfill(
+        &self,
+        namespace: &str,
+        key: &str,
+        backfill: &api::Backfill,
+    ) -> Result<Operation, Problem> {
+        self.namespaces.require(namespace)?;
+        let limit = backfill.limit.unwrap_or(BACKFILLED);
+        if !(1..=MOST_BACKFILLED).contains(&limit) {
+            return Err(Problem::field("/limit", format!("1 to {MOST_BACKFILLED} instants")));
+        }
+        let now = self.now();
+        let until = backfill.until.map_or(now, |until| UtcMillis::from_millis(until.as_millis())).min(now);
+        let after = UtcMillis::from_millis(backfill.from.as_millis().saturating_sub(1));
+        let (at, most) = (ScheduleKey::new(namespace, key), limit as usize);
+        let count = self.call(move |schedules| schedules.count(&at, after, until, most + 1)).await?;
+        if count > most {
+            let detail = format!("the range has more than {limit} instants");
+            return Err(Problem::field("/limit", detail));
+        }
+        let work = Work::Backfill(BackfillWork { key: key.into(), after, until });
+        Arc::clone(&self.operations).begin(namespace, work).await
+    }
+}

@@ -1,0 +1,147 @@
+//! Events as they happen.
+
+use super::token_file::TokenHash;
+use crate::share::free_for;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tourbillon_api::{Event, EventKind, Moment};
+use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
+use tourbillon_durable::store::TimerStore;
+use tracing::warn;
+
+/// The number of events that a reader may be behind.
+pub(crate) const BEHIND: usize = 1_024;
+/// The greatest number of readers, of which each token has a share.
+const MOST_READERS: usize = 256;
+
+/// The events of a service. It can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Events(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    events: broadcast::Sender<Event>,
+    /// The number of readers with a token, or without one.
+    readers: Mutex<HashMap<Option<TokenHash>, usize>>,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<TokenHash>, usize>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
+    }
+
+    /// Shows an event to all readers. `event` is called only if there are any.
+    pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
+        if self.0.events.receiver_count() > 0 {
+            let _nobody_reads = self.0.events.send(event());
+        }
+    }
+
+    /// A reader of the events from now on, none if this token or all have too many readers.
+    pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
+        let mut readers = self.0.lock();
+        let free = MOST_READERS.saturating_sub(readers.values().sum());
+        let has = readers.get(&token).copied().unwrap_or(0);
+        if free_for(has, free) == 0 {
+            return None;
+        }
+        readers.insert(token, has + 1);
+        drop(readers);
+        Some(Subscription { receiver: self.0.events.subscribe(), token, events: Arc::clone(&self.0) })
+    }
+
+    pub(crate) fn readers(&self) -> usize {
+        self.0.events.receiver_count()
+    }
+}
+
+/// A reader of events.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    receiver: broadcast::Receiver<Event>,
+    token: Option<TokenHash>,
+    events: Arc<Inner>,
+}
+
+impl Subscription {
+    /// Waits for the next event. Fails with the number of those that were missed, if there are any.
+    pub(crate) async fn next(&mut self) -> Result<Event, RecvError> {
+        self.receiver.recv().await
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut readers = self.events.lock();
+        if let Some(has) = readers.get_mut(&self.token) {
+            *has -= 1;
+            if *has == 0 {
+                readers.remove(&self.token);
+            }
+        }
+    }
+}
+
+/// An event of this moment, without details.
+pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Event {
+        at: Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+        kind,
+        namespace: namespace.to_owned(),
+        id: None,
+        key: None,
+        attempt: None,
+        late_ms: None,
+        took_ms: None,
+        detail: None,
+        missed: 0,
+    }
+}
+
+/// The schedules of a store, with their events.
+pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
+    let events = events.clone();
+    Schedules::observed(store, move |at, what| {
+        if let ScheduleEvent::Parked(reason) = what {
+            let (namespace, key) = (&*at.namespace, &*at.key);
+            warn!(target: "schedule-parked", namespace, key, reason = &**reason, "the plan of a schedule cannot be followed");
+        }
+        let (kind, id, detail) = match what {
+            ScheduleEvent::Fired { id, .. } => (EventKind::Created, Some(id.to_string()), None),
+            ScheduleEvent::Missed(count) => (EventKind::Missed, None, Some(count.to_string())),
+            ScheduleEvent::Skipped(count) => (EventKind::Skipped, None, Some(count.to_string())),
+            ScheduleEvent::Parked(reason) => (EventKind::ScheduleParked, None, Some(reason.to_string())),
+            ScheduleEvent::Ended => (EventKind::ScheduleEnded, None, None),
+            _ => return,
+        };
+        let key = Some(at.key.to_string());
+        events.show(|| Event { id, key, detail, ..event(kind, &at.namespace) });
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_token_leaves_readers_to_the_others() {
+        let events = Events::new();
+        let greedy: Vec<_> = core::iter::from_fn(|| events.subscribe(Some([1; 32]))).collect();
+        assert_eq!(greedy.len(), MOST_READERS * 3 / 4);
+        let other: Vec<_> = core::iter::from_fn(|| events.subscribe(Some([2; 32]))).collect();
+        assert_eq!(other.len(), MOST_READERS * 3 / 16);
+        assert_eq!(events.readers(), greedy.len() + other.len());
+        drop((greedy, other));
+        assert!(events.0.lock().is_empty() && events.readers() == 0);
+    }
+}

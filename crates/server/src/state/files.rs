@@ -1,0 +1,275 @@
+//! Small files that are replaced as a whole: after a crash the old contents or the new contents are there.
+//!
+//! A file is JSON, and its last line is the CRC-32 of all bytes before it, in 32 blanks: a space is 0 and a tab is 1,
+//! the highest bit first. JSON permits blanks there, so any program reads the file. A file without such a line was
+//! written by another program, and is taken as it is.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// The length of the last line, with the line break before it.
+const CHECKSUM: usize = 33;
+
+/// The last line of a file with these bytes.
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    let sum = crc32fast::hash(bytes);
+    let mut line = [b'\n'; CHECKSUM];
+    for (bit, blank) in (0..32).rev().zip(&mut line[1..]) {
+        *blank = if sum >> bit & 1 == 0 { b' ' } else { b'\t' };
+    }
+    line
+}
+
+/// Whether the bytes end with a line of a checksum, which may be a wrong one. A flipped bit turns a tab into a line
+/// break.
+fn has_checksum(bytes: &[u8]) -> bool {
+    let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+    blanks >= CHECKSUM - 1
+}
+
+/// The value in a JSON file, or none if there is no such file.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(explained(path, error)),
+    };
+    if has_checksum(&bytes) {
+        let (rest, line) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM));
+        if *line != checksum(rest) {
+            let message = "the file is damaged: its checksum differs. If it was changed by hand, remove the blanks at \
+                           its end";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
+}
+
+/// The error of a file that cannot be read, with the users if that is the reason.
+#[cfg(unix)]
+fn explained(path: &Path, error: io::Error) -> io::Error {
+    let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));
+    match (error.kind(), owner) {
+        (io::ErrorKind::PermissionDenied, Ok(owner)) => {
+            let own = rustix::process::geteuid();
+            let message = format!("{error}: it belongs to the user {owner}, and this process runs as {own}");
+            io::Error::new(error.kind(), message)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(not(unix))]
+fn explained(_: &Path, error: io::Error) -> io::Error {
+    error
+}
+
+/// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One
+/// that is there stays as it is. The names of folders that were made survive a loss of power.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)?;
+    missing.into_iter().try_for_each(sync_folder)
+}
+
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && !folder.exists()
+}
+
+/// Syncs the folder that a file or folder is in.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// The folder that a file is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Replaces a JSON file, as [`replace_bytes`] does.
+pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.extend_from_slice(&checksum(&bytes));
+    replace_bytes(path, &bytes)
+}
+
+/// Replaces a file. It keeps its owner and its mode, so that a service goes on to read a file that another user has
+/// changed. A new file belongs to the owner of its folder, who alone may read it: it may have secrets. The call returns
+/// once the new contents survive a loss of power.
+///
+/// # Errors
+///
+/// Fails, and leaves the file as it was, if it cannot be given to its owner.
+pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = create(&new)?;
+    let written = keep_owner(path, &file).and_then(|()| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)
+    });
+    if written.is_err() {
+        let _is_overwritten_the_next_time = std::fs::remove_file(&new);
+    }
+    written?;
+    sync_folder(path)
+}
+
+/// Makes a file that is not there, which only its owner may read. A link is not followed: the folder may belong to
+/// somebody else.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Gives a new file the owner and the mode of the file whose place it takes, or the owner of the folder.
+#[cfg(unix)]
+fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
+    let former = std::fs::metadata(path).ok();
+    let owner = match &former {
+        Some(former) => former.clone(),
+        None => std::fs::metadata(folder_of(path))?,
+    };
+    let present = new.metadata()?;
+    if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
+        let given = fchown(new, Some(owner.uid()), Some(owner.gid()));
+        // A file that this user has made anew may keep a group of this user.
+        if let Err(error) = given
+            && (former.is_some() || owner.uid() != present.uid())
+        {
+            let message =
+                format!("it belongs to the user {}, to whom this user cannot give it: {error}", owner.uid());
+            return Err(io::Error::new(error.kind(), message));
+        }
+    }
+    match former {
+        Some(former) => new.set_permissions(PermissionsExt::from_mode(former.mode() & 0o777)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Gives a file to the owner of its folder, if another user has made it: the administrator for a service, for example.
+#[cfg(unix)]
+pub(crate) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, lchown};
+    let present = match std::fs::symlink_metadata(path) {
+        Ok(present) => present,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let folder = std::fs::metadata(folder_of(path))?;
+    if present.uid() == folder.uid() {
+        return Ok(());
+    }
+    lchown(path, Some(folder.uid()), Some(folder.gid()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Opens a file that is locked and has nothing in it. It is made if it is missing, for the owner of the folder.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    match create(path) {
+        Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
+            // A lock that is another user's would keep the owner out.
+            let _is_left_behind = std::fs::remove_file(path);
+        }),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    type Map = BTreeMap<String, u32>;
+
+    #[test]
+    fn a_flipped_bit_or_a_zeroed_sector_of_a_file_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.json");
+        let map: Map = (0..100).map(|n| (format!("name {n}"), n)).collect();
+        replace(&path, &map).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(map));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(serde_json::from_slice::<Map>(&bytes).is_ok(), "any program reads the file");
+        let damage = |damaged: &[u8], name: &str| {
+            std::fs::write(&path, damaged).unwrap();
+            let found = read::<Map>(&path);
+            assert!(found.is_err(), "{name}: {found:?}");
+        };
+        for bit in (0..bytes.len() * 8).step_by(3).chain((bytes.len() - CHECKSUM) * 8..bytes.len() * 8) {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            damage(&damaged, &format!("bit {bit}"));
+        }
+        for start in (0..bytes.len()).step_by(512) {
+            let mut damaged = bytes.clone();
+            let end = damaged.len().min(start + 512);
+            damaged[start..end].fill(0);
+            damage(&damaged, &format!("zeros from {start} on"));
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.json");
+        for text in ["{\"a\":1}", "{\"a\":1}\n", "{ \"a\": 1 }  \n\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(read::<Map>(&path).unwrap(), Some(Map::from([("a".to_owned(), 1)])));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_a_new_one_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map.json");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        replace(&path, &Map::new()).unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        // The rest of a write that was cut off.
+        std::fs::write(path.with_extension("new"), "{").unwrap();
+        replace(&path, &Map::from([("a".to_owned(), 1)])).unwrap();
+        assert_eq!(mode(), 0o640);
+        assert_eq!(read::<Map>(&path).unwrap().unwrap().len(), 1);
+        // A link in the way is not followed.
+        let other = folder.path().join("other");
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, path.with_extension("new")).unwrap();
+        replace(&path, &Map::new()).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), b"other");
+    }
+}

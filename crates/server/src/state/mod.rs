@@ -1,0 +1,25 @@
+//! State that all parts of the service share: namespaces, tokens, events, counters, and the files that keep some of it.
+//! No file here names the service or the deliveries, which stand above.
+
+mod counters;
+mod events;
+pub(crate) mod files;
+mod namespace_storage;
+mod namespaces;
+mod principal;
+mod stop;
+mod token_file;
+mod tokens;
+mod trace;
+
+pub(crate) use counters::{Counter, Counters};
+pub(crate) use events::{Events, Subscription, event, schedules_of};
+pub(crate) use namespace_storage::NamespaceStorage;
+pub(crate) use namespaces::{
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical, moment_in, now,
+};
+pub use principal::Principal;
+pub(crate) use stop::Stop;
+pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
+pub(crate) use tokens::Tokens;
+pub(crate) use trace::Trace;

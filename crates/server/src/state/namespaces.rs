@@ -1,0 +1,315 @@
+//! Namespaces: their limits and their signing secrets.
+
+use super::namespace_storage::NamespaceStorage;
+use core::fmt;
+use core::time::Duration;
+use pollster::block_on;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Instant, SystemTime};
+use tokio::time::timeout;
+use tourbillon_api::{Moment, NamespaceLimits, Problem, ProblemKind};
+use tourbillon_durable::schedule::Schedules;
+use tourbillon_durable::store::Counts;
+use tourbillon_redis::RedisStore;
+use url::Host;
+
+/// The namespace that is always there.
+pub(crate) const DEFAULT: &str = "default";
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    pub(crate) limits: NamespaceLimits,
+    /// The signing secrets, the newest first.
+    #[serde(default)]
+    pub(crate) secrets: Vec<SigningSecret>,
+}
+
+/// A signing secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SigningSecret {
+    pub(crate) secret: Box<str>,
+    pub(crate) made: Moment,
+    /// The moment from which it signs no more.
+    pub(crate) until: Option<Moment>,
+}
+
+pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
+
+/// The greatest number of allowed hosts.
+const MOST_HOSTS: usize = 100;
+
+impl Namespace {
+    /// The secrets that sign at this moment, the newest first.
+    pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
+        let now = now();
+        self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
+    }
+}
+
+pub(crate) fn now() -> Moment {
+    moment_in(Duration::ZERO)
+}
+
+pub(crate) fn moment_in(span: Duration) -> Moment {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Whether callbacks of a namespace may go to this host and port.
+pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let matches = |allowed: &String| match allowed.strip_prefix("*.") {
+        Some(domain) => {
+            let before = name.strip_suffix(domain);
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        }
+        None => allowed == name,
+    };
+    limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
+}
+
+/// The limits in the form in which they are compared, or the fault of a field.
+pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
+    for (field, limit, detail) in [
+        ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
+        ("concurrency", limits.concurrency, "at least 1; `paused` holds deliveries back"),
+        ("creations_per_second", limits.creations_per_second, "at least 1; `max_timers` of 0 permits none"),
+    ] {
+        if limit == Some(0) {
+            return Err(Problem::field(format!("/{field}"), detail));
+        }
+    }
+    if limits.allowed_hosts.len() > MOST_HOSTS {
+        return Err(Problem::field("/allowed_hosts", format!("at most {MOST_HOSTS} hosts")));
+    }
+    for (at, allowed) in limits.allowed_hosts.iter_mut().enumerate() {
+        let (star, name) = allowed.strip_prefix("*.").map_or(("", &**allowed), |name| ("*.", name));
+        let is_host =
+            |host: &Host| !name.contains('*') && (star.is_empty() || matches!(host, Host::Domain(_)));
+        let host = Host::parse(name).ok().filter(is_host);
+        let Some(host) = host else {
+            let detail = "a host's name or address without a port; a name may begin with `*.`";
+            return Err(Problem::field(format!("/allowed_hosts/{at}"), detail));
+        };
+        *allowed = format!("{star}{host}");
+    }
+    Ok(limits)
+}
+
+/// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long
+/// for the other nodes.
+pub(crate) const VIEW: Duration = Duration::from_secs(5);
+/// The time for which a creation waits for the namespaces, and the time after which another creation tries if that was
+/// in vain.
+const PATIENCE: Duration = Duration::from_millis(300);
+const AGAIN: Duration = Duration::from_secs(1);
+/// Attempts of a change while other nodes change namespaces too.
+const TURNS: usize = 64;
+
+/// The namespaces of a service, in memory as they were last read: a change of another node is known here after the next
+/// read.
+pub(crate) struct Namespaces {
+    storage: NamespaceStorage,
+    /// Held by the change that is being written.
+    writing: Mutex<()>,
+    known: RwLock<Known>,
+    /// The last attempt of a creation to read them that failed.
+    failed: Mutex<Option<Instant>>,
+}
+
+/// The namespaces as they were read.
+#[derive(Clone)]
+struct Known {
+    map: Arc<Map>,
+    version: u64,
+    /// The moment before the read.
+    at: Instant,
+}
+
+impl fmt::Debug for Namespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namespaces").field("is_shared", &self.storage.is_shared()).finish_non_exhaustive()
+    }
+}
+
+fn completed(mut map: Map) -> Arc<Map> {
+    map.entry(DEFAULT.into()).or_default();
+    Arc::new(map)
+}
+
+impl Namespaces {
+    /// Reads the namespaces. Blocks.
+    pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
+        let at = Instant::now();
+        let (version, map) = block_on(storage.read())?;
+        let known = RwLock::new(Known { map: completed(map), version, at });
+        Ok(Self { storage, writing: Mutex::new(()), known, failed: Mutex::default() })
+    }
+
+    fn known(&self) -> Known {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All namespaces as they are known here.
+    pub(crate) fn all(&self) -> Arc<Map> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
+    }
+
+    /// The namespace with this name, if there is one.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.all().get(name).cloned()
+    }
+
+    /// The namespace with this name, or the problem that there is none.
+    pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
+        let detail = || format!("there is no namespace {name:?}");
+        self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
+    }
+
+    /// As [`require`](Self::require), for a change that stores something in the namespace: another node may have
+    /// removed it since it was read here.
+    pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
+        self.freshen().await;
+        self.require(name)
+    }
+
+    /// The namespaces that have timers or schedules, and are not known here.
+    pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
+        let known = self.all();
+        let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
+        let names = stored.map(|((name, _), _)| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name));
+        let names: BTreeSet<_> =
+            names.filter(|name| !name.is_empty() && !known.contains_key(*name)).collect();
+        names.into_iter().map(Box::from).collect()
+    }
+
+    /// Whether other nodes change the namespaces.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.storage.is_shared()
+    }
+
+    /// The deployment, if other nodes share it.
+    pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
+        match &self.storage {
+            NamespaceStorage::File(_) => None,
+            NamespaceStorage::Shared(store) => Some(Arc::clone(store)),
+        }
+    }
+
+    /// Reads the changes of other nodes. Returns whether there were any.
+    pub(crate) async fn renew(&self) -> io::Result<bool> {
+        let at = Instant::now();
+        let (version, map) = self.storage.read().await?;
+        Ok(self.take(version, map, at))
+    }
+
+    /// Reads the namespaces again if they were last read long ago. While the server that has them does not answer,
+    /// the known namespaces count: the servers of the timers may answer. A timer in a namespace that another node has
+    /// removed since is parked.
+    pub(crate) async fn freshen(&self) {
+        if !self.is_shared() || self.known().at.elapsed() <= VIEW {
+            return;
+        }
+        let failed = || self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed().is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        if !matches!(timeout(PATIENCE, self.renew()).await, Ok(Ok(_))) {
+            *failed() = Some(Instant::now());
+        }
+    }
+
+    /// Takes the result of a read, unless a later read was taken before.
+    fn take(&self, version: u64, map: Map, at: Instant) -> bool {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if at < known.at {
+            return false;
+        }
+        known.at = at;
+        // Each namespace that is the same stays the same value: removals count who holds it.
+        if version == known.version {
+            return false;
+        }
+        let mut map = completed(map);
+        for (name, namespace) in Arc::make_mut(&mut map) {
+            if let Some(before) = known.map.get(name).filter(|before| **before == *namespace) {
+                *namespace = Arc::clone(before);
+            }
+        }
+        (known.map, known.version) = (map, version);
+        true
+    }
+
+    /// Changes the namespaces and returns once the change is stored. `change` is called again if another node was
+    /// quicker. Blocks.
+    pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..TURNS {
+            let Known { map, version, .. } = self.known();
+            let mut map = Map::clone(&map);
+            let answer = change(&mut map);
+            map.entry(DEFAULT.into()).or_default();
+            if block_on(self.storage.replace(version, &map))? {
+                if self.is_shared() {
+                    // If the store does not answer, the change is read here within a second after it answers again.
+                    let _is_known = block_on(self.renew());
+                } else {
+                    self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);
+                }
+                return Ok(answer);
+            }
+            block_on(self.renew())?;
+        }
+        Err(io::Error::other(format!("other nodes changed the namespaces during {TURNS} attempts")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(hosts: &[&str]) -> NamespaceLimits {
+        let allowed_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        NamespaceLimits { allowed_hosts, ..NamespaceLimits::default() }
+    }
+
+    #[test]
+    fn hosts_are_allowed_by_name_and_with_their_subdomains() {
+        let given = ["Example.com", "*.EXAMPLE.org", "10.1.2.3", "[::1]", "*.bücher.example", "0x7f.1"];
+        let limits = canonical(limits(&given)).unwrap();
+        for (host, is_allowed) in [
+            ("example.com:443", true),
+            ("a.example.com:443", false),
+            ("example.org:8080", true),
+            ("a.b.example.org:443", true),
+            ("badexample.org:443", false),
+            ("10.1.2.3:80", true),
+            ("10.1.2.4:80", false),
+            ("[::1]:443", true),
+            ("x.xn--bcher-kva.example:443", true),
+            ("127.0.0.1:80", true),
+            ("evil.example:443", false),
+        ] {
+            assert_eq!(allows_host(&limits, host), is_allowed, "{host}");
+        }
+        assert!(allows_host(&NamespaceLimits::default(), "anything:1"));
+    }
+
+    #[test]
+    fn limits_that_cannot_be_kept_are_refused() {
+        for wrong in ["", "*.", "a b", "*.10.0.0.1", "http://a", "a:443", "*"] {
+            let problem = canonical(limits(&[wrong])).unwrap_err();
+            assert_eq!(problem.errors[0].pointer, "/allowed_hosts/0", "{wrong}");
+        }
+        for zero in [
+            NamespaceLimits { rate_per_second: Some(0), ..NamespaceLimits::default() },
+            NamespaceLimits { concurrency: Some(0), ..NamespaceLimits::default() },
+        ] {
+            assert!(canonical(zero).is_err());
+        }
+    }
+}

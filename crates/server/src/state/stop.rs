@@ -1,0 +1,28 @@
+//! The announcement that the service stops.
+
+use tokio::sync::watch;
+
+/// Whether the service stops. It can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop(watch::Sender<bool>);
+
+impl Stop {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(false))
+    }
+
+    pub(crate) fn begin(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits until the service stops.
+    pub(crate) async fn begun(&self) {
+        let mut receiver = self.0.subscribe();
+        // The sender lives as long as this value.
+        let _never_closed = receiver.wait_for(|stops| *stops).await;
+    }
+}

@@ -1,0 +1,206 @@
+//! The file of tokens, and its changes.
+//!
+//! A token is `tb_`, its role, and 32 random bytes. The file has the SHA-256 of each token and not the token itself, so
+//! that a reader of the file cannot use them. The random bytes need no slow hash: nobody can guess them.
+
+use super::files;
+use super::principal::Principal;
+use core::time::Duration;
+use data_encoding::{BASE32_NOPAD, HEXLOWER};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tourbillon_api::{Moment, Role};
+
+/// The name of a role in tokens and on the command line.
+pub(crate) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Reader => "reader",
+        Role::Writer => "writer",
+        Role::Admin => "admin",
+    }
+}
+
+/// SHA-256 of a token, by which the service knows it.
+pub(crate) type TokenHash = [u8; 32];
+
+/// The hash of a token.
+pub(crate) fn hash(token: &str) -> TokenHash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+pub(super) fn now() -> Moment {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A token, without itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stored {
+    /// A name for people.
+    #[serde(default)]
+    pub(crate) name: Box<str>,
+    pub(crate) role: Role,
+    /// The only namespace, or none for all.
+    #[serde(default)]
+    pub(crate) namespace: Option<Box<str>>,
+    pub(crate) made: Moment,
+    /// The moment from which the token is not accepted.
+    #[serde(default)]
+    pub(crate) until: Option<Moment>,
+    /// SHA-256 of the token, in hexadecimal digits.
+    #[serde(with = "hexadecimal")]
+    pub(super) hash: TokenHash,
+}
+
+mod hexadecimal {
+    use super::{HEXLOWER, TokenHash};
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(hash: &TokenHash, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&HEXLOWER.encode(hash))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TokenHash, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let hash = HEXLOWER.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
+        hash.ok_or_else(|| D::Error::custom("a hash has 64 hexadecimal digits"))
+    }
+}
+
+/// The id of the token with this hash: the hash's first digits.
+pub(crate) fn id_of_token(hash: &TokenHash) -> String {
+    HEXLOWER.encode(&hash[..6])
+}
+
+impl Stored {
+    pub(crate) fn id(&self) -> String {
+        id_of_token(&self.hash)
+    }
+
+    /// The token in words: its name and its purpose, and nothing of the token itself.
+    pub(crate) fn words(&self) -> String {
+        let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
+        let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
+        format!("{:?}, {}{namespace}{until}", self.name, role_name(self.role))
+    }
+
+    /// The right of the token's requests.
+    pub(super) fn principal(&self) -> Principal {
+        Principal { role: self.role, namespace: self.namespace.clone() }
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        self.until.is_some_and(|until| until <= now())
+    }
+}
+
+/// The purpose and the right of a new token.
+#[derive(Clone, Debug)]
+pub(crate) struct NewToken {
+    pub(crate) name: Box<str>,
+    pub(crate) role: Role,
+    pub(crate) namespace: Option<Box<str>>,
+    /// The time for which the token is accepted.
+    pub(crate) expires: Option<Duration>,
+}
+
+/// The file of tokens, for the program that changes it.
+#[derive(Debug)]
+pub(crate) struct TokenFile(PathBuf);
+
+impl TokenFile {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The tokens, or none if there is no file.
+    pub(crate) fn read(&self) -> io::Result<Option<Vec<Stored>>> {
+        files::read(&self.0)
+    }
+
+    /// Changes the file. Other programs that change it at the same time wait.
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
+        if let Some(folder) = self.0.parent() {
+            files::make_folder(folder)?;
+        }
+        let lock = files::open_lock(&self.0.with_extension("lock"))?;
+        lock.lock()?;
+        let mut tokens = self.read()?.unwrap_or_default();
+        let answer = change(&mut tokens)?;
+        files::replace(&self.0, &tokens)?;
+        Ok(answer)
+    }
+
+    /// Adds a token and returns it. It is nowhere else.
+    pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let digits = BASE32_NOPAD.encode(&random).to_ascii_lowercase();
+        let token = format!("tb_{}_{digits}", role_name(new.role));
+        let made = now();
+        let until = new.expires.map(|time| {
+            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            Moment::from_millis(made.as_millis().saturating_add(millis))
+        });
+        let stored = Stored {
+            name: new.name,
+            role: new.role,
+            namespace: new.namespace,
+            made,
+            until,
+            hash: hash(&token),
+        };
+        self.change(|tokens| {
+            tokens.push(stored.clone());
+            Ok(())
+        })?;
+        Ok((token, stored))
+    }
+
+    /// Removes the one token with this id or name. Fails if there is none, or more than one has the name.
+    pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
+        self.change(|tokens| {
+            let fits = |token: &Stored| token.id() == which || *token.name == *which;
+            let mut fitting = (0..tokens.len()).filter(|&at| fits(&tokens[at]));
+            match (fitting.next(), fitting.next()) {
+                (Some(at), None) => Ok(tokens.remove(at)),
+                (None, _) => {
+                    Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no token {which:?}")))
+                }
+                (Some(_), Some(_)) => Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("more than one token has the name {which:?}; name one by its id"),
+                )),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(role: Role) -> NewToken {
+        NewToken { name: "n".into(), role, namespace: None, expires: None }
+    }
+
+    #[test]
+    fn a_name_that_two_tokens_have_revokes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::new(folder.path().join("t.json"));
+        let (_, first) = file.add(new(Role::Admin)).unwrap();
+        file.add(new(Role::Reader)).unwrap();
+        assert_eq!(file.revoke("n").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(file.revoke(&first.id()).unwrap().role, Role::Admin);
+        assert_eq!(file.read().unwrap().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,320 @@
+//! Tokens: the right of each request.
+//!
+//! Without a file every request is permitted, and the service must be reachable from this machine only. That is decided
+//! at the start. A file that appears later ends it; a file that disappears, or becomes empty, does not bring it back.
+
+use super::principal::Principal;
+use super::token_file::{Stored, TokenFile, TokenHash, hash, now};
+use core::time::Duration;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
+use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tourbillon_api::Moment;
+
+/// The reason why a token is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenFault {
+    /// No such token was made, or it was revoked.
+    Unknown,
+    /// The token's time is over.
+    Expired,
+}
+
+impl TokenFault {
+    /// The reason in words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "the token is not known",
+            Self::Expired => "the token has expired",
+        }
+    }
+}
+
+/// A version of a file: its length, its time of change, its number on the disk.
+type Version = (u64, Option<SystemTime>, u64);
+
+fn version_of(path: &Path) -> Option<Version> {
+    let data = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&data);
+    #[cfg(not(unix))]
+    let number = 0;
+    Some((data.len(), data.modified().ok(), number))
+}
+
+/// The tokens of a service. They can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    file: TokenFile,
+    /// None if every request is permitted.
+    known: RwLock<Option<Arc<[Stored]>>>,
+    last: Mutex<LastRead>,
+    /// Changes when the tokens have changed.
+    changes: watch::Sender<()>,
+}
+
+/// The last attempt to read the file.
+#[derive(Debug)]
+struct LastRead {
+    version: Option<Version>,
+    /// The reason why the file could not be read, if it could not.
+    fault: Option<Box<str>>,
+}
+
+/// The longest time after which the end of a token is looked at again: the clock may have been set.
+const LOOK: Duration = Duration::from_secs(60);
+
+impl Tokens {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let last = LastRead { version: version_of(path), fault: None };
+        let file = TokenFile::new(path);
+        let known = RwLock::new(file.read()?.map(Into::into));
+        Ok(Self(Arc::new(Inner { file, known, last: Mutex::new(last), changes: watch::Sender::new(()) })))
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastRead> {
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every request is permitted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Reads the file again, if it has changed, could not be read before, or `always`. Returns whether it was read. If
+    /// it cannot be read, the tokens stay as they are; the same reason is returned once.
+    pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
+        let mut last = self.last();
+        let present = version_of(self.0.file.path());
+        if last.version == present && last.fault.is_none() && !always {
+            return Ok(false);
+        }
+        // Before the file is read: a change in between is seen the next time.
+        last.version = present;
+        let read = match self.0.file.read() {
+            Ok(read) => read,
+            Err(error) => {
+                let fault = error.to_string();
+                let is_known = last.fault.replace(fault.as_str().into()).is_some_and(|last| *last == *fault);
+                return if is_known && !always { Ok(false) } else { Err(error) };
+            }
+        };
+        last.fault = None;
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tokens) = read {
+            *known = Some(tokens.into());
+        } else if known.is_some() {
+            *known = Some(Arc::new([]));
+        }
+        drop(known);
+        self.0.changes.send_replace(());
+        Ok(true)
+    }
+
+    /// The reason why the file cannot be read, so that tokens that were made or revoked since are not known.
+    pub(crate) fn fault(&self) -> Option<Box<str>> {
+        self.last().fault.clone()
+    }
+
+    /// Waits until this token has another right than this one: it was revoked, has expired, or its role was changed.
+    /// Without a token, until requests need one.
+    pub(crate) fn ended(
+        &self,
+        token: Option<TokenHash>,
+        right: Principal,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let tokens = self.clone();
+        async move {
+            let mut changes = tokens.0.changes.subscribe();
+            loop {
+                let until = match &token {
+                    None if tokens.is_open() => None,
+                    None => return,
+                    Some(token) => match tokens.look_up(token, |stored| (stored.principal(), stored.until)) {
+                        Ok((present, until)) if present == right => until,
+                        _ => return,
+                    },
+                };
+                let left = |until: Moment| until.as_millis().saturating_sub(now().as_millis());
+                let left = until.map_or(LOOK, |until| Duration::from_millis(left(until)).min(LOOK));
+                tokio::select! {
+                    // The sender lives as long as the tokens.
+                    _changed = changes.changed() => {}
+                    () = sleep(left) => {}
+                }
+            }
+        }
+    }
+
+    /// The file, for changes.
+    pub(crate) fn file(&self) -> &TokenFile {
+        &self.0.file
+    }
+
+    /// The tokens, none while every request is permitted.
+    pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name of the token with this hash, if it is known and has one.
+    pub(crate) fn name(&self, hash: &TokenHash) -> Option<String> {
+        let known = self.known()?;
+        let stored = known.iter().find(|stored| stored.hash == *hash)?;
+        Some(stored.name.to_string()).filter(|name| !name.is_empty())
+    }
+
+    /// The right of a request with this token.
+    pub(crate) fn principal(&self, token: &str) -> Result<Principal, TokenFault> {
+        self.principal_of(&hash(token))
+    }
+
+    /// The right of a request with the token that has this hash.
+    pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
+        self.look_up(presented, Stored::principal)
+    }
+
+    fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
+        let known = self.known();
+        // All are compared, and each in the same time.
+        let mut found = None;
+        for stored in known.as_deref().unwrap_or_default() {
+            if bool::from(stored.hash.ct_eq(presented)) {
+                found = Some(stored);
+            }
+        }
+        match found {
+            None => Err(TokenFault::Unknown),
+            Some(stored) if stored.is_expired() => Err(TokenFault::Expired),
+            Some(stored) => Ok(show(stored)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::token_file::NewToken;
+    use super::*;
+    use data_encoding::BASE32_NOPAD;
+    use tourbillon_api::Role;
+
+    fn new(role: Role) -> NewToken {
+        NewToken { name: "n".into(), role, namespace: None, expires: None }
+    }
+
+    #[test]
+    fn a_token_has_its_role_and_256_random_bits_and_is_not_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let file = TokenFile::new(&path);
+        let (first, _) = file.add(new(Role::Writer)).unwrap();
+        let (second, stored) = file.add(new(Role::Writer)).unwrap();
+        let digits = first.strip_prefix("tb_writer_").unwrap();
+        assert_eq!(BASE32_NOPAD.decode(digits.to_ascii_uppercase().as_bytes()).unwrap().len(), 32);
+        assert_ne!(first, second);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(digits) && text.contains(&stored.id()), "{text}");
+        let tokens = Tokens::open(&path).unwrap();
+        assert_eq!(tokens.principal(&first), Ok(Principal { role: Role::Writer, namespace: None }));
+        for other in
+            ["", "tb_writer_", &first[..first.len() - 1], &first.to_uppercase(), &format!("{first} ")]
+        {
+            assert_eq!(tokens.principal(other), Err(TokenFault::Unknown), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn changes_of_the_file_are_seen_and_its_end_permits_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let file = TokenFile::new(&path);
+        let tokens = Tokens::open(&path).unwrap();
+        assert!(tokens.is_open());
+        assert!(!tokens.reload(false).unwrap());
+        assert!(tokens.reload(true).unwrap() && tokens.is_open());
+
+        let (token, stored) = file.add(new(Role::Admin)).unwrap();
+        assert!(tokens.reload(false).unwrap() && !tokens.reload(false).unwrap());
+        assert!(!tokens.is_open() && tokens.principal(&token).is_ok());
+
+        std::fs::write(&path, "[{").unwrap();
+        assert!(tokens.reload(false).is_err());
+        assert!(!tokens.reload(false).unwrap(), "the fault is reported once");
+        assert!(!tokens.is_open() && tokens.principal(&token).is_ok());
+
+        std::fs::remove_file(&path).unwrap();
+        assert!(tokens.reload(false).unwrap());
+        assert!(!tokens.is_open());
+        assert_eq!(tokens.principal(&token), Err(TokenFault::Unknown));
+
+        let (token, _) = file.add(new(Role::Admin)).unwrap();
+        tokens.reload(false).unwrap();
+        assert!(tokens.principal(&token).is_ok());
+        file.revoke("n").unwrap();
+        tokens.reload(false).unwrap();
+        assert!(!tokens.is_open() && tokens.principal(&token) == Err(TokenFault::Unknown));
+        assert_eq!(file.revoke(&stored.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_token_expires() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let expired = NewToken { expires: Some(Duration::ZERO), ..new(Role::Admin) };
+        let (token, _) = TokenFile::new(&path).add(expired).unwrap();
+        let later = NewToken { expires: Some(Duration::from_secs(60)), ..new(Role::Admin) };
+        let (other, _) = TokenFile::new(&path).add(later).unwrap();
+        let tokens = Tokens::open(&path).unwrap();
+        assert_eq!(tokens.principal(&token), Err(TokenFault::Expired));
+        assert!(tokens.principal(&other).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_right_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let tokens = Tokens::open(&path).unwrap();
+        let has_ended = async |ended: &mut core::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            tokio::time::timeout(Duration::from_millis(1), ended).await.is_ok()
+        };
+        let mut open = Box::pin(tokens.ended(None, Principal::ALL)) as _;
+        assert!(!has_ended(&mut open).await, "no request needs a token");
+        let (_, revoked) = tokens.file().add(NewToken { name: "r".into(), ..new(Role::Writer) }).unwrap();
+        let (_, kept) = tokens.file().add(new(Role::Reader)).unwrap();
+        tokens.reload(false).unwrap();
+        assert!(has_ended(&mut open).await);
+
+        let end_of = |stored: &Stored| Box::pin(tokens.ended(Some(stored.hash), stored.principal())) as _;
+        let (mut ends, mut stays) = (end_of(&revoked), end_of(&kept));
+        let mut other = Box::pin(tokens.ended(Some(kept.hash), Principal::ALL)) as _;
+        assert!(!has_ended(&mut ends).await && !has_ended(&mut stays).await);
+        assert!(has_ended(&mut other).await, "the token has another role");
+        tokens.file().revoke("r").unwrap();
+        tokens.reload(false).unwrap();
+        assert!(has_ended(&mut ends).await && !has_ended(&mut stays).await);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_a_fault_until_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let file = TokenFile::new(&path);
+        file.add(new(Role::Admin)).unwrap();
+        let tokens = Tokens::open(&path).unwrap();
+        assert!(tokens.fault().is_none());
+        let good = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(tokens.reload(false).is_err() && tokens.fault().is_some());
+        assert!(!tokens.reload(false).unwrap() && tokens.fault().is_some(), "said once, and still so");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, good).unwrap();
+        assert!(tokens.reload(false).unwrap() && tokens.fault().is_none());
+    }
+}

@@ -1,0 +1,156 @@
+//! Trace contexts after the W3C's recommendation "Trace Context": the header `traceparent` of a creation is stored with
+//! the timer, and each delivery carries the same trace with a span of its own.
+
+use core::fmt;
+
+/// A trace context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    /// The trace.
+    id: u128,
+    /// The span of the caller.
+    parent: u64,
+    /// Whether the caller records the trace.
+    is_sampled: bool,
+}
+
+/// A number in lowercase hexadecimal digits, but for zero.
+fn hex(text: &str) -> Option<u128> {
+    let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
+}
+
+/// A number from 0 to 1, without 1, for each id: its last 53 bits, which are random in ids of traces and of timers.
+fn place_of(id: u128) -> f64 {
+    const BITS: u32 = 53;
+    let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "an f64 has 53 bits")]
+    let (last, all) = (last as f64, (1_u64 << BITS) as f64);
+    last / all
+}
+
+impl Trace {
+    /// Reads a header's value. A value that is not valid is none: after the recommendation, such a context is ignored.
+    /// A version that is not known is read as far as it is like version 00.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (head, rest) = text.split_at_checked(55)?;
+        let mut parts = head.split('-');
+        let (version, id, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let is_long = id.len() == 32 && parent.len() == 16 && flags.len() == 2 && version.len() == 2;
+        let is_version_known = match version {
+            "00" => rest.is_empty(),
+            "ff" => false,
+            _ => hex(version).is_some() && (rest.is_empty() || rest.starts_with('-')),
+        };
+        if !is_long || parts.next().is_some() || !is_version_known {
+            return None;
+        }
+        let flags = if flags == "00" { 0 } else { hex(flags)? };
+        let (id, parent) = (hex(id)?, u64::try_from(hex(parent)?).ok()?);
+        Some(Self { id, parent, is_sampled: flags & 1 == 1 })
+    }
+
+    /// The context of the first span of a new trace. Of all traces, this share is recorded, from 0 to 1. `None` if the
+    /// system gives no random number.
+    pub(crate) fn root(share: f64) -> Option<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        Self::of(u128::from_ne_bytes(bytes), share)
+    }
+
+    /// The context of a new span, without a parent, of the trace with this id. Whether the trace is one of the recorded
+    /// share follows from its id. `None` if the system gives no random number.
+    pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
+        Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
+    }
+
+    /// The trace.
+    #[cfg(feature = "otel")]
+    pub(crate) const fn id(self) -> u128 {
+        self.id
+    }
+
+    /// The span that the context names, which is the parent of the spans in it.
+    pub(crate) const fn span(self) -> u64 {
+        self.parent
+    }
+
+    /// Whether the trace is recorded.
+    pub(crate) const fn is_sampled(self) -> bool {
+        self.is_sampled
+    }
+
+    /// The context of a new span of the trace. `None` if the system gives no random number.
+    pub(crate) fn child(self) -> Option<Self> {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).ok()?;
+        Some(Self { parent: u64::from_ne_bytes(bytes).max(1), ..self })
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.id, self.parent, u8::from(self.is_sampled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_read_after_the_recommendation() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let read = Trace::parse(good).unwrap();
+        assert_eq!(read.to_string(), good);
+        for (text, shown) in [
+            ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what", good),
+            ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", good),
+            // Flags that are not known are not passed on.
+            ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", good),
+            (
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+            ),
+        ] {
+            assert_eq!(Trace::parse(text).map(|trace| trace.to_string()).as_deref(), Some(shown), "{text}");
+        }
+        for text in [
+            "",
+            "00",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what",
+            "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01.what",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319+-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319cb7-ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-é",
+            "0x-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(Trace::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_traces_is_recorded_and_the_id_decides() {
+        let is_sampled = |id, share| Trace::of(id, share).unwrap().is_sampled;
+        for id in [1, 1 << 52, (1 << 53) - 1, u128::MAX] {
+            assert!(is_sampled(id, 1.0) && !is_sampled(id, 0.0), "{id:x}");
+        }
+        assert!(is_sampled((1 << 51) + 5, 0.5) && !is_sampled((1 << 52) + 5, 0.5));
+        assert!(Trace::root(1.0).unwrap().is_sampled && !Trace::root(0.0).unwrap().is_sampled);
+    }
+
+    #[test]
+    fn a_child_has_the_trace_and_a_span_of_its_own() {
+        let trace = Trace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+        let (first, second) = (trace.child().unwrap(), trace.child().unwrap());
+        assert_eq!((first.id, first.is_sampled), (trace.id, true));
+        assert!(first.parent != trace.parent && first.parent != second.parent);
+        assert_eq!(Trace::parse(&first.to_string()), Some(first));
+    }
+}

@@ -1,0 +1,119 @@
+//! TLS: the certificate and its key, which can be read again while connections are open.
+
+use core::fmt;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The reason why a certificate cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: pem::Error,
+    },
+    /// The certificate and the key do not fit, or are of no known kind.
+    Unusable(rustls::Error),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Unusable(rustls::Error::InconsistentKeys(_)) => {
+                f.write_str("tls.certificate and tls.key do not fit: the key is that of another certificate")
+            }
+            Self::Unusable(error) => write!(f, "the certificate and its key cannot be used: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for TlsError {}
+
+/// The certificate of a service. It can be cloned; the clones are the same.
+#[derive(Clone)]
+pub struct Tls(Arc<Inner>);
+
+struct Inner {
+    certificate: PathBuf,
+    key: PathBuf,
+    in_use: RwLock<InUse>,
+}
+
+/// The certificate as it was read.
+#[derive(Clone)]
+struct InUse {
+    config: Arc<ServerConfig>,
+    /// In seconds since 1970.
+    expiry: i64,
+}
+
+impl Tls {
+    /// Reads a certificate, with those that vouch for it, and its key. Both files are in PEM.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read, or the two do not fit.
+    pub fn open(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
+        let (certificate, key) = (certificate.into(), key.into());
+        let in_use = RwLock::new(read(&certificate, &key)?);
+        Ok(Self(Arc::new(Inner { certificate, key, in_use })))
+    }
+
+    /// Reads both files again. Open connections keep their certificate, and if this fails all connections do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read, or the two do not fit.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let read = read(&self.0.certificate, &self.0.key)?;
+        *self.0.in_use.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.in_use().config
+    }
+
+    /// The moment from which clients refuse the certificate or its issuer's, in seconds since 1970.
+    pub(crate) fn expiry(&self) -> i64 {
+        self.in_use().expiry
+    }
+
+    fn in_use(&self) -> InUse {
+        self.0.in_use.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| TlsError::File { path, error }
+    };
+    let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificate))?;
+    let ends = chain.iter().filter_map(|one| X509Certificate::from_der(one).ok());
+    let expiry = ends.map(|(_, one)| one.validity().not_after.timestamp()).min().unwrap_or(i64::MAX);
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Unusable)?
+        .with_no_client_auth();
+    let mut config = config.with_single_cert(chain, secret).map_err(TlsError::Unusable)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(InUse { config: Arc::new(config), expiry })
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("certificate", &self.0.certificate).finish_non_exhaustive()
+    }
+}

@@ -31,12 +31,12 @@ mod linux {
     /// The number of times that the threads of this process have gone to sleep, or lost their core.
     fn switches() -> u64 {
         let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
-        let of = |path: std::path::PathBuf| {
+        let number = |path: std::path::PathBuf| {
             let text = fs::read_to_string(path.join("status")).unwrap_or_default();
             let values = text.lines().filter(|line| line.contains("ctxt_switches"));
             values.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum::<u64>()
         };
-        tasks.flatten().map(|task| of(task.path())).sum()
+        tasks.flatten().map(|task| number(task.path())).sum()
     }
 
     /// An engine with idle shards: its memory in KiB, its threads, and the context switches of two seconds.

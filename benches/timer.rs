@@ -51,13 +51,13 @@ fn far(handle: &Handle<u64>) -> Timestamp {
 /// Measures `work`, which runs an operation a number of times and returns the time.
 fn from_threads(
     criterion: &mut Criterion,
-    what: &str,
+    name: &str,
     threads: u64,
     work: fn(&Handle<u64>, u64) -> Duration,
 ) {
     let engine = Builder::new().start(|_| ()).expect("the system gives us threads");
     let mut group = criterion.benchmark_group("timer");
-    group.bench_function(BenchmarkId::new(what, format!("threads: {threads}")), |bencher| {
+    group.bench_function(BenchmarkId::new(name, format!("threads: {threads}")), |bencher| {
         bencher.iter_custom(|iterations| {
             let times = at_least_some(iterations);
             let barrier = Barrier::new(usize::try_from(threads).expect("a count"));

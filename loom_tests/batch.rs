@@ -97,8 +97,8 @@ fn two_workers_take_each_ticket_once() {
         let batch = batch(3);
         assert!(dispatch(&engine, &batch), "the executor panicked");
         assert!(dispatch(&engine, &batch), "the executor panicked");
-        let (mine, its) = (take_job(&jobs), take_job(&jobs));
-        let worker = thread::spawn(move || its.run());
+        let (mine, theirs) = (take_job(&jobs), take_job(&jobs));
+        let worker = thread::spawn(move || theirs.run());
         mine.run();
         worker.join().unwrap();
         assert_eq!(firing.fired(), 3, "a ticket was fired twice or never");

@@ -108,28 +108,28 @@ impl World {
         self.slab.slots().owned(self.index)
     }
 
-    fn post(&self, who: usize, stamp: u32, deadline: Timestamp) {
-        self.tickets[who].store(deadline.as_nanos() << 32 | u64::from(stamp), Ordering::Relaxed);
+    fn post(&self, party: usize, stamp: u32, deadline: Timestamp) {
+        self.tickets[party].store(deadline.as_nanos() << 32 | u64::from(stamp), Ordering::Relaxed);
     }
 
-    fn take_ticket(&self, who: usize) -> Option<(Timestamp, u32)> {
-        let ticket = self.tickets[who].load(Ordering::Relaxed);
-        self.tickets[who].store(NONE, Ordering::Relaxed);
+    fn take_ticket(&self, party: usize) -> Option<(Timestamp, u32)> {
+        let ticket = self.tickets[party].load(Ordering::Relaxed);
+        self.tickets[party].store(NONE, Ordering::Relaxed);
         let stamp = u32::try_from(ticket & u64::from(u32::MAX)).unwrap();
         (ticket != NONE).then_some((Timestamp::from_nanos(ticket >> 32), stamp))
     }
 
-    pub(super) fn arm(&self, who: usize, deadline: Timestamp) -> Arm {
-        self.arm_past(self.slab.slots().barrier(), who, deadline)
+    pub(super) fn arm(&self, party: usize, deadline: Timestamp) -> Arm {
+        self.arm_past(self.slab.slots().barrier(), party, deadline)
     }
 
-    fn arm_past(&self, barrier: Barrier, who: usize, deadline: Timestamp) -> Arm {
+    fn arm_past(&self, barrier: Barrier, party: usize, deadline: Timestamp) -> Arm {
         if self.timer().with_barrier(barrier).postpone(deadline) {
             return Arm::Pending;
         }
         match self.timer().queue(deadline) {
             Arm::Queue { stamp, check } => {
-                self.post(who, stamp, check);
+                self.post(party, stamp, check);
                 Arm::Pending
             }
             other => other,
@@ -138,11 +138,11 @@ impl World {
 
     /// Arms the timer by another ticket, whatever ticket is out, as an arming does that moves the timer to another
     /// lane.
-    fn arm_anew(&self, who: usize, deadline: Timestamp) -> Arm {
+    fn arm_anew(&self, party: usize, deadline: Timestamp) -> Arm {
         let _covered = self.timer().with_barrier(self.slab.slots().barrier()).postpone(deadline);
         match self.timer().queue_anew(deadline) {
             Arm::Queue { stamp, check } => {
-                self.post(who, stamp, check);
+                self.post(party, stamp, check);
                 Arm::Pending
             }
             other => other,
@@ -154,22 +154,22 @@ impl World {
     }
 
     /// Handles a due ticket as a shard does. Returns true if the timer is due.
-    fn check(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
+    fn check(&self, party: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
-        let insert_again = |insertion: Insertion| self.post(who, insertion.stamp, insertion.deadline);
+        let insert_again = |insertion: Insertion| self.post(party, insertion.stamp, insertion.deadline);
         keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, insert_again);
         !due.is_empty()
     }
 
     /// Handles a due timer as a worker does. Returns the deadline that the timer fired for.
-    fn fire(&self, who: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
-        self.fire_with(who, stamp, now, handler, || {})
+    fn fire(&self, party: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
+        self.fire_with(party, stamp, now, handler, || {})
     }
 
     /// As `fire`, with the last word, which the end of the run says if the shutdown met the run.
     pub(super) fn fire_with(
         &self,
-        who: usize,
+        party: usize,
         stamp: u32,
         now: Timestamp,
         handler: impl FnOnce(),
@@ -186,14 +186,14 @@ impl World {
                 );
                 handler();
                 match self.timer().end_with(last_word).then {
-                    AfterRun::Later { stamp, check } => self.post(who, stamp, check),
+                    AfterRun::Later { stamp, check } => self.post(party, stamp, check),
                     AfterRun::AtRest => {}
                     AfterRun::Free => self.free(),
                 }
                 Some(deadline)
             }
             Begin::Later { stamp, check } => {
-                self.post(who, stamp, check);
+                self.post(party, stamp, check);
                 None
             }
             Begin::AtRest => None,
@@ -205,18 +205,18 @@ impl World {
     }
 
     /// Checks the timer of a due ticket, and fires it if it is due.
-    pub(super) fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
-        if self.check(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
+    pub(super) fn turn(&self, party: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
+        if self.check(party, stamp, now) { self.fire(party, stamp, now, || {}) } else { None }
     }
 
     /// Fires the timers that are due at `now`, of all tickets that were posted. No other thread is left.
     pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut fired = None;
-        for who in [OWNER, OTHER] {
-            let Some((due, stamp)) = self.take_ticket(who) else { continue };
+        for party in [OWNER, OTHER] {
+            let Some((due, stamp)) = self.take_ticket(party) else { continue };
             if due > now {
-                self.post(who, stamp, due);
-            } else if let Some(deadline) = self.turn(who, stamp, now) {
+                self.post(party, stamp, due);
+            } else if let Some(deadline) = self.turn(party, stamp, now) {
                 assert_eq!(fired.replace(deadline), None, "fired twice");
             }
         }

@@ -145,11 +145,11 @@ fn hooks_run_once_at_the_end_and_late_ones_at_once() {
     let sink = panics.clone();
     let (engine, base, _) = counting(Builder::new().on_panic(move |_| sink.push(())));
     let log = Log::new();
-    let say = |what: &'static str| {
+    let say = |word: &'static str| {
         let (log, handle) = (log.clone(), base.handle().clone());
         move || {
             assert!(handle.is_shut_down() && handle.is_empty());
-            log.push(what);
+            log.push(word);
         }
     };
     base.handle().schedule(HOUR, seen().0).unwrap();
@@ -170,8 +170,8 @@ fn hooks_run_once_at_the_end_and_late_ones_at_once() {
 fn dropping_an_engine_runs_its_hooks_and_drops_what_they_have() {
     let (engine, base) = Base::start(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
     let (kept, log) = (Arc::new(()), Log::new());
-    let (its, sink) = (Arc::clone(&kept), log.clone());
-    base.at_shutdown(move || sink.push(Arc::strong_count(&its)));
+    let (held, sink) = (Arc::clone(&kept), log.clone());
+    base.at_shutdown(move || sink.push(Arc::strong_count(&held)));
     drop(engine);
     assert_eq!((log.take(), Arc::strong_count(&kept)), (vec![2], 1));
 }

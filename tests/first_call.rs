@@ -58,10 +58,10 @@ fn first_timeout() {
 }
 
 /// The figures of a child, in microseconds.
-fn figures_of_a_child(what: &str) -> [u128; FIGURES] {
+fn figures_of_a_child(kind: &str) -> [u128; FIGURES] {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])
-        .env(CHILD, what)
+        .env(CHILD, kind)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -72,8 +72,8 @@ fn figures_of_a_child(what: &str) -> [u128; FIGURES] {
 }
 
 /// The median and the maximum of each figure.
-fn medians_and_maxima(what: &str) -> [(u128, u128); FIGURES] {
-    let children: Vec<_> = (0..PROCESSES).map(|_| figures_of_a_child(what)).collect();
+fn medians_and_maxima(kind: &str) -> [(u128, u128); FIGURES] {
+    let children: Vec<_> = (0..PROCESSES).map(|_| figures_of_a_child(kind)).collect();
     std::array::from_fn(|figure| {
         let mut figures: Vec<u128> = children.iter().map(|figures| figures[figure]).collect();
         figures.sort_unstable();
@@ -83,10 +83,10 @@ fn medians_and_maxima(what: &str) -> [(u128, u128); FIGURES] {
 
 #[test]
 fn a_child() {
-    let Ok(what) = env::var(CHILD) else { return };
-    let [engine, timeout] = beside_others(what.contains("busy"), || {
+    let Ok(kind) = env::var(CHILD) else { return };
+    let [engine, timeout] = beside_others(kind.contains("busy"), || {
         // One is the first to read the clock and to want the barrier.
-        let timeout = if what.contains("future") { timed(first_timeout) } else { Duration::ZERO };
+        let timeout = if kind.contains("future") { timed(first_timeout) } else { Duration::ZERO };
         let mut kept = None;
         let engine = timed(|| kept = Some(first_engine_and_timer()));
         drop(kept);
@@ -103,9 +103,9 @@ fn the_first_call_of_a_process_is_short() {
     for others in ["rest", "busy"] {
         let [engine, _] = medians_and_maxima(others);
         let [_, timeout] = medians_and_maxima(&format!("{others} future"));
-        for (what, (median, maximum)) in [("engine and timer", engine), ("timeout", timeout)] {
-            eprintln!("first {what}, others {others}: median {median} µs, maximum {maximum} µs");
-            assert!(others == "busy" || median < 5_000, "the first {what} takes {median} µs");
+        for (kind, (median, maximum)) in [("engine and timer", engine), ("timeout", timeout)] {
+            eprintln!("first {kind}, others {others}: median {median} µs, maximum {maximum} µs");
+            assert!(others == "busy" || median < 5_000, "the first {kind} takes {median} µs");
         }
     }
 }

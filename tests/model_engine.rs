@@ -31,26 +31,26 @@ struct Settings {
 #[derive(Clone, Debug)]
 enum Op {
     Schedule {
-        who: usize,
+        caller: usize,
         delay: u64,
     },
     ScheduleAgo {
-        who: usize,
+        caller: usize,
         ago: u64,
     },
     ScheduleLast {
-        who: usize,
+        caller: usize,
     },
     Batch {
-        who: usize,
+        caller: usize,
         delays: Vec<u64>,
     },
     Cancel {
-        who: usize,
+        caller: usize,
         choice: usize,
     },
     Reschedule {
-        who: usize,
+        caller: usize,
         choice: usize,
         delay: u64,
     },
@@ -188,9 +188,9 @@ impl Model {
         self.payloads
     }
 
-    fn arm(&mut self, who: usize, id: TimerId, payload: u64, deadline: Timestamp) {
+    fn arm(&mut self, caller: usize, id: TimerId, payload: u64, deadline: Timestamp) {
         self.scheduled += 1;
-        let lane = self.lane(who);
+        let lane = self.lane(caller);
         self.posted[lane] += 1;
         assert!(self.pending.insert(payload, (id, deadline)).is_none());
         self.ids.push((id, payload));
@@ -202,9 +202,9 @@ impl Model {
     }
 
     /// A refusal must have its reason.
-    fn check_refusal(&self, who: usize, kind: Refusal) {
+    fn check_refusal(&self, caller: usize, kind: Refusal) {
         match kind {
-            Refusal::LaneFull => assert!(self.in_lane(who) >= self.settings.lane_capacity),
+            Refusal::LaneFull => assert!(self.in_lane(caller) >= self.settings.lane_capacity),
             Refusal::EngineFull => {
                 // In the hands of the one thread.
                 let unused = 2 * u64::from((self.settings.capacity / 64).max(1));
@@ -216,21 +216,21 @@ impl Model {
     }
 
     /// The shard of a user: the first one, or the one that the user chooses for each call.
-    fn lane(&self, who: usize) -> usize {
-        who.saturating_sub(1) % self.settings.shards
+    fn lane(&self, caller: usize) -> usize {
+        caller.saturating_sub(1) % self.settings.shards
     }
 
     /// Makes a call as a user does. Afterwards the thread is at home on the first shard.
-    fn call<R>(&self, who: usize, call: impl FnOnce(&Handle<u64>) -> R) -> R {
-        self.engine.handle().use_shard(self.lane(who));
+    fn call<R>(&self, caller: usize, call: impl FnOnce(&Handle<u64>) -> R) -> R {
+        self.engine.handle().use_shard(self.lane(caller));
         let outcome = call(self.engine.handle());
         self.engine.handle().use_shard(0);
         outcome
     }
 
     /// Tickets in the lane to a user's shard, at most.
-    fn in_lane(&self, who: usize) -> u64 {
-        let lane = self.lane(who);
+    fn in_lane(&self, caller: usize) -> u64 {
+        let lane = self.lane(caller);
         // Owned timers use the first.
         let of_owned =
             if lane == 0 { self.engine.handle().stats().owned.posted - self.posted_before } else { 0 };
@@ -327,24 +327,24 @@ impl Model {
         }
     }
 
-    fn schedule_at(&mut self, who: usize, deadline: Timestamp) {
+    fn schedule_at(&mut self, caller: usize, deadline: Timestamp) {
         let payload = self.next_payload();
-        let result = self.call(who, |engine| engine.schedule_at(deadline, payload));
+        let result = self.call(caller, |engine| engine.schedule_at(deadline, payload));
         match result {
-            Ok(id) => self.arm(who, id, payload, deadline),
+            Ok(id) => self.arm(caller, id, payload, deadline),
             Err(ScheduleError { kind, payload: back, .. }) => {
                 assert_eq!(back, payload);
-                self.check_refusal(who, kind);
+                self.check_refusal(caller, kind);
             }
         }
     }
 
-    fn schedule_batch(&mut self, who: usize, delays: &[u64]) {
+    fn schedule_batch(&mut self, caller: usize, delays: &[u64]) {
         let now = self.engine.handle().now();
         let batch: Vec<(Duration, u64)> =
             delays.iter().map(|&delay| (self.length(delay), self.next_payload())).collect();
-        let result = self.call(who, |engine| {
-            if who == 0 {
+        let result = self.call(caller, |engine| {
+            if caller == 0 {
                 return engine.schedule_batch(batch.iter().copied());
             }
             engine.schedule_batch_at(batch.iter().map(|&(delay, payload)| (now + delay, payload)))
@@ -354,7 +354,7 @@ impl Model {
             Err(BatchError { kind, scheduled, refused, .. }) => {
                 if kind == Refusal::LaneFull {
                     assert!(scheduled.is_empty());
-                    self.check_refusal(who, kind);
+                    self.check_refusal(caller, kind);
                 }
                 (scheduled, refused)
             }
@@ -363,7 +363,7 @@ impl Model {
         let (accepted, rest) = batch.split_at(ids.len());
         assert!(rest.iter().map(|&(delay, payload)| (now + delay, payload)).eq(refused));
         for (id, &(delay, payload)) in ids.into_iter().zip(accepted) {
-            self.arm(who, id, payload, now + delay);
+            self.arm(caller, id, payload, now + delay);
         }
     }
 
@@ -379,12 +379,12 @@ impl Model {
         Some((id, fate))
     }
 
-    fn cancel(&mut self, who: usize, choice: usize) {
+    fn cancel(&mut self, caller: usize, choice: usize) {
         let Some((id, fate)) = self.choose(choice) else { return };
-        let waits = who == 0 && choice.is_multiple_of(3);
+        let waits = caller == 0 && choice.is_multiple_of(3);
         let cancel =
             |engine: &Handle<u64>| if waits { engine.cancel_and_wait(id) } else { engine.cancel(id) };
-        let outcome = self.call(who, cancel);
+        let outcome = self.call(caller, cancel);
         match fate {
             Fate::Gone => assert_eq!(outcome, Cancel::Gone),
             Fate::Pending { payload, .. } => {
@@ -394,10 +394,10 @@ impl Model {
         }
     }
 
-    fn reschedule(&mut self, who: usize, choice: usize, delay: u64) {
+    fn reschedule(&mut self, caller: usize, choice: usize, delay: u64) {
         let Some((id, fate)) = self.choose(choice) else { return };
         let deadline = self.engine.handle().now() + self.length(delay);
-        let outcome = self.call(who, |engine| match who {
+        let outcome = self.call(caller, |engine| match caller {
             0 => engine.reschedule(id, self.length(delay)),
             _ => engine.reschedule_at(id, deadline),
         });
@@ -405,12 +405,12 @@ impl Model {
             (Fate::Gone, Err(RescheduleError::Gone)) => {}
             // It is as it was.
             (_, Err(RescheduleError::LaneFull)) => {
-                assert!(self.in_lane(who) >= self.settings.lane_capacity);
+                assert!(self.in_lane(caller) >= self.settings.lane_capacity);
             }
             (Fate::Pending { payload, .. }, Ok(new)) => {
                 assert_ne!(new, id);
                 self.disarm(payload);
-                self.arm(who, new, payload, deadline);
+                self.arm(caller, new, payload, deadline);
             }
             (_, outcome) => panic!("{outcome:?}"),
         }
@@ -462,19 +462,19 @@ impl Model {
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Schedule { who, delay } => {
-                self.schedule_at(who, self.engine.handle().now() + self.length(delay))
+            Op::Schedule { caller, delay } => {
+                self.schedule_at(caller, self.engine.handle().now() + self.length(delay))
             }
-            Op::ScheduleAgo { who, ago } => {
+            Op::ScheduleAgo { caller, ago } => {
                 self.schedule_at(
-                    who,
+                    caller,
                     Timestamp::ZERO + (self.engine.handle().now() - (Timestamp::ZERO + self.length(ago))),
                 );
             }
-            Op::ScheduleLast { who } => self.schedule_at(who, Timestamp::MAX),
-            Op::Batch { who, ref delays } => self.schedule_batch(who, delays),
-            Op::Cancel { who, choice } => self.cancel(who, choice),
-            Op::Reschedule { who, choice, delay } => self.reschedule(who, choice, delay),
+            Op::ScheduleLast { caller } => self.schedule_at(caller, Timestamp::MAX),
+            Op::Batch { caller, ref delays } => self.schedule_batch(caller, delays),
+            Op::Cancel { caller, choice } => self.cancel(caller, choice),
+            Op::Reschedule { caller, choice, delay } => self.reschedule(caller, choice, delay),
             Op::Make => self.make(),
             Op::Arm { choice, delay } => {
                 // As `arm` does.
@@ -554,15 +554,15 @@ fn parts() -> impl Strategy<Value = u64> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let who = || 0..5_usize;
+    let callers = || 0..5_usize;
     prop_oneof![
-        8 => (who(), parts()).prop_map(|(who, delay)| Op::Schedule { who, delay }),
-        1 => (who(), parts()).prop_map(|(who, ago)| Op::ScheduleAgo { who, ago }),
-        1 => who().prop_map(|who| Op::ScheduleLast { who }),
-        2 => (who(), vec(parts(), 0..100)).prop_map(|(who, delays)| Op::Batch { who, delays }),
-        6 => (who(), any::<usize>()).prop_map(|(who, choice)| Op::Cancel { who, choice }),
-        5 => (who(), any::<usize>(), parts())
-            .prop_map(|(who, choice, delay)| Op::Reschedule { who, choice, delay }),
+        8 => (callers(), parts()).prop_map(|(caller, delay)| Op::Schedule { caller, delay }),
+        1 => (callers(), parts()).prop_map(|(caller, ago)| Op::ScheduleAgo { caller, ago }),
+        1 => callers().prop_map(|caller| Op::ScheduleLast { caller }),
+        2 => (callers(), vec(parts(), 0..100)).prop_map(|(caller, delays)| Op::Batch { caller, delays }),
+        6 => (callers(), any::<usize>()).prop_map(|(caller, choice)| Op::Cancel { caller, choice }),
+        5 => (callers(), any::<usize>(), parts())
+            .prop_map(|(caller, choice, delay)| Op::Reschedule { caller, choice, delay }),
         3 => Just(Op::Make),
         8 => (any::<usize>(), parts()).prop_map(|(choice, delay)| Op::Arm { choice, delay }),
         1 => (any::<usize>(), parts()).prop_map(|(choice, ago)| Op::ArmAgo { choice, ago }),
@@ -599,9 +599,9 @@ proptest! {
     fn the_engine_does_what_a_sorted_list_does(settings in settings(), mut ops in vec(op(), 1..250)) {
         for op in &mut ops {
             match op {
-                Op::Schedule { who, .. } | Op::ScheduleAgo { who, .. } | Op::ScheduleLast { who }
-                | Op::Batch { who, .. } | Op::Cancel { who, .. } | Op::Reschedule { who, .. } => {
-                    *who %= settings.shards + 1;
+                Op::Schedule { caller, .. } | Op::ScheduleAgo { caller, .. } | Op::ScheduleLast { caller }
+                | Op::Batch { caller, .. } | Op::Cancel { caller, .. } | Op::Reschedule { caller, .. } => {
+                    *caller %= settings.shards + 1;
                 }
                 _ => {}
             }

@@ -91,7 +91,7 @@ pub(crate) fn record(address: usize, size: usize, access: Access) {
 
 /// An atomic of the standard library, recorded.
 macro_rules! recorded {
-    ($($name:ident $(<$parameter:ident>)? of $value:ty;)*) => {$(
+    ($($name:ident $(<$parameter:ident>)? => $value:ty;)*) => {$(
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name$(<$parameter>)?(std::sync::atomic::$name$(<$parameter>)?);
@@ -168,7 +168,7 @@ macro_rules! recorded {
 
 /// The read-modify-writes of numbers.
 macro_rules! counted {
-    ($($name:ident of $value:ty: $($change:ident)*;)*) => {$(
+    ($($name:ident => $value:ty: $($change:ident)*;)*) => {$(
         #[allow(dead_code, reason = "not every type is used in all ways")]
         impl $name {$(
             #[track_caller]
@@ -181,15 +181,15 @@ macro_rules! counted {
 }
 
 recorded! {
-    AtomicBool of bool;
-    AtomicU32 of u32;
-    AtomicU64 of u64;
-    AtomicPtr<T> of *mut T;
+    AtomicBool => bool;
+    AtomicU32 => u32;
+    AtomicU64 => u64;
+    AtomicPtr<T> => *mut T;
 }
 
 counted! {
-    AtomicU32 of u32: fetch_add fetch_sub fetch_and fetch_or fetch_max;
-    AtomicU64 of u64: fetch_add fetch_sub fetch_and fetch_or fetch_max;
+    AtomicU32 => u32: fetch_add fetch_sub fetch_and fetch_or fetch_max;
+    AtomicU64 => u64: fetch_add fetch_sub fetch_and fetch_or fetch_max;
 }
 
 /// A cell whose closures are recorded as one access to all of it.

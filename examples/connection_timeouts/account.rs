@@ -44,8 +44,8 @@ impl Steady {
         self.end.rearmed - self.begin.rearmed
     }
 
-    fn growth(&self, of: fn(&Stats) -> u64) -> u64 {
-        of(&self.end.engine) - of(&self.begin.engine)
+    fn growth(&self, counter: fn(&Stats) -> u64) -> u64 {
+        counter(&self.end.engine) - counter(&self.begin.engine)
     }
 }
 
@@ -78,9 +78,10 @@ impl Line {
         Self::new(label, key, seconds, format!("{seconds:.2} s"))
     }
 
-    fn lateness(label: &'static str, key: &'static str, of: Percentiles) -> Self {
+    fn lateness(label: &'static str, key: &'static str, percentiles: Percentiles) -> Self {
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        let [p50, p99, p999, max] = [of.p50, of.p99, of.p999, of.max].map(millis);
+        let [p50, p99, p999, max] =
+            [percentiles.p50, percentiles.p99, percentiles.p999, percentiles.max].map(millis);
         let value = json!({ "p50": p50, "p99": p99, "p99.9": p999, "max": max });
         Self::new(label, key, value, format!("{p50:.2} / {p99:.2} / {p999:.2} / {max:.2} ms"))
     }

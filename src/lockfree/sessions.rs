@@ -27,9 +27,10 @@
 //! E1. One call of `stop` gets the right to evict, so an engine is evicted once. A second eviction would take timers
 //!     that were armed after the first eviction had passed their slots. The threads that scheduled these timers are
 //!     about to take them back. They would find the timers gone, and assume that the first eviction had returned them.
-//!     E2. A session that begins after `stop` fires nothing: a worker reads `is_stopping` after its `begin`, and sees
-//!     its own change of the word or a later change. E3. After `stop`, either `is_quiescent` is true, or the last `end`
-//!     returns true to its caller, which wakes the waiting threads.
+//! E2. A session that begins after `stop` fires nothing: a worker reads `is_stopping` after its `begin`, and sees its
+//!     own change of the word or a later change.
+//! E3. After `stop`, either `is_quiescent` is true, or the last `end` returns true to its caller, which wakes the
+//!     waiting threads.
 //!
 //! # Races and their legal endings
 //! - begin x stop: the session is counted and awaited, or it fires nothing.

@@ -144,8 +144,8 @@ fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
 fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
     let (now, totals, capacity) = (core.now(), core.totals(), core.capacity());
     let in_use = totals.pending() + totals.owned();
-    let refused = |refusals: &crate::base::counters::Refusals, what: &str| {
-        let told = || format!("{what} within the last {EPISODE:?}, {} times in all", refusals.count());
+    let refused = |refusals: &crate::base::counters::Refusals, resource: &str| {
+        let told = || format!("{resource} within the last {EPISODE:?}, {} times in all", refusals.count());
         refusals.is_recent(now).then(told)
     };
     let in_use_of = format!("{in_use} of {capacity} slots are in use");

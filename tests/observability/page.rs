@@ -113,10 +113,10 @@ impl Page {
                 let bound: f64 = bound.parse().map_err(|_| format!("a bound of {bound}"))?;
                 histograms.entry(labels).or_default().push((bound, value));
             }
-            let of =
+            let series_of =
                 |suffix| self.samples.keys().filter(move |series| series.name == format!("{family}{suffix}"));
             for suffix in ["_sum", "_count"] {
-                let owners: BTreeSet<_> = of(suffix).map(|series| &series.labels).collect();
+                let owners: BTreeSet<_> = series_of(suffix).map(|series| &series.labels).collect();
                 if owners != histograms.keys().collect() {
                     return Err(format!("{family}{suffix} is not there once for each histogram"));
                 }

@@ -12,10 +12,10 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds.
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {goal}");
         thread::sleep(Duration::from_micros(100));
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::{fs, iter};
 
 /// Files by the files that use them: user, then used file, with a path that names it.
-type Uses = BTreeMap<String, BTreeMap<String, String>>;
+pub(crate) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 /// A source file, which is a module.
 struct File {
@@ -44,7 +44,7 @@ impl File {
 }
 
 /// The tokens of a file's module and of the modules inside it, each with its depth; without those of unit tests.
-fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
+pub(crate) fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
     let (mut own, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < tokens.len() {
@@ -68,7 +68,7 @@ fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
 }
 
 /// The length of the block that `tokens` starts with.
-fn block(tokens: &[Token]) -> usize {
+pub(crate) fn block(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         match token {
@@ -93,16 +93,16 @@ fn outside(path: &str, depth: usize) -> String {
 }
 
 /// The files of a crate by their modules.
-struct Sources(BTreeMap<Vec<String>, File>);
+pub(crate) struct Sources(BTreeMap<Vec<String>, File>);
 
 impl Sources {
-    fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub(crate) fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().filter(|(name, _)| !name.ends_with("tests.rs"));
         Self(files.map(|(name, source)| (module(name), File::new(name, source))).collect())
     }
 
     /// The module of the file that defines what `path` names in `module`; `None` if it is not of this crate.
-    fn defines(&self, module: &[String], path: &str, patience: usize) -> Option<Vec<String>> {
+    pub(crate) fn defines(&self, module: &[String], path: &str, patience: usize) -> Option<Vec<String>> {
         let mut segments = path.split("::").peekable();
         let mut place = module.to_vec();
         match segments.peek().copied()? {
@@ -136,6 +136,11 @@ impl Sources {
         self.0.contains_key(&place).then_some(place)
     }
 
+    /// The file of a module.
+    pub(crate) fn name(&self, module: &[String]) -> &str {
+        &self.0[module].name
+    }
+
     fn child(&self, place: &[String], name: &str) -> Option<Vec<String>> {
         let child: Vec<String> = place.iter().cloned().chain([name.to_owned()]).collect();
         self.0.contains_key(&child).then_some(child)
@@ -146,7 +151,7 @@ impl Sources {
         self.0.get(place)?.imports.iter().find(|import| import.name == name)
     }
 
-    fn uses(&self) -> Uses {
+    pub(crate) fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (module, file) in &self.0 {
             let imports = file.imports.iter().filter(|import| {
@@ -166,7 +171,7 @@ impl Sources {
 }
 
 /// The module of a file, by its segments: none of the crate's root.
-fn module(file: &str) -> Vec<String> {
+pub(crate) fn module(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs");
     let path = path.strip_suffix("/mod").unwrap_or(path);
     if path == "lib" { Vec::new() } else { path.split('/').map(str::to_owned).collect() }
@@ -206,20 +211,35 @@ fn steps(uses: &Uses, circle: &[&str]) -> String {
 
 /// The uses among the files of the engine and of each crate, by their paths in the repository.
 fn our_uses() -> Uses {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = fs::read_dir(root.join("crates")).unwrap();
-    let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
     let mut uses = Uses::new();
-    for folder in iter::once(String::from("src")).chain(crates) {
-        let mut files = sources_in(&folder);
-        files.push((String::from("lib.rs"), fs::read_to_string(root.join(&folder).join("lib.rs")).unwrap()));
-        let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
-        for (user, used) in sources.uses() {
+    for folder in crates() {
+        for (user, used) in sources_of(&folder).uses() {
             let used = used.into_iter().map(|(file, path)| (format!("{folder}/{file}"), path));
             uses.insert(format!("{folder}/{user}"), used.collect());
         }
     }
     uses
+}
+
+/// The folders of sources: the engine's, and that of each crate.
+pub(crate) fn crates() -> Vec<String> {
+    let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).unwrap();
+    let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
+    let mut folders: Vec<_> = iter::once(String::from("src")).chain(crates).collect();
+    folders.sort_unstable();
+    folders
+}
+
+/// The files of a crate by their paths in its folder of sources, the root included.
+pub(crate) fn files_of(folder: &str) -> Vec<(String, String)> {
+    let mut files = sources_in(folder);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("lib.rs");
+    files.push((String::from("lib.rs"), fs::read_to_string(root).unwrap()));
+    files
+}
+
+fn sources_of(folder: &str) -> Sources {
+    Sources::new(files_of(folder).iter().map(|(name, source)| (&**name, &**source)))
 }
 
 #[test]

@@ -8,9 +8,20 @@
 //!   (`crates/tasks`) has doors of its own, and uses the engine by its public interface and by the module `extend`, the
 //!   seam.
 //! - No circles: `circles` checks the uses among files.
-//! - Words: `words` checks the phrases of the prose. The style of code is not checked.
+//! - Rooms: `rooms` checks the floors of all crates, and that folders do not use each other in a circle.
+//! - Words: `words` checks the phrases of the prose, and `prose` the share of sentences with one of six habits.
+//! - Names: `names` checks identifiers, the names of tests, and the tags of invariants.
+//! - Sizes: `sizes` checks the lines of files and the methods of types.
+//!
+//! A gate is a rule with a number for each place that breaks it. The numbers of today stand in `ratchet`, and may only
+//! shrink.
 
 mod circles;
+mod names;
+mod prose;
+mod ratchet;
+mod rooms;
+mod sizes;
 mod tokens;
 mod words;
 

@@ -31,6 +31,8 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
             quoted(rest, '"')
         } else if first == '\'' && is_character(rest) {
             quoted(rest, '\'')
+        } else if let Some(length) = raw(rest) {
+            length
         } else if first.is_alphanumeric() || first == '_' {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             tokens.push(Token::Word(rest[..end].to_owned()));
@@ -61,6 +63,17 @@ fn quoted(text: &str, quote: char) -> usize {
         }
     }
     text.len()
+}
+
+/// The length of the raw string that `text` starts with, if it does.
+fn raw(text: &str) -> Option<usize> {
+    let start = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
+    let inside = start.trim_start_matches('#');
+    let marks = start.len() - inside.len();
+    let end = format!("\"{}", "#".repeat(marks));
+    let inside = inside.strip_prefix('"')?;
+    let length = inside.find(&end).map_or(inside.len(), |at| at + end.len());
+    Some(text.len() - inside.len() + length)
 }
 
 /// Whether the quote that `text` starts with opens a character, not a lifetime.
@@ -202,18 +215,19 @@ pub(crate) fn is_within(path: &str, place: &str) -> bool {
 
 #[test]
 fn trees_of_use_are_spread_and_text_is_skipped() {
-    let source = r#"
+    let source = r###"
         use a::{b::{self, C as D}, e::*};
         // use comment::x;
         pub(crate) use f::g;
         fn h<'a>(x: &'a i::J) -> char { let _ = "std::k \" l::m"; n::o(); '"' }
         /* p::q */ r
-    "#;
+        b"s::t"; r"u::v \"; br##"w::x " "# "##; raw::y(); r#type
+    "###;
     let named = paths(&tokens(source));
-    for path in ["a::b::self", "a::b::C", "a::e::*", "f::g", "i::J", "n::o", "r"] {
+    for path in ["a::b::self", "a::b::C", "a::e::*", "f::g", "i::J", "n::o", "r", "raw::y"] {
         assert!(named.iter().any(|named| named == path), "{path} of {named:?}");
     }
-    for text in ["comment", "std", "l::m", "p::q"] {
+    for text in ["comment", "std", "l::m", "p::q", "s::t", "u::v", "w::x"] {
         assert!(!named.iter().any(|named| named.contains(text)), "{text} of {named:?}");
     }
 }

@@ -64,7 +64,7 @@ fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
 }
 
 /// The comment of a line of Rust or C.
-fn comment(line: &str) -> Option<&str> {
+pub(crate) fn comment(line: &str) -> Option<&str> {
     let start = line.trim_start();
     if let Some(rest) = start.strip_prefix("/*").or_else(|| start.strip_prefix("* ")) {
         return Some(rest);
@@ -124,6 +124,13 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     }
 }
 
+/// All pages and sources of the repository.
+pub(crate) fn repository() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    all
+}
+
 /// The longest line of prose, in characters.
 const COLUMNS: usize = 120;
 
@@ -140,8 +147,7 @@ fn too_long(text: &str, is_page: bool) -> Vec<usize> {
 
 #[test]
 fn lines_of_prose_are_not_too_long() {
-    let mut all = Vec::new();
-    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    let all = repository();
     let found = all.iter().flat_map(|(path, text)| {
         too_long(text, path.ends_with(".md")).into_iter().map(move |line| format!("{path}:{line}"))
     });
@@ -159,8 +165,7 @@ fn a_line_is_long_unless_it_cannot_be_shorter() {
 
 #[test]
 fn the_prose_does_without_unwanted_phrases() {
-    let mut all = Vec::new();
-    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    let all = repository();
     for path in
         ["README.md", "src/DESIGN.md", "src/lib.rs", "crates/c/include/tourbillon.h", "loom_tests/mod.rs"]
     {

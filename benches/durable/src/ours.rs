@@ -109,7 +109,7 @@ pub(crate) fn millis(seconds: f64) -> u64 {
     (seconds * 1_000.0) as u64
 }
 
-pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(format!("the check failed: {}", what()).into()) }
 }
 

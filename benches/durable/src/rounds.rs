@@ -211,7 +211,7 @@ fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<
 fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
     // The turn goes to sleep after its line.
     thread::sleep(Duration::from_secs(1));
-    let sum = |of: fn(u32) -> f64| pids.iter().map(|pid| of(*pid)).sum::<f64>();
+    let sum = |figure: fn(u32) -> f64| pids.iter().map(|pid| figure(*pid)).sum::<f64>();
     let (cpu, wakes) = (sum(process::cpu_seconds), sum(process::wakes));
     thread::sleep(time);
     BTreeMap::from([

@@ -86,8 +86,8 @@ const DEFAULTS: tb_options = tb_options {
     reserved: 0,
 };
 
-fn invalid<T>(what: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Failure> {
-    Err(Failure::new(tb_status::TB_INVALID, what))
+fn invalid<T>(message: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Failure> {
+    Err(Failure::new(tb_status::TB_INVALID, message))
 }
 
 impl tb_options {

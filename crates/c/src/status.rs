@@ -65,8 +65,8 @@ impl Failure {
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn null(what: &str) -> Self {
-        Self::new(tb_status::TB_NULL, format!("{what} is null"))
+    pub(crate) fn null(name: &str) -> Self {
+        Self::new(tb_status::TB_NULL, format!("{name} is null"))
     }
 }
 

@@ -351,9 +351,9 @@ fn months_follow_the_policy() {
 
 #[test]
 fn monthly_on_the_31st() {
-    let of = |short| Calendar::monthly(31, short, time(12, 0, 0, 0), "UTC").unwrap();
+    let monthly = |short| Calendar::monthly(31, short, time(12, 0, 0, 0), "UTC").unwrap();
     let year = |short| -> Vec<_> {
-        runs(&of(short), at("2023-12-31T12:00Z"), at("2024-12-31T12:00Z"))
+        runs(&monthly(short), at("2023-12-31T12:00Z"), at("2024-12-31T12:00Z"))
             .into_iter()
             .map(|run| run.to_string()[5..10].to_owned())
             .collect()
@@ -369,11 +369,11 @@ fn leap_days() {
         let all = runs(calendar, at("2096-01-01T00:00Z"), at("2104-12-31T00:00Z"));
         all.into_iter().map(|run| run.to_string()[..10].to_owned()).collect()
     };
-    let of = |short| Calendar::yearly(2, 29, short, time(6, 0, 0, 0), "UTC").unwrap();
-    assert_eq!(years(&of(ShortMonth::Skip)), ["2096-02-29", "2104-02-29"]);
+    let yearly = |short| Calendar::yearly(2, 29, short, time(6, 0, 0, 0), "UTC").unwrap();
+    assert_eq!(years(&yearly(ShortMonth::Skip)), ["2096-02-29", "2104-02-29"]);
     assert_eq!(years(&cron("0 6 29 2 *", "UTC")), ["2096-02-29", "2104-02-29"]);
     assert_eq!(
-        years(&of(ShortMonth::LastDay)).join(" "),
+        years(&yearly(ShortMonth::LastDay)).join(" "),
         "2096-02-29 2097-02-28 2098-02-28 2099-02-28 2100-02-28 2101-02-28 2102-02-28 2103-02-28 2104-02-29"
     );
 }
@@ -688,8 +688,8 @@ fn nicknames_and_capitals_do_not_matter() {
         ("0 0 * JAN-mar Mon-7", "0 0 * 1-3 1-7"),
     ] {
         let from = at("2024-02-29T12:34:56Z");
-        let of = |expression| cron(expression, "Europe/Berlin").after(from).take(10).collect::<Vec<_>>();
-        assert_eq!(of(nickname), of(line), "{nickname}");
+        let times = |expression| cron(expression, "Europe/Berlin").after(from).take(10).collect::<Vec<_>>();
+        assert_eq!(times(nickname), times(line), "{nickname}");
     }
 }
 

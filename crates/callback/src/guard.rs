@@ -341,7 +341,7 @@ mod tests {
     ];
 
     #[test]
-    fn t17_addresses_are_called_or_not() {
+    fn addresses_are_called_or_not() {
         const { assert!(ADDRESSES.len() >= 60) };
         let (default, private) = (Guard::default(), Guard { allow_private: true, ..Guard::default() });
         for (address, by_default, if_private) in ADDRESSES {

@@ -1,12 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod bench;
-mod commands;
-mod config;
-mod exit;
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+
+// Floor 0: forms of input and output.
 mod output;
 mod parse;
+
+// Floor 1: exit codes and failures.
+mod exit;
+
+// Floor 2: the settings, and the load of `tourbillon bench`.
+mod bench;
+mod config;
+
+// Floor 3: the commands.
+mod commands;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use commands::{
@@ -159,7 +168,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::CancelMany(which) => list::cancel_many(which, &timers, output).await,
         Command::Tail(tail) => watch::tail(tail, &client, config.namespace(), output).await,
         Command::Dead(dead) => list::dead(dead, &timers, output).await,
-        Command::Schedule(what) => schedule::schedule(what, &timers, output).await,
+        Command::Schedule(command) => schedule::schedule(command, &timers, output).await,
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
         Command::Endpoints => endpoints::endpoints(&client, output).await,
         Command::Nodes(which) => nodes::nodes(which, &client, output).await,

@@ -56,7 +56,7 @@ fn the_store_in_a_file_conforms() {
 
 /// F-11 for the store in a file. SQLite is compared with the store in memory in `sqlite`.
 #[test]
-fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
+fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
     let files = InFiles::new();
     let make_in_file = |clock| files.make(clock);
     conformance::differential(&make, &make_in_file, 0..20, &Life { steps: 240, ..Life::default() });

@@ -169,7 +169,7 @@ fn after_a_downtime(folder: &Path, schedule: Schedule) -> World {
 }
 
 #[test]
-fn t06_a_restart_over_instants_with_missed_skip_leaves_them_out() {
+fn a_restart_over_instants_with_missed_skip_leaves_them_out() {
     let folder = tempfile::tempdir().unwrap();
     let world = after_a_downtime(folder.path(), Schedule { missed: Missed::Skip, ..each_minute() });
     assert_eq!(world.minutes(), [1, 2]);
@@ -181,7 +181,7 @@ fn t06_a_restart_over_instants_with_missed_skip_leaves_them_out() {
 }
 
 #[test]
-fn t06_a_restart_over_instants_with_missed_once_fires_the_last_one() {
+fn a_restart_over_instants_with_missed_once_fires_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     let world = after_a_downtime(folder.path(), each_minute());
     assert_eq!(world.minutes(), [1, 2, 5]);
@@ -191,7 +191,7 @@ fn t06_a_restart_over_instants_with_missed_once_fires_the_last_one() {
 }
 
 #[test]
-fn t06_a_restart_over_instants_with_missed_all_fires_each_once() {
+fn a_restart_over_instants_with_missed_all_fires_each_once() {
     let folder = tempfile::tempdir().unwrap();
     let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
     let world = after_a_downtime(folder.path(), schedule);
@@ -204,7 +204,7 @@ fn t06_a_restart_over_instants_with_missed_all_fires_each_once() {
 }
 
 #[test]
-fn t06_the_last_instant_survives_a_restart_before_the_next_one() {
+fn the_last_instant_survives_a_restart_before_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let (clock, seen) = (clock(), Seen::default());
     for _ in 0..3 {

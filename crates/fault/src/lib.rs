@@ -15,16 +15,25 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]
 
-mod cluster;
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+
+// Floor 0: ports, waits, proxies, clocks, and histories of timers.
 pub mod history;
 mod ports;
 mod proxy;
-#[cfg(feature = "runner")]
-pub mod run;
-mod server;
 mod shift;
 mod wait;
+
+// Floor 1: one server.
+mod server;
+
+// Floor 2: servers together.
+mod cluster;
 mod watched;
+
+// Floor 3: parts of a run under faults.
+#[cfg(feature = "runner")]
+pub mod run;
 
 pub use cluster::Cluster;
 pub use ports::free_port;

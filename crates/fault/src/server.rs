@@ -32,24 +32,27 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// Whether there is a `redis-server`. If there is none, one line of this process on standard error says which tests are
-/// skipped, past the captured output of the tests.
+/// Whether there is a `redis-server`, and `TOURBILLON_NO_REDIS` does not ask to do without. If not, one line of this
+/// process on standard error says which tests are skipped, past the captured output of the tests.
 pub(crate) fn is_installed() -> bool {
     static TOLD: Once = Once::new();
-    let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        TOLD.call_once(|| {
-            let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-            let program = std::env::current_exe().unwrap_or_default();
-            let program = program.file_stem().unwrap_or_default().to_string_lossy();
-            drop(writeln!(
-                io::stderr(),
-                "skipped all tests of {package} ({program}) that start a Redis server: there is no redis-server \
-                 (apt-get install redis-server)"
-            ));
-        });
-    }
-    found
+    let reason = if std::env::var_os("TOURBILLON_NO_REDIS").is_some() {
+        "TOURBILLON_NO_REDIS is set"
+    } else if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        "there is no redis-server (apt-get install redis-server)"
+    } else {
+        return true;
+    };
+    TOLD.call_once(|| {
+        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+        let program = std::env::current_exe().unwrap_or_default();
+        let program = program.file_stem().unwrap_or_default().to_string_lossy();
+        drop(writeln!(
+            io::stderr(),
+            "skipped all tests of {package} ({program}) that start a Redis server: {reason}"
+        ));
+    });
+    false
 }
 
 impl Server {

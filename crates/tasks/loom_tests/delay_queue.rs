@@ -141,8 +141,8 @@ fn an_item_comes_while_a_receiver_sits_down() {
     for due in [0, 2] {
         model("an_item_comes_while_a_receiver_sits_down", move || {
             let queue = queue();
-            let its = StdArc::clone(&queue);
-            let pushing = thread::spawn(move || push(&its, due));
+            let shared = StdArc::clone(&queue);
+            let pushing = thread::spawn(move || push(&shared, due));
             let mut task = Task::new(&queue);
             task.look(at(0));
             pushing.join().unwrap();
@@ -159,8 +159,8 @@ fn two_pushes_set_the_alarm() {
     model("two_pushes_set_the_alarm", || {
         let queue = queue();
         let mut task = Task::in_line(&queue);
-        let its = StdArc::clone(&queue);
-        let pushing = thread::spawn(move || push(&its, 3));
+        let shared = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&shared, 3));
         push(&queue, 2);
         pushing.join().unwrap();
         ring_if_set(&queue, at(2));
@@ -176,8 +176,8 @@ fn a_push_races_with_the_ring() {
         let queue = queue();
         let (mut first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let pushing = thread::spawn(move || push(&its, 2));
+        let shared = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&shared, 2));
         ring_if_set(&queue, at(1));
         pushing.join().unwrap();
         first.look_if_woken(at(1));
@@ -200,8 +200,8 @@ fn a_removal_races_with_the_ring() {
         let mut task = Task::in_line(&queue);
         let first = queue.push(at(1), 1).ok().expect("an open queue takes items");
         push(&queue, 2);
-        let its = StdArc::clone(&queue);
-        let removing = thread::spawn(move || its.remove(first));
+        let shared = StdArc::clone(&queue);
+        let removing = thread::spawn(move || shared.remove(first));
         ring_if_set(&queue, at(1));
         let removed = removing.join().unwrap();
         task.look_if_woken(at(1));
@@ -224,8 +224,8 @@ fn a_receiver_looks_unasked() {
         let (mut first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
         push(&queue, 1);
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let looking = thread::spawn(move || its.take(|| at(1)).is_some());
+        let shared = StdArc::clone(&queue);
+        let looking = thread::spawn(move || shared.take(|| at(1)).is_some());
         ring_if_set(&queue, at(1));
         let has_taken = looking.join().unwrap();
         first.look_if_woken(at(1));
@@ -306,8 +306,8 @@ fn a_look_finds_more_than_it_takes() {
         let mut waiting = Task::in_line(&queue);
         push(&queue, 1);
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let looking = thread::spawn(move || its.take(|| at(1)));
+        let shared = StdArc::clone(&queue);
+        let looking = thread::spawn(move || shared.take(|| at(1)));
         let mut late = Task::new(&queue);
         late.look(at(0));
         assert!(looking.join().unwrap().is_some());
@@ -327,8 +327,8 @@ fn a_look_finds_items_while_a_receiver_sits_down() {
         let queue = queue();
         push(&queue, 1);
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let looking = thread::spawn(move || its.take(|| at(1)).is_some());
+        let shared = StdArc::clone(&queue);
+        let looking = thread::spawn(move || shared.take(|| at(1)).is_some());
         let mut task = Task::new(&queue);
         task.look(at(0));
         assert!(looking.join().unwrap());
@@ -344,8 +344,8 @@ fn an_earlier_item_comes_while_a_thread_sits_down() {
     model("an_earlier_item_comes_while_a_thread_sits_down", || {
         let queue = queue();
         push(&queue, 3);
-        let its = StdArc::clone(&queue);
-        let pushing = thread::spawn(move || push(&its, 2));
+        let shared = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&shared, 2));
         let mut task = Task::thread(&queue);
         task.look(at(0));
         pushing.join().unwrap();
@@ -383,8 +383,8 @@ fn a_thread_that_watches_takes_an_item() {
         let mut watching = Task::thread(&queue);
         watching.look(at(0));
         let mut other = Task::in_line(&queue);
-        let its = StdArc::clone(&queue);
-        let pushing = thread::spawn(move || push(&its, 2));
+        let shared = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || push(&shared, 2));
         watching.look_if_woken(at(1));
         assert_eq!(watching.received, Some(Some(1)));
         pushing.join().unwrap();
@@ -401,8 +401,8 @@ fn a_receiver_goes_while_the_alarm_rings() {
         let queue = queue();
         let (first, mut second) = (Task::in_line(&queue), Task::in_line(&queue));
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let ringing = thread::spawn(move || ring_if_set(&its, at(1)));
+        let shared = StdArc::clone(&queue);
+        let ringing = thread::spawn(move || ring_if_set(&shared, at(1)));
         first.leave();
         ringing.join().unwrap();
         second.look_if_woken(at(1));
@@ -417,8 +417,8 @@ fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {
         let queue = queue();
         let mut waiting = Task::in_line(&queue);
-        let its = StdArc::clone(&queue);
-        let pushing = thread::spawn(move || its.push(at(2), 7).err().map(|(_, item)| item));
+        let shared = StdArc::clone(&queue);
+        let pushing = thread::spawn(move || shared.push(at(2), 7).err().map(|(_, item)| item));
         let left = queue.end(at(1), false);
         let refused = pushing.join().unwrap();
         assert_eq!(left.first().copied().xor(refused), Some(7), "lost, or there twice");
@@ -435,8 +435,8 @@ fn the_last_item_races_with_the_end() {
         let queue = queue();
         let mut waiting = [Task::in_line(&queue), Task::in_line(&queue)];
         push(&queue, 1);
-        let its = StdArc::clone(&queue);
-        let ringing = thread::spawn(move || ring_if_set(&its, at(1)));
+        let shared = StdArc::clone(&queue);
+        let ringing = thread::spawn(move || ring_if_set(&shared, at(1)));
         assert!(queue.end(at(1), false).is_empty());
         ringing.join().unwrap();
         waiting.iter_mut().for_each(|task| task.look_if_woken(at(1)));

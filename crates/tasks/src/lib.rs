@@ -52,12 +52,25 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod keyed;
-mod map;
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+
+// Floor 0: the door to threads and atomics.
 mod sync;
+
+// Floor 1: the map of keys in shards.
+mod map;
+
+// Floor 2: tasks, which repeat, and their engines.
 mod task;
-mod unwind;
+
+// Floor 3: timers by key.
+pub mod keyed;
+
+// Floor 4: ready-made uses.
 pub mod uses;
+
+// Floor 5: unwind safety of all these types.
+mod unwind;
 
 #[cfg(feature = "calendar")]
 pub use tourbillon_calendar as calendar;

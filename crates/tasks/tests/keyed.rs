@@ -652,7 +652,7 @@ impl Fates {
     }
 
     fn of(&self, fate: u8) -> usize {
-        self.fates.iter().filter(|&of| of.load(Ordering::Relaxed) == fate).count()
+        self.fates.iter().filter(|&counted| counted.load(Ordering::Relaxed) == fate).count()
     }
 }
 
@@ -905,9 +905,9 @@ fn no_entry_is_left_behind_of_millions_of_keys() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let begin = Instant::now();
-    let note = |what: &str| {
+    let note = |phase: &str| {
         if env::var_os("TOURBILLON_KEYS").is_some() {
-            eprintln!("{what}: {:?}, {} MiB resident", begin.elapsed(), resident_mib());
+            eprintln!("{phase}: {:?}, {} MiB resident", begin.elapsed(), resident_mib());
         }
     };
     note("empty");

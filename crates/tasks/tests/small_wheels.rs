@@ -1,4 +1,4 @@
-//! What bit the small wheels of Go, and must not bite tasks and keys. A test is named after the rows that it stands
+//! What bit the small wheels of Go, and must not bite tasks and keys. The table has the rows that a test stands
 //! for.
 //!
 //! The wheels: L xiaoxuxiansheng/timewheel (its local one), O ouqiang/timewheel, N nosixtools/timewheel, K
@@ -6,37 +6,37 @@
 //!
 //! | row | what bit them | test |
 //! |---|---|---|
-//! | L1, L2, T3 | the slot is computed by the caller, while the wheel turns: a race, and a revolution late | [`l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time`] |
-//! | L3 | a moment that has passed kills the wheel, or is a revolution late | [`l3_a_moment_that_has_passed_runs_next_and_the_wheel_lives`] |
-//! | L4, O2, T9, A8 | delays are rounded down: early | [`l4_o2_t9_a8_nothing_runs_early_whatever_the_phase`] |
-//! | L5, O7, N7, K8, G6, T10 | after a stop calls hang, and a second stop panics | [`l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers`] |
-//! | L6 | ticks that were dropped are never made up for | [`l6_ticks_that_were_slept_through_are_made_up_for`] |
-//! | L7 | a goroutine for each task | [`l7_tasks_run_on_the_engines_threads_and_on_no_other_thread`] |
-//! | O1, K2, G1, A4 | a tick or an interval below a second, or below the tick: division by zero, or never again | [`o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused`] |
+//! | L1, L2, T3 | the slot is computed by the caller, while the wheel turns: a race, and a revolution late | [`what_is_scheduled_while_the_wheel_turns_is_on_time`] |
+//! | L3 | a moment that has passed kills the wheel, or is a revolution late | [`a_moment_that_has_passed_runs_next_and_the_wheel_lives`] |
+//! | L4, O2, T9, A8 | delays are rounded down: early | [`nothing_runs_early_whatever_the_phase`] |
+//! | L5, O7, N7, K8, G6, T10 | after a stop calls hang, and a second stop panics | [`after_a_stop_every_call_answers`] |
+//! | L6 | ticks that were dropped are never made up for | [`ticks_that_were_slept_through_are_made_up_for`] |
+//! | L7 | a goroutine for each task | [`tasks_run_on_the_engines_threads_and_on_no_other_thread`] |
+//! | O1, K2, G1, A4 | a tick or an interval below a second, or below the tick: division by zero, or never again | [`short_ticks_work_and_shorter_periods_are_refused`] |
 //! | N1 | O1 and O2 | both |
-//! | O3, G5 | a second task of a key hides the first, which cannot be removed | [`o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled`] |
-//! | O4, G5 | of several matches in a slot only the first is removed | [`o4_g5_all_tasks_of_a_slot_are_removed`] |
-//! | O5, N7, K8 | a panic in a job kills the process | [`o5_n7_k8_a_job_that_panics_costs_only_itself`] |
-//! | O6 | an unhashable key kills the process | cannot be said: the compiler refuses it; nearest: [`o6_a_key_whose_hash_panics_costs_its_call`] |
-//! | N2, T11 | a periodic task is removed while the wheel re-adds it: lost | [`n2_t11_a_stop_between_two_runs_holds`] |
-//! | N3, G4 | what is left of a removed entry takes the new one of its key along | [`n3_g4_an_old_generation_does_not_end_the_new_one`] |
-//! | N4 | two adds of one key both succeed; a remove right after an add finds nothing | [`n4_of_two_adds_one_succeeds_and_is_found_at_once`] |
-//! | N5, K4 | two tasks whose period is a slot or a revolution: an endless loop in one tick | [`n5_k4_tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop`] |
-//! | N6, K3 | a period of one revolution: at every second one, or the first a revolution early | [`n6_k3_a_period_of_a_revolution_is_one`] |
-//! | K1 | a job fires between a remove's look and its deed: the process dies | [`k1_a_cancel_that_races_with_firing_has_one_outcome`] |
-//! | K5 | a task that is created anew takes up its phase half a period late | [`k5_a_task_that_is_created_anew_keeps_its_phase`] |
-//! | K6 | N times are N + 1 | [`k6_n_times_are_n`] |
-//! | K7 | the flag that it runs is not synchronised | cannot be said of memory: there is none; nearest: [`k7_of_several_shutdowns_one_gets_what_is_pending`] |
+//! | O3, G5 | a second task of a key hides the first, which cannot be removed | [`a_key_has_one_entry_and_the_newest_is_cancelled`] |
+//! | O4, G5 | of several matches in a slot only the first is removed | [`all_tasks_of_a_slot_are_removed`] |
+//! | O5, N7, K8 | a panic in a job kills the process | [`a_job_that_panics_costs_only_itself`] |
+//! | O6 | an unhashable key kills the process | cannot be said: the compiler refuses it; nearest: [`a_key_whose_hash_panics_costs_its_call`] |
+//! | N2, T11 | a periodic task is removed while the wheel re-adds it: lost | [`a_stop_between_two_runs_holds`] |
+//! | N3, G4 | what is left of a removed entry takes the new one of its key along | [`an_old_generation_does_not_end_the_new_one`] |
+//! | N4 | two adds of one key both succeed; a remove right after an add finds nothing | [`of_two_adds_one_succeeds_and_is_found_at_once`] |
+//! | N5, K4 | two tasks whose period is a slot or a revolution: an endless loop in one tick | [`tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop`] |
+//! | N6, K3 | a period of one revolution: at every second one, or the first a revolution early | [`a_period_of_a_revolution_is_one`] |
+//! | K1 | a job fires between a remove's look and its deed: the process dies | [`a_cancel_that_races_with_firing_has_one_outcome`] |
+//! | K5 | a task that is created anew takes up its phase half a period late | [`a_task_that_is_created_anew_keeps_its_phase`] |
+//! | K6 | N times are N + 1 | [`n_times_are_n`] |
+//! | K7 | the flag that it runs is not synchronised | cannot be said of memory: there is none; nearest: [`of_several_shutdowns_one_gets_what_is_pending`] |
 //! | G2, A3 | an add between turning and scanning lands in the list that is about to be run: early, or a revolution late | as L1 |
-//! | G3 | a scan changes the list under a read lock | [`g3_lookers_do_not_disturb_what_fires`] |
-//! | T1, T2 | a flush waits for itself, and all are asleep | [`t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock`] |
-//! | T4 | a timer that is not in a bucket: nil | [`t4_a5_what_is_not_armed_can_be_asked_and_stopped`] |
-//! | T5 | after a stop the tasks stay in memory | [`t5_a_stop_lets_go_of_what_was_pending`] |
-//! | T6, A6 | no reset, or one that is not to be relied upon | [`t6_a6_everything_can_be_moved`] |
-//! | T7, A7 | a stop while its timer is moved between wheels says no, and it fires | [`t7_a7_a_cancel_on_the_way_down_the_wheels_holds`] |
-//! | T8 | the wall clock is set | [`t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost`] |
-//! | A1 | stopping what has fired, or twice, removes a stranger | [`a1_stopping_what_has_ended_touches_no_stranger`] |
-//! | A2 | the stop waits for what is pending | [`a2_a_shutdown_does_not_wait_for_what_is_pending`] |
+//! | G3 | a scan changes the list under a read lock | [`lookers_do_not_disturb_what_fires`] |
+//! | T1, T2 | a flush waits for itself, and all are asleep | [`a_hundred_thousand_that_reschedule_themselves_do_not_deadlock`] |
+//! | T4 | a timer that is not in a bucket: nil | [`what_is_not_armed_can_be_asked_and_stopped`] |
+//! | T5 | after a stop the tasks stay in memory | [`a_stop_lets_go_of_what_was_pending`] |
+//! | T6, A6 | no reset, or one that is not to be relied upon | [`everything_can_be_moved`] |
+//! | T7, A7 | a stop while its timer is moved between wheels says no, and it fires | [`a_cancel_on_the_way_down_the_wheels_holds`] |
+//! | T8 | the wall clock is set | [`a_clock_that_is_set_makes_nothing_early_or_lost`] |
+//! | A1 | stopping what has fired, or twice, removes a stranger | [`stopping_what_has_ended_touches_no_stranger`] |
+//! | A2 | the stop waits for what is pending | [`a_shutdown_does_not_wait_for_what_is_pending`] |
 //! | A5 | what is documented is a stub that ends in nil | as T4 |
 //! | A9 | 64-bit atomics on 32 bits | cannot be said here: `core`'s types are aligned, or do not exist, which the compiler checks |
 //!
@@ -92,7 +92,7 @@ fn keys(tasks: &Tasks) -> (Keyed<u64, u64>, Log<u64>) {
 /// Three threads schedule for within two revolutions while a fourth turns the wheel. Each closure knows when it is due;
 /// in the end the clock stands at the last deadline, and everything has run.
 #[test]
-fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
+fn what_is_scheduled_while_the_wheel_turns_is_on_time() {
     within_patience(|| {
         let clock = ManualClock::new();
         let tasks =
@@ -150,7 +150,7 @@ fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
 }
 
 #[test]
-fn l3_a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
+fn a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     let mut tasks = seconds();
     tasks.advance(100 * SECOND);
     let (keyed, log) = keys(tasks.handle());
@@ -170,7 +170,7 @@ fn l3_a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
 
 /// At every tenth of a second of the phase, delays that are no whole seconds.
 #[test]
-fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
+fn nothing_runs_early_whatever_the_phase() {
     let mut tasks = seconds();
     let log = Log::new();
     let mut scheduled = 0;
@@ -197,7 +197,7 @@ fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
 }
 
 #[test]
-fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
+fn after_a_stop_every_call_answers() {
     within_patience(|| {
         let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
         let (keyed, _log) = keys(tasks.handle());
@@ -228,7 +228,7 @@ fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
 }
 
 #[test]
-fn l6_ticks_that_were_slept_through_are_made_up_for() {
+fn ticks_that_were_slept_through_are_made_up_for() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     for key in 0..200 {
@@ -245,7 +245,7 @@ fn l6_ticks_that_were_slept_through_are_made_up_for() {
 }
 
 #[test]
-fn l7_tasks_run_on_the_engines_threads_and_on_no_other_thread() {
+fn tasks_run_on_the_engines_threads_and_on_no_other_thread() {
     within_patience(|| {
         let tasks = TaskEngine::start(Builder::new().shards(1).workers(2)).unwrap();
         let (threads, ran) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(AtomicU64::new(0)));
@@ -272,7 +272,7 @@ fn l7_tasks_run_on_the_engines_threads_and_on_no_other_thread() {
 }
 
 #[test]
-fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
+fn short_ticks_work_and_shorter_periods_are_refused() {
     let mut tasks = DrivenTasks::start(Builder::new().tick(100 * MS)).unwrap();
     let log = Log::new();
     let (sink, other) = (log.clone(), log.clone());
@@ -291,7 +291,7 @@ fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
 }
 
 #[test]
-fn o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled() {
+fn a_key_has_one_entry_and_the_newest_is_cancelled() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     assert_eq!(keyed.schedule(7, 10 * SECOND, 1).unwrap(), None);
@@ -305,7 +305,7 @@ fn o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled() {
 }
 
 #[test]
-fn o4_g5_all_tasks_of_a_slot_are_removed() {
+fn all_tasks_of_a_slot_are_removed() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     let started: Vec<_> = (0..100).map(|_| tasks.handle().every(10 * SECOND, || {}).unwrap()).collect();
@@ -320,7 +320,7 @@ fn o4_g5_all_tasks_of_a_slot_are_removed() {
 }
 
 #[test]
-fn o5_n7_k8_a_job_that_panics_costs_only_itself() {
+fn a_job_that_panics_costs_only_itself() {
     let mut tasks = seconds();
     let log = Log::new();
     let (sink, also, third) = (log.clone(), log.clone(), log.clone());
@@ -345,7 +345,7 @@ fn o5_n7_k8_a_job_that_panics_costs_only_itself() {
 }
 
 #[test]
-fn o6_a_key_whose_hash_panics_costs_its_call() {
+fn a_key_whose_hash_panics_costs_its_call() {
     #[derive(Clone, PartialEq, Eq)]
     struct Unhashable(bool);
     impl Hash for Unhashable {
@@ -367,7 +367,7 @@ fn o6_a_key_whose_hash_panics_costs_its_call() {
 
 /// In the gap between a run and the arming for the next one.
 #[test]
-fn n2_t11_a_stop_between_two_runs_holds() {
+fn a_stop_between_two_runs_holds() {
     within_patience(|| {
         let tick = Duration::from_micros(20);
         let tasks = TaskEngine::start(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
@@ -400,7 +400,7 @@ fn n2_t11_a_stop_between_two_runs_holds() {
 
 /// The old entry's ticket is still in the wheel, in another slot and in the same, and is looked at.
 #[test]
-fn n3_g4_an_old_generation_does_not_end_the_new_one() {
+fn an_old_generation_does_not_end_the_new_one() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     keyed.schedule(7, 10 * SECOND, 1).unwrap();
@@ -421,7 +421,7 @@ fn n3_g4_an_old_generation_does_not_end_the_new_one() {
 }
 
 #[test]
-fn n4_of_two_adds_one_succeeds_and_is_found_at_once() {
+fn of_two_adds_one_succeeds_and_is_found_at_once() {
     within_patience(|| {
         let tasks = TaskEngine::start(Builder::new().shards(2).workers(1)).unwrap();
         let (keyed, _log) = keys(tasks.handle());
@@ -449,7 +449,7 @@ fn n4_of_two_adds_one_succeeds_and_is_found_at_once() {
 
 /// Periods of a tick, of each wheel's revolution, of the small wheels', and what is around them, several of each.
 #[test]
-fn n5_k4_tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
+fn tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
     let mut tasks = seconds();
     let periods = [1, 2, 59, 60, 61, 63, 64, 65, 255, 256, 257, 3_600, 4_095, 4_096, 4_097];
     let started: Vec<_> = periods
@@ -464,7 +464,7 @@ fn n5_k4_tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
 }
 
 #[test]
-fn n6_k3_a_period_of_a_revolution_is_one() {
+fn a_period_of_a_revolution_is_one() {
     for period in [60, 64, 256, 3_600, 4_096] {
         for phase in [0, 1, 59, 63] {
             let mut tasks = seconds();
@@ -479,7 +479,7 @@ fn n6_k3_a_period_of_a_revolution_is_one() {
 
 /// A cancel that comes as its key fires: one of them has the value.
 #[test]
-fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
+fn a_cancel_that_races_with_firing_has_one_outcome() {
     within_patience(|| {
         let tick = Duration::from_micros(20);
         let tasks = TaskEngine::start(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
@@ -503,7 +503,7 @@ fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
 
 /// A task of 90 s that was created 45 s ago runs after 45 s, not after 90 or 105.
 #[test]
-fn k5_a_task_that_is_created_anew_keeps_its_phase() {
+fn a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     let build = DrivenTasks::start_at(Builder::new().tick(SECOND), creation + 45 * SECOND);
     let mut tasks = build.unwrap();
@@ -513,7 +513,7 @@ fn k5_a_task_that_is_created_anew_keeps_its_phase() {
 }
 
 #[test]
-fn k6_n_times_are_n() {
+fn n_times_are_n() {
     for times in [1, 2, 3, 64] {
         let mut tasks = seconds();
         let in_turn = logged(tasks.handle(), every(2).times(times));
@@ -531,7 +531,7 @@ fn k6_n_times_are_n() {
 }
 
 #[test]
-fn k7_of_several_shutdowns_one_gets_what_is_pending() {
+fn of_several_shutdowns_one_gets_what_is_pending() {
     within_patience(|| {
         for _ in 0..20 {
             let tasks = TaskEngine::start(Builder::new().shards(2).workers(1)).unwrap();
@@ -557,7 +557,7 @@ fn k7_of_several_shutdowns_one_gets_what_is_pending() {
 
 /// Threads that ask while it fires get an answer that was true, and no firing is lost.
 #[test]
-fn g3_lookers_do_not_disturb_what_fires() {
+fn lookers_do_not_disturb_what_fires() {
     within_patience(|| {
         let tasks =
             TaskEngine::start(Builder::new().tick(Duration::from_micros(50)).shards(1).workers(1)).unwrap();
@@ -594,7 +594,7 @@ fn g3_lookers_do_not_disturb_what_fires() {
 
 /// All in the slot that is being emptied, each of which puts itself into the next, from several workers.
 #[test]
-fn t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
+fn a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
     within_patience(|| {
         let tasks =
             TaskEngine::start(Builder::new().shards(1).unpinned().workers(2).lane_capacity(1_024)).unwrap();
@@ -616,7 +616,7 @@ fn t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
 }
 
 #[test]
-fn t4_a5_what_is_not_armed_can_be_asked_and_stopped() {
+fn what_is_not_armed_can_be_asked_and_stopped() {
     let mut tasks = seconds();
     let timer = tasks.handle().timer(|| {}).unwrap();
     assert_eq!(
@@ -639,7 +639,7 @@ fn t4_a5_what_is_not_armed_can_be_asked_and_stopped() {
 }
 
 #[test]
-fn t5_a_stop_lets_go_of_what_was_pending() {
+fn a_stop_lets_go_of_what_was_pending() {
     let kept = Arc::new(());
     let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
     let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, Arc<()>>| {});
@@ -658,7 +658,7 @@ fn t5_a_stop_lets_go_of_what_was_pending() {
 }
 
 #[test]
-fn t6_a6_everything_can_be_moved() {
+fn everything_can_be_moved() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     let sink = log.clone();
@@ -688,7 +688,7 @@ fn t6_a6_everything_can_be_moved() {
 /// Deadlines far enough to go down several wheels; at each moment of the way some are cancelled, or their tasks
 /// stopped.
 #[test]
-fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
+fn a_cancel_on_the_way_down_the_wheels_holds() {
     let mut tasks = DrivenTasks::new().unwrap();
     let (keyed, log) = keys(tasks.handle());
     let runs = Arc::new(AtomicU64::new(0));
@@ -727,7 +727,7 @@ fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
 
 /// Back by an hour, forward by one, with what was scheduled before and between.
 #[test]
-fn t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost() {
+fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     let mut tasks = seconds();
     tasks.advance(2 * HOUR);
     let (log, clock) = (Log::new(), tasks.clock().clone());
@@ -757,7 +757,7 @@ fn t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost() {
 
 /// A timer's slot is used again at once: what names the old one does not find the new one.
 #[test]
-fn a1_stopping_what_has_ended_touches_no_stranger() {
+fn stopping_what_has_ended_touches_no_stranger() {
     let mut tasks = DrivenTasks::start(Builder::new().tick(SECOND).capacity(8)).unwrap();
     let (keyed, log) = keys(tasks.handle());
     let mut old_ids = Vec::new();
@@ -791,7 +791,7 @@ fn a1_stopping_what_has_ended_touches_no_stranger() {
 }
 
 #[test]
-fn a2_a_shutdown_does_not_wait_for_what_is_pending() {
+fn a_shutdown_does_not_wait_for_what_is_pending() {
     within_patience(|| {
         let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
         for _ in 0..1_000 {

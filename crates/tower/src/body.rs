@@ -13,14 +13,14 @@ use tourbillon::{Handle, Timestamp};
 /// A limit and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
-    what: What,
+    part: What,
     limit: Duration,
     sleep: Sleep,
 }
 
 impl Limit {
     fn elapsed(&self, is_shut_down: bool) -> Elapsed {
-        Elapsed::new(self.what, self.limit, is_shut_down)
+        Elapsed::new(self.part, self.limit, is_shut_down)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Elapsed> {
@@ -88,7 +88,7 @@ impl<B> TimeoutBody<B> {
     #[must_use]
     pub fn idle(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(Timestamp::MAX);
-        Self { idle: Some(Limit { what: What::BodyIdle, limit, sleep }), ..self }
+        Self { idle: Some(Limit { part: What::BodyIdle, limit, sleep }), ..self }
     }
 
     /// Limits the time from now to the end of the body.
@@ -99,7 +99,7 @@ impl<B> TimeoutBody<B> {
     #[must_use]
     pub fn total(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(self.timers.deadline(limit));
-        Self { total: Some(Limit { what: What::BodyTotal, limit, sleep }), ..self }
+        Self { total: Some(Limit { part: What::BodyTotal, limit, sleep }), ..self }
     }
 
     /// The inner body.

@@ -20,20 +20,20 @@ pub enum What {
 /// The error of a limit: the limit has passed, or its engine was shut down before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
-    what: What,
+    part: What,
     limit: Duration,
     is_shut_down: bool,
 }
 
 impl Elapsed {
-    pub(crate) fn new(what: What, limit: Duration, is_shut_down: bool) -> Self {
-        Self { what, limit, is_shut_down }
+    pub(crate) fn new(part: What, limit: Duration, is_shut_down: bool) -> Self {
+        Self { part, limit, is_shut_down }
     }
 
     /// The part that took too long.
     #[must_use]
     pub fn what(&self) -> What {
-        self.what
+        self.part
     }
 
     /// The limit: the longest time that was allowed.
@@ -52,7 +52,7 @@ impl Elapsed {
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = self.limit;
-        match (self.is_shut_down, self.what) {
+        match (self.is_shut_down, self.part) {
             (false, What::Response) => write!(f, "no response within {limit:?}"),
             (false, What::BodyIdle) => write!(f, "no frame of the body within {limit:?}"),
             (false, What::BodyTotal) => write!(f, "the body had not ended within {limit:?}"),

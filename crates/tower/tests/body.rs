@@ -238,15 +238,15 @@ fn a_body_without_a_limit_is_as_it_was() {
 
 #[test]
 fn a_shutdown_says_so() {
-    for what in [What::BodyIdle, What::BodyTotal] {
-        let mut test = Test::new(|body| match what {
+    for part in [What::BodyIdle, What::BodyTotal] {
+        let mut test = Test::new(|body| match part {
             What::BodyIdle => body.idle(SECOND),
             _ => body.total(SECOND),
         });
         assert_eq!(test.poll(), Given::Nothing);
         drop(test.engine.handle().shutdown());
         let elapsed = test.elapsed();
-        assert_eq!((elapsed.what(), elapsed.is_shut_down()), (what, true));
+        assert_eq!((elapsed.what(), elapsed.is_shut_down()), (part, true));
     }
 }
 

@@ -17,12 +17,14 @@
 //! `waited` are zero. `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
-//! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline. I1a.
-//! The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
-//! deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a check,
-//! never a wrong firing. I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are
-//! garbage. I3. The thread that takes a timer out of `queued` owns its payload; the thread that makes the timer vacant
-//! owns the slot. I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
+//! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
+//! I1a. The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
+//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a
+//!      check, never a wrong firing.
+//! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
+//! I3. The thread that takes a timer out of `queued` owns its payload; the thread that makes the timer vacant owns the
+//!     slot.
+//! I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
 //!
 //! # Access
 //! | word     | may be read by          | may be written by                                              |

@@ -112,7 +112,7 @@ const HOSTS: &[(&str, &str)] = &[
 /// Each of at least sixty addresses is refused as a literal in a URL, as the answer of a resolver, and beside a public
 /// address in one answer: before anything is dialled.
 #[tokio::test]
-async fn t17_a_table_of_addresses_is_refused_by_the_connector() {
+async fn a_table_of_addresses_is_refused_by_the_connector() {
     let distinct: BTreeSet<_> = HOSTS.iter().map(|(_, address)| *address).collect();
     assert!(HOSTS.len() >= 60 && distinct.len() >= 50, "{} hosts, {} addresses", HOSTS.len(), distinct.len());
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Blocked(Blocked::NotGlobal(_)));
@@ -129,7 +129,7 @@ async fn t17_a_table_of_addresses_is_refused_by_the_connector() {
 }
 
 #[tokio::test]
-async fn t17_this_machine_is_refused_in_every_notation_and_never_connected_to() {
+async fn this_machine_is_refused_in_every_notation_and_never_connected_to() {
     let receiver = Receiver::start(answer("200 OK", "")).await;
     let port = receiver.address.port();
     for host in [
@@ -154,7 +154,7 @@ async fn t17_this_machine_is_refused_in_every_notation_and_never_connected_to() 
 
 /// The name resolves to a public address first, and to an inner one when it is dialled the second time.
 #[tokio::test]
-async fn t17_a_name_that_changes_its_address_is_checked_each_time() {
+async fn a_name_that_changes_its_address_is_checked_each_time() {
     let receiver = Receiver::start(answer("200 OK", "")).await;
     let (resolver, asked) =
         resolver(vec![vec!["192.0.1.1"], vec!["127.0.0.1"], vec!["8.8.8.8", "127.0.0.1"], vec![]]);

@@ -228,8 +228,8 @@ fn described(put: &Put) -> Result<NewSchedule, Failure> {
 }
 
 /// Looks after schedules.
-pub(crate) async fn schedule(what: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
-    match what {
+pub(crate) async fn schedule(command: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    match command {
         Schedule::Put(put) => {
             let schedule = described(&put)?;
             Ok(output.fields(&timers.schedule(&put.key).put(&schedule).await?, fields)?)

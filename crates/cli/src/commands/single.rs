@@ -118,8 +118,8 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
 /// What has happened to a timer, in the order in which it did.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
-    let mut note = |at: Option<Moment>, what: String, [late, took, detail]: [String; 3]| {
-        all.extend(at.map(|at| (at, [what, late, took, detail])));
+    let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {
+        all.extend(at.map(|at| (at, [event, late, took, detail])));
     };
     note(past.created, "created".to_owned(), Default::default());
     note(past.scheduled, "scheduled".to_owned(), Default::default());
@@ -140,8 +140,8 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
         let parts = [status, attempt.error.clone(), attempt.answer.clone(), repeat];
         let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let took = or_none(attempt.took_ms.map(parse::short));
-        let what = format!("attempt {} {outcome}", attempt.attempt);
-        note(Some(attempt.started), what, [parse::short(attempt.late_ms), took, detail]);
+        let event = format!("attempt {} {outcome}", attempt.attempt);
+        note(Some(attempt.started), event, [parse::short(attempt.late_ms), took, detail]);
     }
     if let Some(end) = &past.end {
         let detail = or_none(end.detail.as_ref());
@@ -150,8 +150,9 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
         note(past.due, "due".to_owned(), Default::default());
     }
     all.sort_by_key(|(at, _)| *at);
-    let row =
-        |(at, [what, late, took, detail]): (Moment, [String; 4])| [at.to_string(), what, late, took, detail];
+    let row = |(at, [event, late, took, detail]): (Moment, [String; 4])| {
+        [at.to_string(), event, late, took, detail]
+    };
     all.into_iter().map(row).collect()
 }
 

@@ -81,7 +81,7 @@ async fn a_dead_timer_is_replayed_by_its_key_and_has_a_history() {
             break history;
         }
     };
-    let at = |what: &str| history.find(what).unwrap_or_else(|| panic!("{what}: {history}"));
+    let at = |text: &str| history.find(text).unwrap_or_else(|| panic!("{text}: {history}"));
     let order = ["created", "attempt 1 dead", "replayed", "attempt 1 delivered"].map(at);
     assert!(order.is_sorted() && history.contains(&id), "{history}");
     assert_eq!(rig.run(&["history", "--id", &id]).await.ok(), history);

@@ -17,7 +17,7 @@ fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
 /// The due moments count by the store's clock: a step forward makes timers due, a step back puts them off. Timers that
 /// are made after a step back are delivered in their time.
 #[test]
-fn f10_steps_of_the_clock_make_nothing_early_and_lose_nothing() {
+fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     for by in [3_600, -3_600, 86_400, -86_400] {
         let world = World::new(|builder| builder);
         world.clock.advance(secs(2 * DAY));
@@ -43,7 +43,7 @@ fn f10_steps_of_the_clock_make_nothing_early_and_lose_nothing() {
 
 /// A lease and a timeout survive steps: the delivery under way is not taken from its handler.
 #[test]
-fn f10_a_step_takes_no_delivery_from_its_handler() {
+fn a_step_takes_no_delivery_from_its_handler() {
     for by in [3_600, -3_600, 86_400, -86_400] {
         let gate = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let open = std::sync::Arc::clone(&gate);
@@ -78,7 +78,7 @@ fn f10_a_step_takes_no_delivery_from_its_handler() {
 }
 
 #[test]
-fn f10_series_keep_local_time_over_gaps_and_overlaps() {
+fn series_keep_local_time_over_gaps_and_overlaps() {
     // Zone, cron expression for a time within the gap, the day before the gap and the one before the overlap, both as
     // moments in UTC, and the half hours that the zone moves.
     let zones = [

@@ -27,7 +27,7 @@ fn line(name: &str, mut times: Vec<Duration>) -> String {
 }
 
 #[test]
-fn t05_none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
+fn none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
     #[derive(Serialize, Deserialize)]
     struct At(usize);
     impl Kind for At {
@@ -102,7 +102,7 @@ fn fill(world: &World, count: u64, label: &str) {
 }
 
 #[test]
-fn t13_a_herd_is_delivered_in_bounded_memory() {
+fn a_herd_is_delivered_in_bounded_memory() {
     let count = number_of("TOURBILLON_HERD", 100_000);
     let world = World::new(|builder| builder.workers(8));
     fill(&world, count, "herd");
@@ -142,7 +142,7 @@ fn t13_a_herd_is_delivered_in_bounded_memory() {
 }
 
 #[test]
-fn t12_a_bulk_cancel_leaves_other_callers_their_turn() {
+fn a_bulk_cancel_leaves_other_callers_their_turn() {
     let count = number_of("TOURBILLON_BULK", 100_000);
     let world = World::new(|builder| builder);
     fill(&world, count, "bulk");

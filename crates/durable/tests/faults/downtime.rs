@@ -13,7 +13,7 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 use crate::Note;
 
 #[test]
-fn f09_after_a_downtime_each_policy_for_misfires_decides() {
+fn after_a_downtime_each_policy_for_misfires_decides() {
     for downtime in [HOUR, MONTH] {
         let mut world = World::new(|builder| builder);
         let policies = [Misfire::Fire, Misfire::Within(secs(60)), Misfire::Within(2 * HOUR)];
@@ -40,7 +40,7 @@ fn f09_after_a_downtime_each_policy_for_misfires_decides() {
 }
 
 #[test]
-fn f09_what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
+fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
     let mut world = World::new(|builder| builder);
     for number in 0..500 {
         world.schedule(Spec::new(Note(number)).after(secs(1 + number)));
@@ -62,7 +62,7 @@ fn f09_what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
 
 /// A rate of one a second must not hold back timers that are in time, on a store that was empty before.
 #[test]
-fn f09_a_store_that_was_empty_has_nothing_to_catch_up_with() {
+fn a_store_that_was_empty_has_nothing_to_catch_up_with() {
     let world = World::new(|builder| builder.catch_up_rate(Some(1)));
     world.settle();
     for round in 1..=20 {
@@ -73,7 +73,7 @@ fn f09_a_store_that_was_empty_has_nothing_to_catch_up_with() {
 }
 
 #[test]
-fn t06_a_restart_over_instants_of_a_series_follows_each_policy() {
+fn a_restart_over_instants_of_a_series_follows_each_policy() {
     // Each minute; the process is away over five instants, 60 to 300, and starts at 305.
     let cases = [
         (MissedInstants::Skip, Misfire::Fire, vec![60, 360], 4, 0),

@@ -10,7 +10,7 @@ use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_durable::{Delivery, Durable, Spec, Verdict};
 
 #[test]
-fn f12_handlers_that_panic_or_fail_are_called_again_and_the_loop_goes_on() {
+fn handlers_that_panic_or_fail_are_called_again_and_the_loop_goes_on() {
     let world = World::answering(
         |number, delivery| match (number % 3, delivery.attempt) {
             (0, 1) => std::panic::resume_unwind(Box::new(format!("number {number}"))),
@@ -43,7 +43,7 @@ fn sleeping(lease: Duration, sleep: Duration) -> (Durable, Arc<dyn TimerStore>, 
 }
 
 #[test]
-fn f12_a_handler_that_is_slower_than_the_lease_keeps_its_timer() {
+fn a_handler_that_is_slower_than_the_lease_keeps_its_timer() {
     let (durable, store, calls) = sleeping(secs(1), Duration::from_millis(2_500));
     durable.handle().schedule_blocking(Spec::new(Note(1))).unwrap();
     eventually(|| durable.handle().stats().done == 1);
@@ -53,7 +53,7 @@ fn f12_a_handler_that_is_slower_than_the_lease_keeps_its_timer() {
 }
 
 #[test]
-fn f12_a_handler_that_hangs_is_over_after_its_time_and_called_again() {
+fn a_handler_that_hangs_is_over_after_its_time_and_called_again() {
     let (durable, _store, calls) = sleeping(secs(30), Duration::from_millis(700));
     let spec = Spec::new(Note(1)).timeout(Duration::from_millis(100)).attempts(2);
     let id = durable.handle().schedule_blocking(spec.backoff(Backoff::Fixed(Duration::ZERO))).unwrap().id();
@@ -65,7 +65,7 @@ fn f12_a_handler_that_hangs_is_over_after_its_time_and_called_again() {
 
 /// A lease whose holder is gone ends although nothing else is due, and although deliveries come one after the other.
 #[test]
-fn f13_the_lease_of_a_holder_that_is_gone_ends_by_itself() {
+fn the_lease_of_a_holder_that_is_gone_ends_by_itself() {
     for is_busy in [false, true] {
         let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
         let start = || {

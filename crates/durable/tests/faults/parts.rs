@@ -101,7 +101,7 @@ impl Parts {
 
 /// The claims and ends of other parts go on, and so do the renewals: the end without an answer keeps its lease.
 #[test]
-fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
+fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     let parts = Parts::start();
     parts.failing.hook().leave(AWAY, false);
     let stuck = number(AWAY, 0);
@@ -126,7 +126,7 @@ fn f23_an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
 
 /// Ends of the part that come meanwhile follow in their order, once the part answers.
 #[test]
-fn f23_ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
+fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     const TIMERS: u64 = 6_000;
     let parts = Parts::start();
     parts.failing.hook().leave(AWAY, false);
@@ -142,7 +142,7 @@ fn f23_ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
 
 /// The end has its effect, and only the answer is lost: nothing is delivered again.
 #[test]
-fn f23_an_end_whose_answer_is_lost_is_repeated_and_refused() {
+fn an_end_whose_answer_is_lost_is_repeated_and_refused() {
     let parts = Parts::start();
     parts.failing.hook().leave(AWAY, true);
     let stuck = number(AWAY, 0);
@@ -158,7 +158,7 @@ fn f23_an_end_whose_answer_is_lost_is_repeated_and_refused() {
 
 /// A timer whose end has its effect and no answer is due again: its next delivery begins after the answer.
 #[test]
-fn f23_deliveries_of_a_timer_stay_in_their_order() {
+fn deliveries_of_a_timer_stay_in_their_order() {
     let again = |delivery: &Delivery| match delivery.delivery {
         1 => Verdict::Retry { error: "once more".into(), after: Some(Duration::ZERO) },
         _ => Verdict::Done,
@@ -182,7 +182,7 @@ fn f23_deliveries_of_a_timer_stay_in_their_order() {
 
 /// A stop waits for the answer.
 #[test]
-fn f23_a_stop_waits_for_ends_without_an_answer() {
+fn a_stop_waits_for_ends_without_an_answer() {
     let mut parts = Parts::start();
     parts.failing.hook().leave(AWAY, false);
     parts.schedule(number(AWAY, 0));
@@ -200,7 +200,7 @@ fn f23_a_stop_waits_for_ends_without_an_answer() {
 
 /// A stop gives an end up whose lease is over anyway, and the timer is delivered again.
 #[test]
-fn f23_a_stop_does_not_wait_for_ever() {
+fn a_stop_does_not_wait_for_ever() {
     let mut parts = Parts::start();
     parts.failing.hook().leave(AWAY, false);
     let stuck = number(AWAY, 0);

@@ -39,7 +39,7 @@ fn finish(
 }
 
 #[test]
-fn f31_a_cancel_at_the_due_moment_is_right_about_the_delivery() {
+fn a_cancel_at_the_due_moment_is_right_about_the_delivery() {
     let (durable, store, deliveries) = runtime();
     let timers = durable.handle();
     let rounds = number_of("TOURBILLON_RACES", 10_000) / 50;
@@ -99,7 +99,7 @@ fn f31_a_cancel_at_the_due_moment_is_right_about_the_delivery() {
 }
 
 #[test]
-fn f32_of_a_storm_of_replacements_one_timer_is_left() {
+fn of_a_storm_of_replacements_one_timer_is_left() {
     let world = World::new(|builder| builder);
     std::thread::scope(|scope| {
         for key in 0..4 {
@@ -128,7 +128,7 @@ enum Fate {
 }
 
 #[test]
-fn f08_callers_that_change_timers_beside_claims_are_answered_truly() {
+fn callers_that_change_timers_beside_claims_are_answered_truly() {
     let (durable, store, deliveries) = runtime();
     let timers = durable.handle();
     let seed = number_of("TOURBILLON_SEED", 8);

@@ -224,18 +224,18 @@ fn outages(kind: StoreErrorKind) {
 }
 
 #[test]
-fn t09_a_store_that_fails_for_a_while_loses_nothing() {
+fn a_store_that_fails_for_a_while_loses_nothing() {
     outages(StoreErrorKind::Io);
 }
 
 #[test]
-fn t09_answers_that_are_lost_lose_nothing() {
+fn answers_that_are_lost_lose_nothing() {
     outages(StoreErrorKind::Unknown);
 }
 
 /// A store that has closed is not asked in a circle, and health says so.
 #[test]
-fn t09_a_store_that_has_closed_is_asked_now_and_then() {
+fn a_store_that_has_closed_is_asked_now_and_then() {
     let failing =
         Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Failures::new(StoreErrorKind::Closed)));
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
@@ -253,7 +253,7 @@ fn t09_a_store_that_has_closed_is_asked_now_and_then() {
 
 /// The time for which a store is away is no reason to take deliveries from their handlers.
 #[test]
-fn t09_a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
+fn a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let failing = Arc::new(Hooked::new(inner, Failures::new(StoreErrorKind::Io)));
     let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
@@ -270,7 +270,7 @@ fn t09_a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
 }
 
 #[test]
-fn t08_a_stop_under_load_frees_all_leases_at_once() {
+fn a_stop_under_load_frees_all_leases_at_once() {
     let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let builder = Durable::builder_on(Arc::clone(&store)).workers(64);
     let durable = builder
@@ -320,7 +320,7 @@ fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
 
 /// The end of a process may follow the end of a runtime at once, with the store still open.
 #[test]
-fn t08_a_stop_keeps_the_ends_of_the_last_deliveries() {
+fn a_stop_keeps_the_ends_of_the_last_deliveries() {
     let folder = tempfile::tempdir().unwrap();
     let (file, copy) = (folder.path().join("timers.redb"), folder.path().join("copy.redb"));
     let durable =

@@ -33,7 +33,7 @@ fn due(n: u128) -> u64 {
 /// `TOURBILLON_FAR=10000000` makes it ten million; in a release build, since redb walks the whole file at each opening
 /// if it has debug assertions.
 #[test]
-fn f07_far_timers_cost_neither_memory_nor_time_to_open() {
+fn far_timers_cost_neither_memory_nor_time_to_open() {
     let far: u128 = std::env::var("TOURBILLON_FAR").map_or(30_000, |far| far.parse().unwrap());
     let place_of = Place::new();
     let clock = ManualClock::default();

@@ -219,7 +219,7 @@ fn after_cancelled_no_delivery_begins() {
 }
 
 #[test]
-fn t10_keys_have_four_modes() {
+fn keys_have_four_modes() {
     let world = World::done();
     let spec = |number, delay| Spec::new(Note(number)).after(secs(delay)).key("a");
     let first = world.schedule(spec(1, 10));

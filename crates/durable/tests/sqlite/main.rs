@@ -40,7 +40,7 @@ fn random_histories_of_the_oracle() {
 
 /// 24,000 steps; `TOURBILLON_LIVES` is the number of lives of 240 steps.
 #[test]
-fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_sqlite() {
+fn the_same_operations_have_the_same_outcomes_in_memory_and_in_sqlite() {
     let lives = std::env::var("TOURBILLON_LIVES").map_or(100, |lives| lives.parse().unwrap());
     let first = std::env::var("TOURBILLON_SEED").map_or(0, |seed| seed.parse().unwrap());
     let life = Life { steps: 240, ..Life::default() };

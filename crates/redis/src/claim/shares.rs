@@ -1,7 +1,7 @@
 //! The timers that each lane may take in a claim in turn.
 //!
-//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, which the directory of slices knows: a claim
-//! passes over a lane that has its share with one look. The script counts the timers that it leases; between the
+//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, which the directory of slices knows: a
+//! claim passes over a lane that has its share with one look. The script counts the timers that it leases; between the
 //! scripts of one claim, [`Turns`] counts them.
 
 use crate::deployment::millis;

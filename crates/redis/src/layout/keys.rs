@@ -267,7 +267,7 @@ mod tests {
 
     /// F-25, for the slots. That every script is in one slot is what the suite on a cluster shows.
     #[test]
-    fn f25_the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
+    fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {
             let layout = Layout::new(name, 64);
             let slots: Vec<u32> = layout.tags.iter().map(|tag| slot_of(tag.as_bytes())).collect();

@@ -241,7 +241,7 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
 /// F-24, by a user with the rights alone that the page of the crate lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
-fn f24_nothing_is_lost_while_slots_move() {
+fn nothing_is_lost_while_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     let user = Restricted::on(&cluster);
     let connect = user.connect(PATIENCE);

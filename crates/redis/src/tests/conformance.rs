@@ -149,7 +149,7 @@ fn the_store_conforms_on_a_cluster() {
 
 /// F-25, for the scripts: a cluster refuses a script that names two slots.
 #[test]
-fn f25_on_a_cluster_each_script_names_one_slot() {
+fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     let (connect, link) = on_cluster(&cluster);
     let make = maker(link, 4, false);

@@ -73,7 +73,7 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
 /// most a second, and none is lost.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
-fn f23_ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
+fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
     let connect = Connect::cluster(cluster.urls()).unwrap();
     let store = Arc::new(block_on(RedisStore::builder("d").shards(SHARDS).open(&connect)).unwrap());

@@ -401,7 +401,7 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
 
 /// F-20.
 #[test]
-fn f20_nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
+fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     let Some(server) = Server::start(&[]) else { return };
     let stores = [(); 2].map(|()| open(builder(1).node("same").poll(None).ttl(NEVER), &server));
     let [one, other] = &stores;
@@ -446,7 +446,7 @@ fn f20_nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
 
 /// T-07: the server's clock decides who owns a shard, what is due and which leases have ended.
 #[test]
-fn t07_the_clocks_of_nodes_decide_nothing() {
+fn the_clocks_of_nodes_decide_nothing() {
     let Some(server) = Server::start(&[]) else { return };
     let link = plain::Plain::to(server.port());
     let stores = [30_000, -30_000].map(|skew| {
@@ -477,7 +477,7 @@ fn t07_the_clocks_of_nodes_decide_nothing() {
 
 /// T-02: a server that is slow, and one that stands still, while timers are created and delivered.
 #[test]
-fn t02_the_engine_goes_on_after_stalls_without_a_restart() {
+fn the_engine_goes_on_after_stalls_without_a_restart() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let limit = Duration::from_secs(1);
@@ -534,7 +534,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
 
 /// T-01: the connection of the hints is cut, or half open. The poll is the guarantee.
 #[test]
-fn t01_without_hints_no_timer_is_later_than_a_poll() {
+fn without_hints_no_timer_is_later_than_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let calls = plain::Plain::to(server.port()).session();
@@ -613,7 +613,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
 
 /// T-09, for a cut that is shorter than a lease.
 #[test]
-fn t09_a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
+fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
         // The shards are the other's before long. The lease is not.
         assert_eq!(block_on(other.claim(by(2, LEASE), 1, ALL)).unwrap().leased, []);
@@ -632,7 +632,7 @@ fn t09_a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
 
 /// T-09, for a cut of two leases.
 #[test]
-fn t09_after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
+fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     let lease = Duration::from_secs(1);
     let enter = |other: &RedisStore| drop(block_on(other.claim(by(2, lease), 1, ALL)).unwrap());
     let Some(CutOff { store, other, id, token, _proxy, _server }) = cut(2 * lease, lease, enter) else {
@@ -648,7 +648,7 @@ fn t09_after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale(
 
 /// F-19, without kills: those are in the test of takeovers.
 #[test]
-fn f19_shards_are_divided_anew_and_each_timer_is_delivered_once() {
+fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };
     let start = || Runner::start(open(builder(32).ttl(Duration::from_secs(60)), &server));
     let mut runners = vec![start(), start(), start()];
@@ -846,7 +846,7 @@ fn on_cluster(cluster: &Cluster) -> Arc<RedisStore> {
 /// F-23, for the nodes: a primary is killed, and its replica takes over.
 #[test]
 #[ignore = "a minute: a cluster, one of whose primaries dies"]
-fn f23_a_dead_primary_makes_no_timer_of_other_shards_late() {
+fn a_dead_primary_makes_no_timer_of_other_shards_late() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
     let runner = Runner::start_with(on_cluster(&cluster), Duration::from_secs(5));
     let far = on_cluster(&cluster);

@@ -10,7 +10,7 @@ use tourbillon_fault::{Fate, Proxy, Server};
 use tourbillon_redis::{Connect, RedisStore};
 
 #[test]
-fn f13_what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_delivery_is_counted() {
+fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_delivery_is_counted() {
     let Some(on) = Manual::start() else { return };
     let (first, second) = (on.open(4), on.open(4));
     (1..=20).for_each(|number| place(&first, timer(number, first.now())));
@@ -70,7 +70,7 @@ fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
 }
 
 #[test]
-fn f13_a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to_others() {
+fn a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to_others() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (dying, other) = (behind(&proxy), open(builder().shards(2).ttl(TTL), &server.url()));
@@ -97,7 +97,7 @@ fn f13_a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_time
 }
 
 #[test]
-fn f14_a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
+fn a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
     let Some(on) = Manual::start() else { return };
     let (still, other) = (on.open(2), on.open(2));
     (1..=6).for_each(|number| place(&still, timer(number, still.now())));
@@ -123,7 +123,7 @@ fn f14_a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
 }
 
 #[test]
-fn f15_a_creation_whose_reply_is_lost_makes_one_timer() {
+fn a_creation_whose_reply_is_lost_makes_one_timer() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let store = behind(&proxy);
@@ -136,7 +136,7 @@ fn f15_a_creation_whose_reply_is_lost_makes_one_timer() {
 }
 
 #[test]
-fn f15_a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
+fn a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
@@ -164,7 +164,7 @@ fn f15_a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() 
 }
 
 #[test]
-fn f15_an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
+fn an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
@@ -198,7 +198,7 @@ fn die(server: &mut Server) {
 }
 
 #[test]
-fn f16_an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
+fn an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else {
         return;
     };
@@ -219,7 +219,7 @@ fn f16_an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() 
 }
 
 #[test]
-fn f16_a_snapshot_loses_what_came_after_it_and_the_store_goes_on() {
+fn a_snapshot_loses_what_came_after_it_and_the_store_goes_on() {
     let Some(mut server) = Server::start(&[]) else { return };
     let store = open(builder().shards(2), &server.url());
     let due = store.now() + DAY;
@@ -234,7 +234,7 @@ fn f16_a_snapshot_loses_what_came_after_it_and_the_store_goes_on() {
 }
 
 #[test]
-fn f16_a_server_that_keeps_nothing_is_noticed() {
+fn a_server_that_keeps_nothing_is_noticed() {
     let Some(mut server) = Server::start(&[]) else { return };
     let store = open(builder().shards(2), &server.url());
     place(&store, timer(1, store.now() + DAY));

@@ -8,7 +8,7 @@ use tourbillon_fault::Server;
 use tourbillon_redis::check;
 
 #[test]
-fn f28_members_that_are_gone_are_reported_and_hold_nothing_up() {
+fn members_that_are_gone_are_reported_and_hold_nothing_up() {
     let gone = [
         ("leases", "redis.call('ZREM', KEYS[1], redis.call('ZRANGE', KEYS[1], 0, 0)[1])"),
         ("tokens", "redis.call('HDEL', KEYS[1], redis.call('HKEYS', KEYS[1])[1])"),
@@ -38,7 +38,7 @@ fn f28_members_that_are_gone_are_reported_and_hold_nothing_up() {
 
 /// The owner of a shard gives a lease whose end is gone an end again, and its timer comes back.
 #[test]
-fn f28_a_timer_whose_lease_entry_is_gone_comes_back() {
+fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let Some(on) = Manual::start() else { return };
     let holder = on.open(2);
     // More than a page of tokens in a shard.
@@ -61,7 +61,7 @@ fn f28_a_timer_whose_lease_entry_is_gone_comes_back() {
 }
 
 #[test]
-fn f28_a_shard_whose_records_were_evicted_is_reported() {
+fn a_shard_whose_records_were_evicted_is_reported() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
     (1..=4).for_each(|number| place(&store, timer(number, store.now() + DAY)));
@@ -78,7 +78,7 @@ fn f28_a_shard_whose_records_were_evicted_is_reported() {
 }
 
 #[test]
-fn f35_another_layout_is_refused() {
+fn another_layout_is_refused() {
     let Some(server) = Server::start(&[]) else { return };
     drop(open(builder(), &server.url()));
     server.command(&["HSET", "tb:{d}:deployment", "version", "99"]);
@@ -88,7 +88,7 @@ fn f35_another_layout_is_refused() {
 }
 
 #[test]
-fn f35_a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
+fn a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
     (1..=3).for_each(|number| place(&store, timer(number, store.now())));
@@ -109,7 +109,7 @@ fn f35_a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
 }
 
 #[test]
-fn t10_a_key_that_is_taken_names_its_holder_in_each_mode() {
+fn a_key_that_is_taken_names_its_holder_in_each_mode() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(4);
     let due = store.now() + DAY;
@@ -149,7 +149,7 @@ fn t10_a_key_that_is_taken_names_its_holder_in_each_mode() {
 }
 
 #[test]
-fn t18_a_server_that_would_evict_timers_is_refused() {
+fn a_server_that_would_evict_timers_is_refused() {
     for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
         let Some(server) = Server::start(&["--maxmemory-policy", policy]) else { return };
         let report = pollster::block_on(check(&single(&server.url()))).unwrap();

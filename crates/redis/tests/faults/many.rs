@@ -11,7 +11,7 @@ use tourbillon_durable::timer::{Payload, Timer};
 use tourbillon_redis::RedisStore;
 
 #[test]
-fn f26_after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
+fn after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(8);
     let begin = store.now();
@@ -64,21 +64,21 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let slow: i64 = on.server.query(&["SLOWLOG", "LEN"]);
     took.sort_unstable();
     let median = took[took.len() / 2];
-    tell(&format!("f27: a claim of 100 among {count} timers: {median:?}; {slow} commands over 5 ms"));
+    tell(&format!("a claim of 100 among {count} timers: {median:?}; {slow} commands over 5 ms"));
     Some((median, slow))
 }
 
 /// Without a limit in milliseconds, which a busy machine does not keep: a claim costs what it takes, and not what there
 /// is.
 #[test]
-fn f27_a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
+fn a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
     let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };
     assert!(many < 10 * few + Duration::from_millis(20), "{many:?} among many, {few:?} among few");
 }
 
 #[test]
 #[ignore = "a million timers, and a limit in milliseconds for a machine that does nothing else"]
-fn f27_no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
+fn no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
     let Some((_, slow)) = claims_among(size("TOURBILLON_SLICE", 1_000_000).into()) else { return };
     assert_eq!(slow, 0, "commands took longer than 5 ms");
 }
@@ -118,14 +118,14 @@ fn race(rounds: u128) {
     }
     nothing(&holder, ONE, 1 << 40);
     assert_eq!(cancelled + in_flight, rounds);
-    tell(&format!("f31: {rounds} races: {cancelled} cancelled, {in_flight} delivered"));
+    tell(&format!("{rounds} races: {cancelled} cancelled, {in_flight} delivered"));
     assert!(cancelled > 0, "the claims were always first");
     assert!(in_flight > 0, "the cancels were always first");
     is_whole(&caller);
 }
 
 #[test]
-fn f31_a_timer_that_is_cancelled_at_its_due_moment_is_cancelled_or_delivered_and_never_both() {
+fn a_timer_that_is_cancelled_at_its_due_moment_is_cancelled_or_delivered_and_never_both() {
     race(size("TOURBILLON_RACES", 300).into());
 }
 
@@ -146,7 +146,7 @@ fn storm(stores: &[&RedisStore], due: UtcMillis) {
 }
 
 #[test]
-fn f32_a_key_that_is_replaced_a_thousand_times_is_delivered_once_and_leaves_nothing() {
+fn a_key_that_is_replaced_a_thousand_times_is_delivered_once_and_leaves_nothing() {
     let Some(on) = Manual::start() else { return };
     let (store, other) = (on.open(4), on.open(4));
     let due = store.now() + Duration::from_secs(30);

@@ -11,7 +11,7 @@ use tourbillon_fault::Server;
 const HOUR: u64 = 3_600_000;
 
 #[test]
-fn f34_d1_a_timer_is_stored_until_its_delivery_has_ended() {
+fn a_timer_is_stored_until_its_delivery_has_ended() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     place(&store, timer(1, store.now()));
@@ -31,7 +31,7 @@ fn f34_d1_a_timer_is_stored_until_its_delivery_has_ended() {
 }
 
 #[test]
-fn f34_d2_what_became_due_in_a_pause_of_any_length_is_delivered() {
+fn what_became_due_in_a_pause_of_any_length_is_delivered() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     let begin = store.now().as_millis() / HOUR * HOUR + HOUR;
@@ -47,7 +47,7 @@ fn f34_d2_what_became_due_in_a_pause_of_any_length_is_delivered() {
 }
 
 #[test]
-fn f34_d3_no_timer_is_claimed_a_millisecond_early() {
+fn no_timer_is_claimed_a_millisecond_early() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     let begin = store.now();
@@ -74,7 +74,7 @@ fn f34_d3_no_timer_is_claimed_a_millisecond_early() {
 }
 
 #[test]
-fn f34_d4_a_cancel_long_before_the_due_moment_is_not_forgotten() {
+fn a_cancel_long_before_the_due_moment_is_not_forgotten() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     for (number, ahead) in [(1, 121), (2, 7_200), (3, 86_400 * 40)] {
@@ -91,7 +91,7 @@ fn with_body(number: u128, body: &str, due: UtcMillis) -> Timer {
 }
 
 #[test]
-fn f34_d5_a_key_that_is_used_again_revives_no_old_body() {
+fn a_key_that_is_used_again_revives_no_old_body() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     let due = store.now() + Duration::from_secs(10);
@@ -109,7 +109,7 @@ fn f34_d5_a_key_that_is_used_again_revives_no_old_body() {
 }
 
 #[test]
-fn f34_d6_a_slice_follows_from_utc_and_from_no_zone() {
+fn a_slice_follows_from_utc_and_from_no_zone() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
     // An hour that Europe's local time has twice, and two hours later: 2026-10-25, 0:30 and 2:30 UTC.
@@ -125,7 +125,7 @@ fn f34_d6_a_slice_follows_from_utc_and_from_no_zone() {
 }
 
 #[test]
-fn f34_d7_the_timers_of_one_minute_are_in_all_shards_and_leave_no_keys() {
+fn the_timers_of_one_minute_are_in_all_shards_and_leave_no_keys() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(16);
     (1..=400).for_each(|number| place(&store, timer(number, store.now())));
@@ -140,7 +140,7 @@ fn f34_d7_the_timers_of_one_minute_are_in_all_shards_and_leave_no_keys() {
 }
 
 #[test]
-fn f34_d8_scripts_are_sent_by_name_and_answers_are_bounded() {
+fn scripts_are_sent_by_name_and_answers_are_bounded() {
     let Some(server) = Server::start(&[]) else { return };
     let store = open(builder().shards(4), &server.url());
     let due = store.now();

@@ -55,7 +55,7 @@ fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
 const TRIES: usize = 5;
 
 #[test]
-fn f13_what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_the_same_id() {
+fn what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_the_same_id() {
     let mut fastest = Duration::MAX;
     for _ in 0..TRIES {
         let Some(server) = Server::start(&[]) else { return };
@@ -84,7 +84,7 @@ fn f13_what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_t
         eventually("no timer is left", || {
             pollster::block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.is_empty())
         });
-        tell(&format!("f13: what a killed node had is delivered again after {took:?}"));
+        tell(&format!("what a killed node had is delivered again after {took:?}"));
         fastest = fastest.min(took);
         if fastest < limit {
             return;
@@ -94,7 +94,7 @@ fn f13_what_a_killed_node_has_delivered_and_not_ended_is_delivered_again_under_t
 }
 
 #[test]
-fn f14_a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers() {
+fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
     stage.lease = Duration::from_secs(1);
@@ -109,7 +109,7 @@ fn f14_a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothe
     let row = stage.finish(Terms::default());
     let findings = row.expect_clean();
     let again = findings.duplicates.values().sum::<u64>();
-    tell(&format!("f14: {stops} stops: {} deliveries, {again} again, 0 lost", findings.deliveries));
+    tell(&format!("{stops} stops: {} deliveries, {again} again, 0 lost", findings.deliveries));
     assert!(findings.duplicates.keys().all(|cause| *cause == Cause::Pause), "{findings:?}");
 }
 
@@ -159,10 +159,10 @@ fn learned_too_late() -> Option<u64> {
 }
 
 #[test]
-fn f14_a_node_that_learns_of_timers_after_their_leases_calls_no_handler() {
+fn a_node_that_learns_of_timers_after_their_leases_calls_no_handler() {
     for _ in 0..TRIES {
         let Some(learned) = learned_too_late() else { return };
-        tell(&format!("f14: a node has learned of {learned} timers after their leases, and begun none"));
+        tell(&format!("a node has learned of {learned} timers after their leases, and begun none"));
         if learned > 0 {
             return;
         }
@@ -171,7 +171,7 @@ fn f14_a_node_that_learns_of_timers_after_their_leases_calls_no_handler() {
 }
 
 #[test]
-fn f21_nodes_whose_time_of_day_is_a_minute_off_are_neither_early_nor_take_leases() {
+fn nodes_whose_time_of_day_is_a_minute_off_are_neither_early_nor_take_leases() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
     if !stage.start_shifted_nodes(&[60, -60]) {
@@ -184,7 +184,7 @@ fn f21_nodes_whose_time_of_day_is_a_minute_off_are_neither_early_nor_take_leases
 }
 
 #[test]
-fn f33_a_run_without_faults_has_no_duplicates_and_nothing_early() {
+fn a_run_without_faults_has_no_duplicates_and_nothing_early() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
     stage.start_nodes(2);
@@ -193,13 +193,13 @@ fn f33_a_run_without_faults_has_no_duplicates_and_nothing_early() {
     thread::sleep(Duration::from_millis(100));
     let row = stage.finish(Terms::default());
     let findings = row.expect_clean();
-    tell(&format!("f33: {} deliveries, late by (µs) {:?}", findings.deliveries, findings.lateness));
+    tell(&format!("{} deliveries, late by (µs) {:?}", findings.deliveries, findings.lateness));
     assert!(findings.deliveries > 150 && findings.duplicates.is_empty(), "{findings:?}");
 }
 
 /// T-07: three nodes with three clocks, and a timer of each second.
 #[test]
-fn t07_a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
+fn a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
     if !stage.start_shifted_nodes(&[60, -60, 0]) {
@@ -243,7 +243,7 @@ const DIVIDED: Duration = Duration::from_secs(15);
 
 /// A node that is asked to stop has no shards any more, and others may take them.
 #[test]
-fn f19_a_node_that_stops_releases_its_shards_within_a_second() {
+fn a_node_that_stops_releases_its_shards_within_a_second() {
     let Some(server) = Server::start(&[]) else { return };
     let mut stage = stage(&server);
     stage.start_nodes(2);
@@ -272,7 +272,7 @@ fn f19_a_node_that_stops_releases_its_shards_within_a_second() {
             ending.join().unwrap();
             released
         });
-        tell(&format!("f19: a node that stops has released its shards after {ended:?}"));
+        tell(&format!("a node that stops has released its shards after {ended:?}"));
         fastest = fastest.min(ended);
         if fastest < AT_ONCE && divided < DIVIDED {
             break;

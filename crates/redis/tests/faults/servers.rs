@@ -10,7 +10,7 @@ use tourbillon_fault::{Fate, Proxy, Server, Watched, eventually};
 use tourbillon_redis::{Connect, RedisStore, SyncPolicy};
 
 #[test]
-fn f17_scripts_that_the_server_has_forgotten_are_sent_again() {
+fn scripts_that_the_server_has_forgotten_are_sent_again() {
     let Some(server) = Server::start(&[]) else { return };
     let store = open(builder().shards(2), &server.url());
     for number in 1..=5 {
@@ -26,7 +26,7 @@ fn f17_scripts_that_the_server_has_forgotten_are_sent_again() {
 }
 
 #[test]
-fn f17_calls_wait_while_another_clients_script_holds_the_server_up() {
+fn calls_wait_while_another_clients_script_holds_the_server_up() {
     let Some(server) = Server::start(&["--busy-reply-threshold", "10"]) else { return };
     let store = open(builder().shards(2), &server.url());
     place(&store, timer(1, store.now()));
@@ -53,7 +53,7 @@ fn f17_calls_wait_while_another_clients_script_holds_the_server_up() {
 }
 
 #[test]
-fn f17_calls_wait_while_the_server_is_a_replica_or_loads_its_data() {
+fn calls_wait_while_the_server_is_a_replica_or_loads_its_data() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "500"];
     let (Some(mut server), Some(primary)) = (Server::start(&arguments), Server::start(&[])) else { return };
     let store = open(builder().shards(2), &server.url());
@@ -85,7 +85,7 @@ fn insist_place(store: &RedisStore, number: u128) {
 }
 
 #[test]
-fn f17_a_server_without_memory_refuses_changes_and_loses_nothing() {
+fn a_server_without_memory_refuses_changes_and_loses_nothing() {
     let Some(server) = Server::start(&[]) else { return };
     let store = open(builder().shards(2), &server.url());
     (1..=10).for_each(|number| place(&store, timer(number, store.now())));
@@ -132,7 +132,7 @@ fn fail_over(watched: &mut Watched) {
 }
 
 #[test]
-fn f18_without_a_wait_a_failover_loses_what_the_replica_did_not_have() {
+fn without_a_wait_a_failover_loses_what_the_replica_did_not_have() {
     let Some(mut servers) = Watched::start(&[]) else { return };
     let store = watched(&servers, SyncPolicy::None);
     let due = store.now() + DAY;
@@ -155,7 +155,7 @@ fn f18_without_a_wait_a_failover_loses_what_the_replica_did_not_have() {
 }
 
 #[test]
-fn f18_with_a_wait_nothing_that_was_acknowledged_is_lost() {
+fn with_a_wait_nothing_that_was_acknowledged_is_lost() {
     let Some(mut servers) = Watched::start(&[]) else { return };
     let store = watched(&servers, SyncPolicy::Wait { replicas: 1, timeout: Duration::from_millis(200) });
     let due = store.now() + DAY;
@@ -182,7 +182,7 @@ fn f18_with_a_wait_nothing_that_was_acknowledged_is_lost() {
 }
 
 #[test]
-fn f22_a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease() {
+fn a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease() {
     let Some(on) = Manual::start() else { return };
     let proxy = Proxy::start(on.server.address());
     let connect = Connect::single(&proxy.url()).unwrap().patience(Duration::from_millis(500));
@@ -214,7 +214,7 @@ fn f22_a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease
 }
 
 #[test]
-fn f22_requests_that_do_not_arrive_have_no_effect_and_may_be_repeated() {
+fn requests_that_do_not_arrive_have_no_effect_and_may_be_repeated() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
@@ -229,7 +229,7 @@ fn f22_requests_that_do_not_arrive_have_no_effect_and_may_be_repeated() {
 }
 
 #[test]
-fn f22_delays_and_resets_lose_nothing_and_double_nothing() {
+fn delays_and_resets_lose_nothing_and_double_nothing() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     proxy.delay(Duration::from_millis(20));

@@ -23,10 +23,12 @@
 //!
 //! # Invariants
 //! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due
-//! items. Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first
-//! item's: a thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so. Q3. A
-//! queue that was ended has no waiting item. It is over once no due item is left. Q4. A pushed item is received, or
-//! comes back from a removal, from the end, or with the push's error. Exactly one of these happens.
+//!     items.
+//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's: a
+//!     thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so.
+//! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
+//! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one of
+//!     these happens.
 //!
 //! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
 //! finds and does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in
@@ -414,7 +416,7 @@ impl<T> State<T> {
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
-            watch.tick() <= first && !matches!(watch, Watch::Receiver(_, its) if its == number)
+            watch.tick() <= first && !matches!(watch, Watch::Receiver(_, receiver) if receiver == number)
         };
         if self.watch.is_some_and(is_kept) {
             return None;
@@ -427,7 +429,7 @@ impl<T> State<T> {
     /// item.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
-        self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, its) if !line.has(*its)));
+        self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
         if line.is_empty() {
             return None;
         }

@@ -1,0 +1,221 @@
+//! Sizes: of files, and of types by their methods.
+//!
+//! The methods of a type are those of its `impl` blocks without a trait. A function without a receiver, in another file
+//! than the type's, is a constructor that stands with the value it makes, and does not count.
+
+use crate::circles::{Sources, block, crates, files_of, module, modules};
+use crate::ratchet::Gate;
+use crate::tokens::{Token, tokens};
+use crate::words::repository;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The lines of a file, without blank lines and comments.
+const LINES: usize = 500;
+
+/// The methods of a type.
+const METHODS: usize = 40;
+
+/// The files with methods of a type.
+const FILES: usize = 4;
+
+/// The lines of a source, without blank lines and comments.
+fn lines(source: &str) -> usize {
+    let mut is_comment = false;
+    source
+        .lines()
+        .map(str::trim)
+        .filter(|line| {
+            let was_comment = is_comment;
+            is_comment = (is_comment || line.starts_with("/*")) && !line.contains("*/");
+            !line.is_empty() && !line.starts_with("//") && !line.starts_with("/*") && !was_comment
+        })
+        .count()
+}
+
+/// A function of an `impl` block.
+struct Method {
+    /// The type, as the block names it.
+    path: String,
+    name: String,
+    has_receiver: bool,
+}
+
+/// The methods that a file adds to types, without those of traits.
+fn methods(tokens: &[Token]) -> Vec<Method> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        // `impl` starts a block where an item may start, and a type elsewhere.
+        let is_item = at == 0
+            || matches!(&tokens[at - 1], Token::Other(';' | '}' | '{' | ']'))
+            || tokens[at - 1].is("unsafe");
+        if !(tokens[at].is("impl") && is_item) {
+            at += 1;
+            continue;
+        }
+        let Some(open) = tokens[at..].iter().position(|token| *token == Token::Other('{')) else { break };
+        let open = at + open;
+        let end = open + block(&tokens[open..]);
+        if let Some(path) = inherent(&tokens[at + 1..open]) {
+            found.extend(functions(&tokens[open + 1..end - 1]).map(|(name, has_receiver)| Method {
+                path: path.clone(),
+                name,
+                has_receiver,
+            }));
+        }
+        at = end;
+    }
+    found
+}
+
+/// The type of an `impl` without a trait, by what stands between the word and the brace.
+fn inherent(head: &[Token]) -> Option<String> {
+    let mut depth = 0_usize;
+    let mut path = Vec::new();
+    for (at, token) in head.iter().enumerate() {
+        match token {
+            Token::Other('<') => depth += 1,
+            // Not that of `->`.
+            Token::Other('>') if at > 0 && head[at - 1] != Token::Other('-') => {
+                depth = depth.saturating_sub(1)
+            }
+            Token::Word(word) if depth == 0 && word == "for" => return None,
+            Token::Word(word) if depth == 0 && word == "where" => break,
+            Token::Word(word) if depth == 0 => path.push(word.as_str()),
+            _ => {}
+        }
+    }
+    (!path.is_empty()).then(|| path.join("::"))
+}
+
+/// The functions of a block: name, and whether there is a receiver.
+fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < body.len() {
+        match &body[at..] {
+            [Token::Other('{'), ..] => at += block(&body[at..]),
+            [Token::Word(word), Token::Word(name), rest @ ..] if word == "fn" => {
+                let open = rest.iter().position(|token| *token == Token::Other('(')).unwrap_or(0);
+                let first: Vec<_> =
+                    rest[open..].iter().take(8).take_while(|token| **token != Token::Other(',')).collect();
+                found.push((name.clone(), first.iter().any(|token| token.is("self"))));
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+    found.into_iter()
+}
+
+/// A type, by the file that defines it and its name.
+type Type = (String, String);
+
+/// The methods of the types of a crate, by their files.
+fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
+    let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
+    let mut types = BTreeMap::<Type, Vec<(String, Method)>>::new();
+    for (file, source) in
+        files.iter().filter(|(name, _)| !name.ends_with("tests.rs") && !name.starts_with("tests/"))
+    {
+        let tokens = tokens(source);
+        let defined: BTreeSet<&str> = tokens
+            .windows(2)
+            .filter(|pair| ["struct", "enum", "union"].iter().any(|word| pair[0].is(word)))
+            .filter_map(|pair| pair[1].word())
+            .collect();
+        for method in modules(&tokens).iter().flat_map(|(_, tokens)| methods(tokens)) {
+            let name = method.path.rsplit("::").next().unwrap_or(&method.path).to_owned();
+            let home = if defined.contains(name.as_str()) {
+                file.clone()
+            } else {
+                let home = sources.defines(&module(file), &method.path, 10);
+                home.map_or_else(String::new, |home| sources.name(&home).to_owned())
+            };
+            types.entry((home, name)).or_default().push((file.clone(), method));
+        }
+    }
+    for ((home, _), methods) in &mut types {
+        methods.retain(|(file, method)| method.has_receiver || file == home);
+    }
+    types
+}
+
+/// What exceeds a limit in any crate: the place is the type, and the items are counted by `count`.
+fn excesses(
+    limit: usize,
+    count: impl Fn(&[(String, Method)]) -> BTreeSet<String>,
+) -> Vec<(String, BTreeSet<String>)> {
+    let mut found = Vec::new();
+    for folder in crates() {
+        for ((home, name), methods) in types(&files_of(&folder)) {
+            let items = count(&methods);
+            if items.len() > limit {
+                found.push((format!("{name} of {folder}/{home}"), items));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn files_are_not_too_long() {
+    let all = repository();
+    let files = all.iter().filter(|(path, _)| path.ends_with(".rs"));
+    let long = files.map(|(path, source)| (path.clone(), lines(source))).filter(|(_, lines)| *lines > LINES);
+    Gate::Lines.hold(long);
+}
+
+#[test]
+fn a_type_has_not_too_many_methods() {
+    let names = |methods: &[(String, Method)]| {
+        methods.iter().map(|(file, method)| format!("{file}: {}", method.name)).collect()
+    };
+    Gate::Methods.hold_all(excesses(METHODS, names));
+}
+
+#[test]
+fn the_methods_of_a_type_are_in_few_files() {
+    let files = |methods: &[(String, Method)]| methods.iter().map(|(file, _)| file.clone()).collect();
+    Gate::Spread.hold_all(excesses(FILES, files));
+}
+
+// --- The checks themselves ---
+
+#[test]
+fn lines_of_code_are_counted() {
+    assert_eq!(
+        lines(
+            "//! Docs.\n\nlet x = 1; // A comment.\n    // Another.\n/* And\n more\n*/\nlet y = 2;\n/* z */\n"
+        ),
+        2
+    );
+}
+
+#[test]
+fn methods_are_counted_for_their_type() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c; pub use a::X;"),
+        (
+            "a.rs",
+            "pub struct X; impl X { pub fn new() -> Self { fn g() {} X } fn f(&mut self) {} } impl Default for X { fn default() -> Self { X } }",
+        ),
+        (
+            "b.rs",
+            "use crate::X; impl<T: Fn() -> u8> X where T: Y { fn h<'a>(&'a self, x: u8) {} fn from_b() -> X { X } }",
+        ),
+        (
+            "c.rs",
+            "struct X; impl X { fn i(self: Arc<Self>) {} } fn j(x: impl X) {} mod tests { impl X { fn k(&self) {} } }",
+        ),
+    ];
+    let files = files.map(|(name, source)| (name.to_owned(), source.to_owned()));
+    let types = types(&files);
+    let seen: Vec<(&str, Vec<&str>)> = types
+        .iter()
+        .map(|((home, _), methods)| {
+            (home.as_str(), methods.iter().map(|(_, method)| method.name.as_str()).collect())
+        })
+        .collect();
+    assert_eq!(seen, [("a.rs", vec!["new", "f", "h"]), ("c.rs", vec!["i"])]);
+}

@@ -60,8 +60,9 @@ impl Renewal {
         // The known namespaces stay while the servers do not answer.
         if self.namespaces.renew().await.unwrap_or(false) {
             let now = self.namespaces.all();
-            let is_new = |name: &&Box<str>| !before.contains_key(*name);
-            now.keys().filter(is_new).for_each(|name| self.in_flight.forget(name));
+            now.keys()
+                .filter(|name| !before.contains_key(*name))
+                .for_each(|name| self.in_flight.forget(name));
             self.deliveries.look_everywhere();
         }
     }

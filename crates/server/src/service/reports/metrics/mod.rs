@@ -56,7 +56,7 @@ pub(crate) struct MetricsPage {
     pub(crate) times: Arc<StoreTimes>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) telemetry: Telemetry,
-    pub(in crate::service) backups: Arc<Backups>,
+    pub(crate) backups: Arc<Backups>,
 }
 
 impl MetricsPage {

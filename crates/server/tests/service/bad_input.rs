@@ -61,6 +61,8 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
             [with_body("\"json\": \"").into(), vec![0xff, b'"', b'}', b'}']].concat(),
             "*",
         ),
+        ("a deep value", with(&format!("\"labels\": {}", deep(500))).into(), "/labels/0"),
+        ("a very deep value", with(&format!("\"labels\": {}", deep(30_000))).into(), "/labels/0"),
         ("no UTF-8", [b"{\"labels\": [\"\xff\"]}".to_vec(), Vec::new()].concat(), "/labels/0"),
         ("half a surrogate", with("\"labels\": [\"\\ud800\"]").into(), "/labels/0"),
         ("a control character", with("\"labels\": [\"\u{1}\"]").into(), "/labels/0"),
@@ -105,6 +107,9 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     }
     let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
     assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
+    // The depth of the receiver's own JSON is not looked at.
+    let body = with_body(&format!("\"json\": {}", deep(30_000)));
+    assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
 /// The place of a fault inside a change of a batch, and inside a backoff: the field itself.

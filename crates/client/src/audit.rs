@@ -52,7 +52,7 @@ impl Audit {
         Self(self.0.with("limit", entries.to_string()))
     }
 
-    /// The next page, or none after the last one.
+    /// The next page, or none after the last page.
     ///
     /// # Errors
     ///

@@ -25,14 +25,14 @@ impl Paged {
         Self { transport, path, conditions: Vec::new(), cursor: None, is_done: false }
     }
 
-    /// Sets a condition, in the place of a former one with this name.
+    /// Sets a condition, and replaces a former condition of this name.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.conditions.retain(|(other, _)| *other != name);
         self.conditions.push((name, value.into()));
         self
     }
 
-    /// The next page, or none after the last one. After an error the same page is asked for again.
+    /// The next page, or none after the last page. After an error the same page is asked for again.
     pub(crate) async fn next_page<T: DeserializeOwned>(&mut self) -> Result<Option<Vec<T>>, Error> {
         if self.is_done {
             return Ok(None);
@@ -136,7 +136,7 @@ impl List {
 pub struct Pages(Paged);
 
 impl Pages {
-    /// The next page, or none after the last one. A page may be empty, and yet not the last one.
+    /// The next page, or none after the last page. A page may be empty, and yet not the last one.
     ///
     /// # Errors
     ///

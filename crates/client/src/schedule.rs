@@ -121,7 +121,7 @@ impl SchedulePages {
         Self(self.0.with("key_prefix", prefix))
     }
 
-    /// The next page, or none after the last one.
+    /// The next page, or none after the last page.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     .await
 }
 
-/// A body in JSON arrives as it was written, whatever makes its timer and whoever gets it.
+/// A body in JSON arrives as it was written, from each way to make its timer and at each kind of receiver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_in_json_arrives_byte_for_byte() {
     const SCHEDULE: &str = "/v1/namespaces/default/schedules/s";

@@ -45,7 +45,8 @@ async fn a_body_in_json_arrives_byte_for_byte() {
         &format!("{}{}", "[".repeat(500), "]".repeat(500)),
     ] {
         // The spaces around the value belong to the request.
-        let callback = format!(r#""callback": {{"url": "{}", "json": \n {body}\t }}"#, receiver.url("/"));
+        let callback =
+            format!("\"callback\": {{\"url\": \"{}\", \"json\": \n {body}\t }}", receiver.url("/"));
         let schedule = format!(r#"{{"every_ms": 86400000, {callback}}}"#);
         let batch = format!(r#"{{"changes": [{{"put": {{"timer": {{{callback}}}}}}}]}}"#);
         for (method, path, request, is_due) in [

@@ -2,7 +2,6 @@
 //!
 //! serde tells the parts of a fault to the error type before it words them, so that no text of serde is read here.
 
-use super::Expected;
 use crate::similar::similar;
 use core::fmt;
 use serde::de::{self, Unexpected};
@@ -11,6 +10,31 @@ use tourbillon_api::Problem;
 
 /// The greatest number of characters of a request's own text in an answer.
 const LONGEST_QUOTE: usize = 64;
+
+/// The kind of value that a type expects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Anything,
+    List,
+    /// An object of a type, which itself refuses a field that is there twice.
+    Fields,
+    /// An object with any keys.
+    Map,
+    OneOf(&'static [&'static str]),
+    Kind(&'static str),
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anything => f.write_str("another value"),
+            Self::List => f.write_str("a list"),
+            Self::Fields | Self::Map => f.write_str("an object"),
+            Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Kind(kind) => f.write_str(kind),
+        }
+    }
+}
 
 /// A fault of a text, or of a value in it.
 #[derive(Debug)]

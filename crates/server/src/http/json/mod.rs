@@ -8,7 +8,7 @@
 mod fault;
 
 use core::fmt;
-use fault::Fault;
+use fault::{Expected, Fault};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer as _, MapAccess,
@@ -27,31 +27,6 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     let value = T::deserialize(Strict(&mut json))?;
     json.end().map_err(Fault::syntax)?;
     Ok(value)
-}
-
-/// The kind of value that a type expects.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Expected {
-    Anything,
-    List,
-    /// An object of a type, which itself refuses a field that is there twice.
-    Fields,
-    /// An object with any keys.
-    Map,
-    OneOf(&'static [&'static str]),
-    Kind(&'static str),
-}
-
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Anything => f.write_str("another value"),
-            Self::List => f.write_str("a list"),
-            Self::Fields | Self::Map => f.write_str("an object"),
-            Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
-            Self::Kind(kind) => f.write_str(kind),
-        }
-    }
 }
 
 /// A deserializer that refuses what a sender did not mean.

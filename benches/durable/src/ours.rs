@@ -110,7 +110,7 @@ pub(crate) fn millis(seconds: f64) -> u64 {
 }
 
 pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(), Failure> {
-    if holds { Ok(()) } else { Err(format!("the check failed: {}", what()).into()) }
+    if holds { Ok(()) } else { Err(format!("the check failed: {}", message()).into()) }
 }
 
 /// `SplitMix64`, so that each turn gets the same moments.

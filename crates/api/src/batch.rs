@@ -1,6 +1,5 @@
 //! Many changes in one request.
 
-use crate::shape::{absent, needed};
 use crate::{Cancelled, Changed, Delay, NewTimer, Placed, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +16,7 @@ pub struct Batch {
 /// One change of a batch. A timer is named by its key or by its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(tag = "op", rename_all = "kebab-case", try_from = "Shape")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Change {
     /// Makes a timer.
@@ -57,51 +56,6 @@ pub enum Change {
         /// The new due moment.
         to: Delay,
     },
-}
-
-/// A change as it is read.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Shape {
-    op: Op,
-    key: Option<String>,
-    idempotency_key: Option<String>,
-    id: Option<String>,
-    timer: Option<Box<NewTimer>>,
-    to: Option<Delay>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Op {
-    Put,
-    Cancel,
-    Move,
-}
-
-impl TryFrom<Shape> for Change {
-    type Error = String;
-
-    fn try_from(shape: Shape) -> Result<Self, String> {
-        let Shape { op, key, idempotency_key, id, timer, to } = shape;
-        let of_put = [("timer", timer.is_some()), ("idempotency_key", idempotency_key.is_some())];
-        let of_move = ("to", to.is_some());
-        match op {
-            Op::Put => {
-                absent("put", &[("id", id.is_some()), of_move])?;
-                Ok(Self::Put { key, idempotency_key, timer: needed("timer", timer)? })
-            }
-            Op::Cancel => {
-                absent("cancel", &of_put)?;
-                absent("cancel", &[of_move])?;
-                Ok(Self::Cancel { key, id })
-            }
-            Op::Move => {
-                absent("move", &of_put)?;
-                Ok(Self::Move { key, id, to: needed("to", to)? })
-            }
-        }
-    }
 }
 
 /// The answer to a batch: a result for each change, in the same order.

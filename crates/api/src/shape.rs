@@ -5,7 +5,7 @@
 
 /// The value of a field that the variant needs.
 pub(crate) fn needed<T>(name: &str, field: Option<T>) -> Result<T, String> {
-    field.ok_or_else(|| format!("missing field `{name}`"))
+    field.ok_or_else(|| format!("the field `{name}` is missing"))
 }
 
 /// Fails if one of these fields is there: the variant has none of them.

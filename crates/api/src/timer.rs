@@ -1,6 +1,6 @@
 //! Timers: how they are made, and how they are shown.
 
-use crate::{Moment, Policy};
+use crate::{Moment, Policy, RawJson};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -100,10 +100,12 @@ pub struct Callback {
     /// Headers, but for those of the connection and of the service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The body as a JSON value, sent with the type `application/json` if `headers` names none.
+    /// The body as a JSON value, with the type `application/json` if `headers` names none. It is sent byte for byte as
+    /// it is written here, and may be any JSON: its keys, the size of its numbers and its depth are not checked. `null`
+    /// is the same as no body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
-    pub json: Option<serde_json::Value>,
+    pub json: Option<RawJson>,
     /// The body as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
@@ -127,8 +129,8 @@ impl Callback {
 
     /// Sets the body to a JSON value.
     #[must_use]
-    pub fn json(self, json: serde_json::Value) -> Self {
-        Self { json: Some(json), ..self }
+    pub fn json(self, json: impl Into<RawJson>) -> Self {
+        Self { json: Some(json.into()), ..self }
     }
 }
 
@@ -140,10 +142,11 @@ pub struct Pull {
     /// The queue's name: 1 to 64 letters, digits, `-`, `_` or `.`.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64, pattern = r"^[A-Za-z0-9._-]+$"))]
     pub queue: String,
-    /// The body as a JSON value.
+    /// The body as a JSON value, which the receiver gets byte for byte as it is written here. `null` is the same as no
+    /// body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
-    pub json: Option<serde_json::Value>,
+    pub json: Option<RawJson>,
     /// The body as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,

@@ -1,4 +1,4 @@
-//! What the program prints: JSON, or lines and tables for people.
+//! The output of the program: JSON, or lines and tables for people.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;

@@ -76,11 +76,6 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Reads a value in JSON. Clap would take any text for a string of JSON.
-pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
-}
-
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit<T> {

@@ -13,7 +13,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
     Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
-    NewTimer, Operation, OperationState, Page, Past, Preview, QueueView, Renewed, ReplayMany,
+    NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -64,15 +64,6 @@ impl Namespace {
     /// `key-exists` if another timer has its key by now.
     pub async fn replay(&self, id: &str) -> Result<Changed, Error> {
         self.id(id).verb("replay").await
-    }
-
-    /// The past of the timer with this id, which is stored or has ended not long ago: its attempts and its end.
-    ///
-    /// # Errors
-    ///
-    /// See [`Error`]. Fails with the problem `not-found` if the service knows nothing of such a timer.
-    pub async fn past(&self, id: &str) -> Result<Past, Error> {
-        self.id(id).past().await
     }
 
     /// A list of timers, all of the namespace unless it is narrowed.

@@ -1,14 +1,13 @@
 //! Schedules, which make timers again and again.
 
 use crate::error::Error;
-use crate::path::{push, query};
+use crate::pages::Paged;
+use crate::path::push;
 use crate::transport::{Call, Transport};
 use core::fmt;
 use http::Method;
 use std::sync::Arc;
-use tourbillon_api::{
-    Backfill, NewSchedule, Operation, Page, Removed, SchedulePatch, ScheduleView, Triggered,
-};
+use tourbillon_api::{Backfill, NewSchedule, Operation, Removed, SchedulePatch, ScheduleView, Triggered};
 
 /// A schedule by its key.
 #[derive(Clone)]
@@ -108,49 +107,26 @@ impl fmt::Debug for ScheduleAt<'_> {
 }
 
 /// The pages of a list of schedules, in the order of their keys.
-#[derive(Clone)]
-pub struct SchedulePages {
-    transport: Arc<Transport>,
-    path: String,
-    key_prefix: Option<String>,
-    cursor: Option<String>,
-    is_done: bool,
-}
+#[derive(Clone, Debug)]
+pub struct SchedulePages(Paged);
 
 impl SchedulePages {
     pub(crate) fn new(transport: Arc<Transport>, path: String) -> Self {
-        Self { transport, path, key_prefix: None, cursor: None, is_done: false }
+        Self(Paged::new(transport, path))
     }
 
     /// Only schedules whose keys begin so.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
-        Self { key_prefix: Some(prefix.into()), ..self }
+        Self(self.0.with("key_prefix", prefix))
     }
 
-    /// The next page, or none after the last one.
+    /// The next page, or none after the last page.
     ///
     /// # Errors
     ///
     /// See [`Error`]. After an error the same page is asked for again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ScheduleView>>, Error> {
-        if self.is_done {
-            return Ok(None);
-        }
-        let query = query(&[("key_prefix", self.key_prefix.as_deref()), ("cursor", self.cursor.as_deref())]);
-        let Page { items, next } = self.transport.send(&Call::read(format!("{}{query}", self.path))).await?;
-        if next.is_some() && next == self.cursor {
-            let reason = "the cursor of the next page is that of this page".into();
-            return Err(Error::Decode { status: 200, reason });
-        }
-        self.is_done = next.is_none();
-        self.cursor = next;
-        Ok(Some(items))
-    }
-}
-
-impl fmt::Debug for SchedulePages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SchedulePages").field("path", &self.path).finish_non_exhaustive()
+        self.0.next_page().await
     }
 }

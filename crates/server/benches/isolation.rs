@@ -69,7 +69,7 @@ async fn send(app: &Router, method: &str, path: &str, body: Option<&Value>) -> D
 }
 
 async fn place(app: &Router, namespace: &str, count: usize, timer: &Value) {
-    let changes = |count: usize| json!({ "changes": vec![json!({ "op": "put", "timer": timer }); count] });
+    let changes = |count: usize| json!({ "changes": vec![json!({ "put": { "timer": timer } }); count] });
     let path = format!("/v1/namespaces/{namespace}/batch");
     for placed in (0..count).step_by(100) {
         send(app, "POST", &path, Some(&changes(100.min(count - placed)))).await;

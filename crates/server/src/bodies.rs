@@ -1,4 +1,4 @@
-//! Bodies of requests under way: their bytes in memory are limited, and each client has a share.
+//! Bodies of requests under way: a bound of their bytes in memory, of which each client has a share.
 //!
 //! A body counts with the length that its request announces, before anything of it is read, and without one as it
 //! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client
@@ -42,12 +42,13 @@ struct State<C> {
     held: usize,
     by_client: HashMap<C, usize>,
     waiting: usize,
-    waiting_of: HashMap<C, usize>,
+    waiting_by_client: HashMap<C, usize>,
 }
 
 impl<C: Clone + Eq + Hash> Bodies<C> {
     pub(crate) fn new(all: usize) -> Arc<Self> {
-        let state = State { held: 0, by_client: HashMap::new(), waiting: 0, waiting_of: HashMap::new() };
+        let state =
+            State { held: 0, by_client: HashMap::new(), waiting: 0, waiting_by_client: HashMap::new() };
         Arc::new(Self { all, state: Mutex::new(state), freed: Notify::new() })
     }
 
@@ -106,12 +107,12 @@ impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
     /// None if too many wait.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
-        let has = state.waiting_of.get(client).copied().unwrap_or(0);
+        let has = state.waiting_by_client.get(client).copied().unwrap_or(0);
         if free_for(has, MOST_WAITING.saturating_sub(state.waiting)) == 0 {
             return None;
         }
         state.waiting += 1;
-        state.waiting_of.insert(client.clone(), has + 1);
+        state.waiting_by_client.insert(client.clone(), has + 1);
         Some(Self { bodies, client })
     }
 }
@@ -120,7 +121,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
         let mut state = self.bodies.lock();
         state.waiting -= 1;
-        subtract(&mut state.waiting_of, self.client, 1);
+        subtract(&mut state.waiting_by_client, self.client, 1);
     }
 }
 
@@ -160,7 +161,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Holds more bytes. Waits if there is no room.
+    /// Holds further bytes. Waits if there is no room.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -288,6 +289,6 @@ mod tests {
             assert_eq!(refused.await.unwrap().unwrap_err().status, 429);
         }
         let state = bodies.lock();
-        assert_eq!((state.waiting, state.waiting_of.len()), (0, 0));
+        assert_eq!((state.waiting, state.waiting_by_client.len()), (0, 0));
     }
 }

@@ -19,7 +19,7 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A timer to be stored: the kind of its work, and all the rest.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// What is stored of a request for a timer's work.
+/// The stored form of a timer's work, from a request.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
@@ -59,7 +59,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// What is stored of a timer's work.
+/// The stored form of a timer's work.
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -164,14 +164,14 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 fn bytes(
-    json: Option<&serde_json::Value>,
+    json: Option<&api::RawJson>,
     text: Option<&str>,
     base64: Option<&str>,
     at: At<'_>,
 ) -> Result<Vec<u8>, Problem> {
     match (json, text, base64) {
         (None, None, None) => Ok(Vec::new()),
-        (Some(json), None, None) => Ok(json.to_string().into_bytes()),
+        (Some(json), None, None) => Ok(json.text().as_bytes().to_vec()),
         (None, Some(text), None) => Ok(text.as_bytes().to_vec()),
         (None, None, Some(base64)) => BASE64_STANDARD
             .decode(base64)

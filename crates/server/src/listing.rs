@@ -41,6 +41,20 @@ pub(crate) struct Listed {
 /// The name space of lists.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
+/// The text of a cursor: the place in a list, behind the mark of the list.
+pub(crate) fn cursor_text(mark: &[u8], place: &[u8]) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode([mark, place].concat())
+}
+
+/// The place that a cursor shows in the list with this mark.
+pub(crate) fn place_of(cursor: &str, mark: &[u8]) -> Result<Vec<u8>, Problem> {
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
+    let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark));
+    place
+        .map(<[u8]>::to_vec)
+        .ok_or_else(|| Problem::new(ProblemKind::BadRequest, "the cursor is of another list, or of none"))
+}
+
 fn mark(filter: &Filter, group: Option<&DeadGroup>) -> [u8; 8] {
     let list = serde_json::to_vec(&(filter, group)).unwrap_or_default();
     let [.., a, b, c, d, e, f, g, h] = Uuid::new_v5(&LISTS, &list).into_bytes();
@@ -67,7 +81,7 @@ impl Listing {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<Listed, Problem> {
-        let place = cursor.map(|cursor| self.place(cursor)).transpose()?;
+        let place = cursor.map(|cursor| place_of(cursor, &self.mark)).transpose()?;
         let is_walk = self.filter.namespace.is_none()
             && (self.filter.label.is_some() || self.filter.key_prefix.is_some());
         let listed = match is_walk {
@@ -75,19 +89,6 @@ impl Listing {
             false => self.go_on(service, place, limit).await,
         };
         listed.map_err(|error| unavailable(&error))
-    }
-
-    /// The bytes of the place that a cursor shows.
-    fn place(&self, text: &str) -> Result<Vec<u8>, Problem> {
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok();
-        let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(&self.mark));
-        place
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| Problem::new(ProblemKind::BadRequest, "the cursor is of another list, or of none"))
-    }
-
-    fn shown(&self, place: &[u8]) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode([&self.mark, place].concat())
     }
 
     /// Takes the timers out that are not of the list. The occurrences to come of a schedule are in a namespace that
@@ -122,7 +123,7 @@ impl Listing {
             }
             cursor = page.next.clone();
         }
-        let next = page.next.map(|next| self.shown(next.as_bytes()));
+        let next = page.next.map(|next| cursor_text(&self.mark, next.as_bytes()));
         Ok(Listed { timers: page.timers, next })
     }
 
@@ -155,7 +156,7 @@ impl Listing {
                 break;
             }
         }
-        listed.next = place.map(|place| self.shown(&place.bytes()));
+        listed.next = place.map(|place| cursor_text(&self.mark, &place.bytes()));
         Ok(listed)
     }
 }

@@ -1,4 +1,4 @@
-//! What a stored timer does when it is due, in its stored form.
+//! The work of a timer when it is due, in its stored form.
 
 use crate::asker::LONGEST_ID;
 use core::time::Duration;
@@ -35,11 +35,11 @@ pub(crate) struct StoredCallback {
 pub(crate) struct StoredPull {
     pub(crate) queue: Box<str>,
     pub(crate) body: Vec<u8>,
-    /// The time until a claim is to be ended or renewed.
+    /// The time until a claim must be ended or renewed.
     pub(crate) timeout_ms: u32,
 }
 
-/// What is stored before a work.
+/// The head of a stored form, before the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
     /// The fingerprint of the request that made the work, if it had an idempotency key.
@@ -96,7 +96,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// What is stored before a work; nothing if the bytes are none.
+/// The head of a stored form, an empty one if the bytes are not a work.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

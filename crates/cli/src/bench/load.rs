@@ -43,7 +43,7 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Makes timers for so long. If the future is dropped, the connections are closed.
+    /// Makes timers for this time. If the future is dropped, the connections are closed.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{
     Backoff, Callback, Guarantee, IfPresent, Moment, NewTimer, PlaceOutcome, Placed, Policy, ProblemKind,
-    Pull,
+    Pull, RawJson,
 };
 
 /// A timer has a callback or a queue. Without a moment it is due at once.
@@ -48,8 +48,8 @@ pub(crate) struct Put {
     #[arg(long, value_name = "TEXT", group = "content", help_heading = "What happens")]
     body: Option<String>,
     /// The body in JSON
-    #[arg(long, value_name = "JSON", value_parser = parse::json, group = "content", help_heading = "What happens")]
-    body_json: Option<serde_json::Value>,
+    #[arg(long, value_name = "JSON", group = "content", help_heading = "What happens")]
+    body_json: Option<RawJson>,
     /// A file that has the body, or `-` for the standard input
     #[arg(long, value_name = "FILE", group = "content", help_heading = "What happens")]
     body_file: Option<String>,

@@ -8,7 +8,8 @@ use crate::parse;
 use clap::{Args, Subcommand, ValueEnum};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{
-    self, Backfill, Backoff, Callback, Moment, Monthly, NewSchedule, Occasion, Policy, Pull, ScheduleView,
+    self, Backfill, Backoff, Callback, Moment, Monthly, NewSchedule, Occasion, Policy, Pull, RawJson,
+    ScheduleView,
 };
 
 /// Schedules.
@@ -124,8 +125,8 @@ pub(crate) struct Put {
     #[arg(long, value_name = "TEXT", conflicts_with = "body_json", help_heading = "What happens")]
     body: Option<String>,
     /// The body in JSON
-    #[arg(long, value_name = "JSON", value_parser = parse::json, help_heading = "What happens")]
-    body_json: Option<serde_json::Value>,
+    #[arg(long, value_name = "JSON", help_heading = "What happens")]
+    body_json: Option<RawJson>,
     /// A label of the occurrences
     #[arg(short, long, value_name = "LABEL")]
     label: Vec<String>,

@@ -60,7 +60,6 @@ async fn each_request_of_the_description_has_a_call() {
         namespace.nack("{claim}", &Nack::default());
         namespace.renew("{claim}");
         namespace.replay("{id}");
-        namespace.past("{id}");
         key.get();
         key.past();
         key.cancel();
@@ -69,6 +68,7 @@ async fn each_request_of_the_description_has_a_call() {
         key.pause();
         key.resume();
         id.get();
+        id.past();
         id.cancel();
         id.move_after(Duration::ZERO);
         id.fire();

@@ -1,14 +1,14 @@
 //! The audit trail.
 
-use super::answer::{Answer, Refused};
+use super::answer::Answer;
 use super::auth::Right;
-use super::extract::Query;
+use super::extract::{Query, page_size};
 use crate::audit::Wanted;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Problem, ProblemKind, Role};
+use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Role};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -38,8 +38,6 @@ struct AuditQuery {
     limit: Option<u32>,
 }
 
-const MOST_OF_A_PAGE: u32 = 200;
-
 /// Lists who has changed what, the newest first, a page at a time.
 ///
 /// The trail has each change of a namespace, its limits and secrets, of the tokens, and of many timers at a time; each
@@ -58,11 +56,7 @@ async fn list_audit(
 ) -> Answer<Json<Page<AuditEntry>>> {
     let AuditQuery { namespace, token, action, since, until, cursor, limit } = query;
     right.require(Role::Admin, namespace.as_deref())?;
-    let limit = limit.unwrap_or(50);
-    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
-        let detail = format!("a page has 1 to {MOST_OF_A_PAGE} entries");
-        return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
-    }
+    let limit = page_size(limit, "entries")?;
     let wanted = Wanted { namespace, token, action, since, until };
     Ok(Json(service.audit().entries(wanted, cursor.as_deref(), limit).await?))
 }

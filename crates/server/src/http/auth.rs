@@ -16,10 +16,9 @@ use core::net::IpAddr;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
-use utoipa::ToSchema;
 
 /// The right of a request, which each handler asks.
 #[derive(Debug)]
@@ -36,15 +35,12 @@ pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
 
 impl Granted<'_> {
     /// Reads the body.
-    pub(super) async fn read<T: DeserializeOwned + ToSchema + 'static>(
-        self,
-        body: Body<T>,
-    ) -> Result<T, Refused> {
+    pub(super) async fn read<T: DeserializeOwned>(self, body: Body<T>) -> Result<T, Refused> {
         self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
     /// Reads the body, and returns it with the request's headers.
-    pub(super) async fn read_with_headers<T: DeserializeOwned + ToSchema + 'static>(
+    pub(super) async fn read_with_headers<T: DeserializeOwned>(
         self,
         body: Body<T>,
     ) -> Result<(T, HeaderMap), Refused> {
@@ -53,32 +49,6 @@ impl Granted<'_> {
 }
 
 impl Right {
-    /// The right of a request with this head.
-    pub(super) fn of(
-        headers: &HeaderMap,
-        extensions: &Extensions,
-        service: &Service,
-    ) -> Result<Self, Refused> {
-        let (principal, token) = if service.tokens().is_open() {
-            (Principal::ALL, None)
-        } else {
-            let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
-            let refused = |reason: &str| {
-                log_refused_token(reason);
-                unauthorised(reason)
-            };
-            let token = match token(headers) {
-                Ok(token) => hash(token.ok_or_else(|| unauthorised("the request has no token"))?),
-                Err(reason) => return Err(refused(reason)),
-            };
-            let principal = service.tokens().principal_of(&token).map_err(|fault| refused(fault.words()))?;
-            asker::present().iter().for_each(|asker| asker.signed(&token));
-            (principal, Some(token))
-        };
-        note_known(extensions);
-        Ok(Self { principal, token, hold: service.bodies().hold(token) })
-    }
-
     /// Fails unless the request may do what this role permits in this namespace.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
         if self.permits(role, namespace) {
@@ -117,7 +87,24 @@ impl FromRequestParts<Service> for Right {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
-        Self::of(&parts.headers, &parts.extensions, service)
+        let (principal, token) = if service.tokens().is_open() {
+            (Principal::ALL, None)
+        } else {
+            let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
+            let refused = |reason: &str| {
+                log_refused_token(reason);
+                unauthorised(reason)
+            };
+            let token = match token(&parts.headers) {
+                Ok(token) => hash(token.ok_or_else(|| unauthorised("the request has no token"))?),
+                Err(reason) => return Err(refused(reason)),
+            };
+            let principal = service.tokens().principal_of(&token).map_err(|fault| refused(fault.words()))?;
+            asker::present().iter().for_each(|asker| asker.signed(&token));
+            (principal, Some(token))
+        };
+        note_known(&parts.extensions);
+        Ok(Self { principal, token, hold: service.bodies().hold(token) })
     }
 }
 

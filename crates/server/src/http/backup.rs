@@ -1,19 +1,18 @@
 //! Backups of a service that runs.
 
 use super::answer::{Answer, Refused};
-use super::auth::Right;
+use super::scope::{Admin, Everywhere};
 use crate::audit::{Deed, End, Note};
 use crate::service::{Backup, Service};
 use crate::state::Stop;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use futures_util::stream;
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use std::io::{self, BufWriter};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tourbillon_api::{AuditAction, Problem, ProblemKind, Role};
+use tourbillon_api::{AuditAction, Problem, ProblemKind};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -93,10 +92,8 @@ impl Pieces {
     )
 )]
 async fn back_up(
-    State(service): State<Service>,
-    right: Right,
+    Everywhere { service, .. }: Everywhere<Admin>,
 ) -> Answer<([(HeaderName, &'static str); 1], Body)> {
-    right.require(Role::Admin, None)?;
     let Some(backup) = service.begin_backup() else {
         let problem =
             Problem::new(ProblemKind::LimitReached, "as many backups are under way as there may be");

@@ -1,13 +1,12 @@
 //! Many changes in one request.
 
 use super::answer::{Answer, Refused};
-use super::auth::Right;
-use super::extract::{Body, Path, trace};
+use super::extract::{Body, trace};
+use super::scope::{Within, Writer};
 use crate::service::Service;
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, State};
-use http::HeaderMap;
-use tourbillon_api::{Batch, BatchAnswer, Problem, ProblemKind, Role};
+use axum::extract::DefaultBodyLimit;
+use tourbillon_api::{Batch, BatchAnswer, Problem, ProblemKind};
 use tourbillon_durable::Timers;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -28,12 +27,11 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/batch", tag = "timers",
     request_body(content = Batch, example = json!({ "changes": [
-        { "op": "put", "key": "order 17", "timer": { "delay_ms": 60_000, "callback": { "url": "https://shop.example/17" } } },
-        { "op": "move", "key": "order 16", "to": { "delay_ms": 3_600_000 } },
-        { "op": "cancel", "key": "order 15" }
+        { "put": { "key": "order 17", "timer": { "delay_ms": 60_000, "callback": { "url": "https://shop.example/17" } } } },
+        { "move": { "key": "order 16", "to": { "delay_ms": 3_600_000 } } },
+        { "cancel": { "key": "order 15" } }
     ] })),
     params(
-        ("namespace" = String, Path, description = "The namespace."),
         ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with its timers, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
@@ -43,14 +41,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         { "cancelled": { "result": "cancelled" } }
     ] })))
 )]
-async fn batch(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    headers: HeaderMap,
-    body: Body<Batch>,
-) -> Answer<Json<BatchAnswer>> {
-    let batch = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
+async fn batch(scope: Within<Writer>, body: Body<Batch>) -> Answer<Json<BatchAnswer>> {
+    let (batch, headers) = scope.read_with_headers(body).await?;
     let most = Timers::MOST_CHANGES;
     if batch.changes.len() > most {
         let detail = format!("a batch has at most {most} changes");
@@ -58,7 +50,6 @@ async fn batch(
             Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/changes", detail),
         ));
     }
-    Ok(Json(BatchAnswer {
-        results: service.changes().batch(&namespace, trace(&headers), &batch.changes).await?,
-    }))
+    let results = scope.service.changes().batch(&scope.namespace, trace(&headers), &batch.changes).await?;
+    Ok(Json(BatchAnswer { results }))
 }

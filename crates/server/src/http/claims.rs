@@ -1,16 +1,15 @@
 //! Timers that receivers fetch.
 
 use super::answer::{Answer, Refused};
-use super::auth::Right;
-use super::extract::{Body, Path};
+use super::extract::Body;
+use super::scope::{Name, Within, Writer};
 use crate::client::Waits;
 use crate::convert::is_name;
 use crate::service::Service;
 use axum::Json;
-use axum::extract::State;
 use core::time::Duration;
 use http::StatusCode;
-use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed, Role};
+use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
 use tourbillon_durable::Verdict;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -34,21 +33,20 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 /// each of them hands over the timers of all.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
-    request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })), params(("namespace" = String, Path, description = "The namespace."), ("queue" = String, Path, description = "The queue.")),
+    request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })),
     responses(
         (status = 200, description = "The timers, none if none became due in time.", body = Claims),
         (status = 429, description = "As many claims are open, or as many receivers wait, as there may be.", body = Problem),
     )
 )]
 async fn claim(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, queue)): Path<(String, String)>,
+    scope: Within<Writer>,
+    Name(queue): Name,
     _ends_with_its_client: Waits,
     body: Body<ClaimRequest>,
 ) -> Answer<Json<Claims>> {
-    let request = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    service.namespaces().require(&namespace)?;
+    let request = scope.read(body).await?;
+    scope.service.namespaces().require(&scope.namespace)?;
     if !is_name(&queue) {
         return Err(Refused(Problem::new(ProblemKind::NotFound, "no queue has such a name")));
     }
@@ -61,45 +59,34 @@ async fn claim(
         return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
     }
     let wait = Duration::from_millis(wait);
-    let claims = service.deliveries().queues().fetch(&namespace, &queue, max as usize, wait).await?;
+    let claims =
+        scope.service.deliveries().queues().fetch(&scope.namespace, &queue, max as usize, wait).await?;
     Ok(Json(Claims { claims }))
 }
 
 /// Acknowledges a claim: the timer is done.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/ack", tag = "claims",
-    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
         (status = 204, description = "The store has the end of the delivery. In a file it survives the death of the process, and some 20 ms later the loss of power."),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn ack(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, claim)): Path<(String, String)>,
-) -> Answer<StatusCode> {
-    right.require(Role::Writer, Some(&namespace))?;
-    service.deliveries().end_claim(&namespace, &claim, Verdict::Done).await?;
+async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<StatusCode> {
+    scope.service.deliveries().end_claim(&scope.namespace, &claim, Verdict::Done).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Refuses a claim: the delivery has failed, and the timer is delivered again or is dead.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body(content = Nack, example = json!({ "error": "the printer is out of paper" })),
-    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
         (status = 204, description = "The store has the end of the delivery, as with an acknowledgement."),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn nack(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, claim)): Path<(String, String)>,
-    body: Body<Nack>,
-) -> Answer<StatusCode> {
-    let nack = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
+async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Nack>) -> Answer<StatusCode> {
+    let nack = scope.read(body).await?;
     let Nack { error, retry_after_ms, dead } = nack;
     if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
         return Err(Refused(Problem::field("/retry_after_ms", format!("at most {LONGEST_PAUSE_MS} ms"))));
@@ -111,24 +98,18 @@ async fn nack(
     } else {
         Verdict::Retry { error, after: retry_after_ms.map(Duration::from_millis) }
     };
-    service.deliveries().end_claim(&namespace, &claim, verdict).await?;
+    scope.service.deliveries().end_claim(&scope.namespace, &claim, verdict).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Prolongs a claim: its time begins again.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/renew", tag = "claims",
-    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
     responses(
         (status = 200, description = "The claim has more time. If the process dies that has handed the timer over, the claim ends.", body = Renewed),
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn renew(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, claim)): Path<(String, String)>,
-) -> Answer<Json<Renewed>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(Renewed { until: service.deliveries().renew_claim(&namespace, &claim).await? }))
+async fn renew(scope: Within<Writer>, Name(claim): Name) -> Answer<Json<Renewed>> {
+    Ok(Json(Renewed { until: scope.service.deliveries().renew_claim(&scope.namespace, &claim).await? }))
 }

@@ -2,10 +2,9 @@
 
 use super::answer::Refused;
 use super::json;
-use super::shape::Shape;
 use crate::bodies::Hold;
 use crate::state::Trace;
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use core::convert::Infallible;
 use core::hash::Hash;
@@ -15,7 +14,6 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
-use utoipa::ToSchema;
 
 /// A body in JSON that was not read: only a right that was granted reads it.
 #[derive(Debug)]
@@ -28,18 +26,11 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Infallible;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(request))
+        Ok(Self { request, kind: PhantomData })
     }
 }
 
-impl<T> Body<T> {
-    /// The body of a request.
-    pub(super) fn of(request: Request) -> Self {
-        Self { request, kind: PhantomData }
-    }
-}
-
-impl<T: DeserializeOwned + ToSchema + 'static> Body<T> {
+impl<T: DeserializeOwned> Body<T> {
     /// Reads the body, whose bytes count in what the client holds, and returns it with the request's headers.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
@@ -53,24 +44,7 @@ impl<T: DeserializeOwned + ToSchema + 'static> Body<T> {
         }
         let headers = core::mem::take(request.headers_mut());
         let bytes = hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
-        Ok((json::read(&bytes, &Shape::of::<T>()).map_err(Refused)?, headers))
-    }
-}
-
-/// The parts of the path.
-#[derive(Debug)]
-pub(super) struct Path<T>(pub(super) T);
-
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
-    type Rejection = Refused;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
-        axum::extract::Path::from_request_parts(parts, state)
-            .await
-            .map(|axum::extract::Path(path)| Self(path))
-            .map_err(|rejection: PathRejection| {
-                Refused(Problem::new(ProblemKind::BadRequest, rejection.body_text()))
-            })
+        Ok((json::read(&bytes)?, headers))
     }
 }
 
@@ -91,13 +65,25 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     }
 }
 
+/// The greatest number of items of a page of this kind.
+pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
+    const MOST: u32 = 200;
+    let limit = limit.unwrap_or(50);
+    let refused =
+        || Refused(Problem::new(ProblemKind::BadRequest, format!("a page has 1 to {MOST} {items}")));
+    (1..=MOST).contains(&limit).then_some(limit).ok_or_else(refused)
+}
+
 /// The text of a header that a client may send once.
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-            Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is no visible ASCII")))
+            Refused(Problem::new(
+                ProblemKind::BadRequest,
+                format!("the header {name} has other characters than visible ASCII"),
+            ))
         }),
         (Some(_), Some(_)) => {
             Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))

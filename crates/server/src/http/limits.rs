@@ -1,10 +1,9 @@
-//! What is the same for all requests: limits of their heads, the parameters that they may have, and a problem in place
+//! The frame of all requests: limits of their heads, the parameters that they may have, and a problem in place
 //! of a panic.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
-use super::timers;
 use crate::asker::{Asker, REQUEST_ID};
 use crate::service::Service;
 use axum::Router;
@@ -15,8 +14,8 @@ use core::panic::AssertUnwindSafe;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use futures_util::FutureExt as _;
+use http::HeaderValue;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,10 +89,16 @@ impl Inner {
         let admitted = check(&self.queries, &request).and_then(|()| admit(&self.service, &request));
         let mut response = match admitted {
             Err(problem) => Refused(problem).into_response(),
-            Ok(()) => AssertUnwindSafe(self.fulfil(request)).catch_unwind().await.unwrap_or_else(|_| {
-                counters.panics.add(1);
-                Refused(Problem::new(ProblemKind::Internal, "")).into_response()
-            }),
+            Ok(()) => {
+                let answered =
+                    AssertUnwindSafe(async { self.router.clone().call(request).await }).catch_unwind().await;
+                answered.map(|response| response.unwrap_or_else(|never| match never {})).unwrap_or_else(
+                    |_| {
+                        counters.panics.add(1);
+                        Refused(Problem::new(ProblemKind::Internal, "")).into_response()
+                    },
+                )
+            }
         };
         challenge(&mut response, has_token);
         counters.answered(response.status().as_u16());
@@ -102,29 +107,6 @@ impl Inner {
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response
     }
-
-    async fn fulfil(&self, request: Request) -> Response {
-        let uri = request.uri().clone();
-        match creation(request.method(), uri.path()) {
-            // The router takes longer than the rest of such a request.
-            Some((namespace, key)) => {
-                timers::make(&self.service, namespace, key, request).await.into_response()
-            }
-            None => self.router.clone().call(request).await.unwrap_or_else(|never| match never {}),
-        }
-    }
-}
-
-/// The namespace and the key of a request that makes a timer, if its path has them as they are, without escapes.
-fn creation<'p>(method: &Method, path: &'p str) -> Option<(&'p str, Option<&'p str>)> {
-    let (namespace, rest) = path.strip_prefix("/v1/namespaces/")?.split_once("/timers")?;
-    let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
-    let key = match (method, rest) {
-        (&Method::POST, "") => None,
-        (&Method::PUT, rest) => Some(rest.strip_prefix('/').filter(|key| is_plain(key))?),
-        _ => return None,
-    };
-    is_plain(namespace).then_some((namespace, key))
 }
 
 fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
@@ -140,7 +122,7 @@ fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     let Some(query) = uri.query() else { return Ok(()) };
     let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
     if percent_decode_str(query).decode_utf8().is_err() {
-        return Err(bad("the query is no UTF-8".to_owned()));
+        return Err(bad("the query is not UTF-8".to_owned()));
     }
     let Some(known) = queries.of(uri.path(), request.method()) else { return Ok(()) };
     let Query(pairs) =
@@ -148,36 +130,5 @@ fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     match pairs.iter().find(|(name, _)| !known.contains(name)) {
         Some((name, _)) => Err(bad(format!("there is no parameter {name:?}"))),
         None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_creations_with_plain_names_go_past_the_router() {
-        let of = |method: Method, path: &'static str| creation(&method, path);
-        assert_eq!(of(Method::PUT, "/v1/namespaces/a/timers/b"), Some(("a", Some("b"))));
-        assert_eq!(of(Method::PUT, "/v1/namespaces/a/timers/timers"), Some(("a", Some("timers"))));
-        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers"), Some(("a", None)));
-        for path in [
-            "",
-            "/v1/namespaces/a/timers",
-            "/v1/namespaces/a/timers/",
-            "/v1/namespaces//timers/b",
-            "/v1/namespaces/a/timersb",
-            "/v1/namespaces/a/timers/b/",
-            "/v1/namespaces/a/timers/b/fire",
-            "/v1/namespaces/a/timers/b%2f",
-            "/v1/namespaces/a%41/timers/b",
-            "/v1/namespaces/a/b/timers/c",
-            "/v2/namespaces/a/timers/b",
-        ] {
-            assert_eq!(of(Method::PUT, path), None, "{path}");
-        }
-        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers/b"), None);
-        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers/"), None);
-        assert_eq!(of(Method::GET, "/v1/namespaces/a/timers/b"), None);
     }
 }

@@ -1,15 +1,15 @@
 //! Lists of timers.
 
-use super::answer::{Answer, Refused};
+use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Path, Query};
+use super::extract::{Query, page_size};
+use super::scope::{Everywhere, Reader, Within};
 use crate::convert::{shown, stored_phase};
 use crate::listing::{Listed, Listing};
 use crate::service::Service;
 use axum::Json;
-use axum::extract::State;
 use serde::Deserialize;
-use tourbillon_api::{Moment, Page, Phase, Problem, ProblemKind, Role, Timer};
+use tourbillon_api::{Moment, Page, Phase, Timer};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
 use utoipa_axum::router::OpenApiRouter;
@@ -59,8 +59,6 @@ enum Order {
     Desc,
 }
 
-const MOST_OF_A_PAGE: u32 = 200;
-
 /// Lists timers, a page at a time.
 ///
 /// The list is at its end when `next` is missing. Without a condition, or by the phase alone, a page has timers unless
@@ -73,18 +71,12 @@ const MOST_OF_A_PAGE: u32 = 200;
 /// ends of deliveries' leases (`leased`), or of the moments of death (`dead`); otherwise that of the ids.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
-    params(("namespace" = String, Path, description = "The namespace."), ListQuery),
+    params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<Timer>))
 )]
-async fn list_timers(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    Query(query): Query<ListQuery>,
-) -> Answer<Json<Page<Timer>>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    service.namespaces().require(&namespace)?;
-    page(&service, &right, Some(&namespace), query).await
+async fn list_timers(scope: Within<Reader>, Query(query): Query<ListQuery>) -> Answer<Json<Page<Timer>>> {
+    scope.service.namespaces().require(&scope.namespace)?;
+    page(&scope.service, &scope.right, Some(&scope.namespace), query).await
 }
 
 /// Lists the timers of all namespaces, a page at a time.
@@ -95,12 +87,10 @@ async fn list_timers(
     responses((status = 200, description = "A page.", body = Page<Timer>))
 )]
 async fn list_all_timers(
-    State(service): State<Service>,
-    right: Right,
+    all: Everywhere<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<Timer>>> {
-    right.require(Role::Reader, None)?;
-    page(&service, &right, None, query).await
+    page(&all.service, &all.right, None, query).await
 }
 
 async fn page(
@@ -109,13 +99,7 @@ async fn page(
     namespace: Option<&str>,
     query: ListQuery,
 ) -> Answer<Json<Page<Timer>>> {
-    let limit = query.limit.unwrap_or(50);
-    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
-        return Err(Refused(Problem::new(
-            ProblemKind::BadRequest,
-            format!("a page has 1 to {MOST_OF_A_PAGE} timers"),
-        )));
-    }
+    let limit = page_size(query.limit, "timers")?;
     let at = |moment: Moment| UtcMillis::from_millis(moment.as_millis());
     let filter = Filter {
         namespace: namespace.map(Into::into),

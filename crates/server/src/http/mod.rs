@@ -12,7 +12,6 @@ mod claims;
 mod document;
 mod events;
 mod extract;
-mod ids;
 mod json;
 mod limits;
 mod list;
@@ -22,8 +21,7 @@ mod queues;
 mod report;
 mod rules;
 mod schedules;
-mod shape;
-mod slip;
+mod scope;
 mod timers;
 mod view;
 
@@ -42,7 +40,6 @@ use utoipa_axum::router::OpenApiRouter;
 fn routes() -> (Router<Service>, OpenApi) {
     let (router, document) = OpenApiRouter::new()
         .merge(timers::routes())
-        .merge(ids::routes())
         .merge(list::routes())
         .merge(batch::routes())
         .merge(operations::routes())

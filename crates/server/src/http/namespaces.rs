@@ -2,7 +2,8 @@
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Body, Path};
+use super::extract::Body;
+use super::scope::{Admin, Everywhere, Name, Reader, Within};
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
@@ -31,55 +32,41 @@ async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer
 /// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}", tag = "namespaces", request_body(content = NamespaceLimits, example = json!({ "rate_per_second": 100, "allowed_hosts": ["*.shop.example"] })),
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 201, description = "The namespace was made.", body = NamespaceView),
         (status = 200, description = "The limits were set.", body = NamespaceView),
     )
 )]
 async fn put_namespace(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
+    // A tenant does not set its own limits.
+    all: Everywhere<Admin>,
+    Name(namespace): Name,
     body: Body<NamespaceLimits>,
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
-    // A tenant does not set its own limits.
-    let limits = right.require(Role::Admin, None)?.read(body).await?;
-    let (is_new, view) = service.namespace_admin().set(&namespace, limits).await?;
+    let limits = all.right.require(Role::Admin, None)?.read(body).await?;
+    let (is_new, view) = all.service.namespace_admin().set(&namespace, limits).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
 /// Shows a namespace with its numbers.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}", tag = "namespaces",
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses((status = 200, description = "The namespace.", body = NamespaceView))
 )]
-async fn get_namespace(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-) -> Answer<Json<NamespaceView>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    Ok(Json(service.namespace_admin().view(&namespace).await?))
+async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
+    Ok(Json(scope.service.namespace_admin().view(&scope.namespace).await?))
 }
 
 /// Removes a namespace. It must have no timers.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}", tag = "namespaces",
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 204, description = "The namespace was removed."),
         (status = 409, description = "The namespace has timers, or is one that stays.", body = Problem),
     )
 )]
-async fn delete_namespace(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-) -> Answer<StatusCode> {
-    right.require(Role::Admin, None)?;
-    service.namespace_admin().remove(&namespace).await?;
+async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answer<StatusCode> {
+    all.service.namespace_admin().remove(&namespace).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -87,16 +74,10 @@ async fn delete_namespace(
 /// a time: the oldest one makes room.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 201, description = "The secret. It is not shown again.", body = NewSecret),
     )
 )]
-async fn make_secret(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-) -> Answer<(StatusCode, Json<NewSecret>)> {
-    right.require(Role::Admin, Some(&namespace))?;
-    Ok((StatusCode::CREATED, Json(service.namespace_admin().make_secret(&namespace).await?)))
+async fn make_secret(scope: Within<Admin>) -> Answer<(StatusCode, Json<NewSecret>)> {
+    Ok((StatusCode::CREATED, Json(scope.service.namespace_admin().make_secret(&scope.namespace).await?)))
 }

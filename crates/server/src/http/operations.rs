@@ -1,14 +1,13 @@
 //! Work on many timers, which goes on after the answer.
 
 use super::answer::{Answer, Refused};
-use super::auth::Right;
-use super::extract::{Body, Path};
+use super::extract::Body;
+use super::scope::{Name, Reader, Within, Writer};
 use crate::service::{Service, Work};
 use axum::Json;
-use axum::extract::State;
 use http::header::LOCATION;
 use http::{HeaderName, StatusCode};
-use tourbillon_api::{CancelMany, Operation, Page, Problem, ProblemKind, ReplayMany, Role};
+use tourbillon_api::{CancelMany, Operation, Page, Problem, ProblemKind, ReplayMany};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -22,8 +21,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 
 pub(super) type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
 
-async fn begin(service: &Service, namespace: &str, work: Work) -> Answer<Accepted> {
-    Ok(accepted(namespace, service.operations().begin(namespace, work).await?))
+async fn begin(scope: &Within<Writer>, work: Work) -> Answer<Accepted> {
+    Ok(accepted(&scope.namespace, scope.service.operations().begin(&scope.namespace, work).await?))
 }
 
 /// The answer that an operation has begun.
@@ -39,19 +38,13 @@ pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/cancellations", tag = "operations",
     request_body(content = CancelMany, example = json!({ "label": "customer 4" })),
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn cancel_timers(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    body: Body<CancelMany>,
-) -> Answer<Accepted> {
-    let which = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
+async fn cancel_timers(scope: Within<Writer>, body: Body<CancelMany>) -> Answer<Accepted> {
+    let which = scope.read(body).await?;
     let (CancelMany { label: Some(text), key_prefix: None }
     | CancelMany { label: None, key_prefix: Some(text) }) = &which
     else {
@@ -60,7 +53,7 @@ async fn cancel_timers(
     if text.is_empty() {
         return Err(Refused(Problem::field("", "an empty text would be all timers")));
     }
-    begin(&service, &namespace, Work::Cancel(which)).await
+    begin(&scope, Work::Cancel(which)).await
 }
 
 /// Delivers dead timers again, as if they were new: all of the namespace, or those with a label.
@@ -69,54 +62,33 @@ async fn cancel_timers(
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/replays", tag = "operations",
     request_body(content = ReplayMany, example = json!({})),
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn replay_timers(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    body: Body<ReplayMany>,
-) -> Answer<Accepted> {
-    let which = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    begin(&service, &namespace, Work::Replay(which)).await
+async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<Accepted> {
+    let which = scope.read(body).await?;
+    begin(&scope, Work::Replay(which)).await
 }
 
 /// Lists the operations that run, or have ended within the last hour, the last one first.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/operations", tag = "operations",
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))
 )]
-async fn list_operations(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-) -> Answer<Json<Page<Operation>>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    let items = service.operations().list(&namespace).await?;
+async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<Operation>>> {
+    let items = scope.service.operations().list(&scope.namespace).await?;
     Ok(Json(Page { items, next: None }))
 }
 
 /// Shows an operation.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/operations/{id}", tag = "operations",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("id" = String, Path, description = "The operation's id.", format = "uuid"),
-    ),
     responses((status = 200, description = "The operation.", body = Operation))
 )]
-async fn get_operation(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, id)): Path<(String, String)>,
-) -> Answer<Json<Operation>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    let operation = service.operations().find(&namespace, &id).await;
+async fn get_operation(scope: Within<Reader>, Name(id): Name) -> Answer<Json<Operation>> {
+    let operation = scope.service.operations().find(&scope.namespace, &id).await;
     operation
         .map(Json)
         .ok_or_else(|| Refused(Problem::new(ProblemKind::NotFound, "there is no such operation")))

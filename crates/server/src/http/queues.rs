@@ -1,8 +1,8 @@
-//! What is waiting in queues.
+//! Queues, with the timers and receivers that wait in them.
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::Path;
+use super::scope::{Reader, Within};
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
@@ -17,17 +17,11 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 /// Lists the queues of a namespace in which timers or receivers wait, by name, at most 1,000.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/queues", tag = "claims",
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))
 )]
-async fn list_queues(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-) -> Answer<Json<Vec<QueueView>>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    service.namespaces().require(&namespace)?;
-    Ok(Json(service.reports().queues(|name| *name == *namespace).await?))
+async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
+    scope.service.namespaces().require(&scope.namespace)?;
+    Ok(Json(scope.service.reports().queues(|name| *name == *scope.namespace).await?))
 }
 
 /// Lists the queues of all namespaces that the token may read, by namespace and name, at most 1,000.

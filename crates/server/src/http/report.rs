@@ -3,6 +3,7 @@
 use super::answer::{Answer, NotReady, Refused};
 use super::auth::Right;
 use super::document;
+use super::scope::{Everywhere, Reader};
 use crate::convert::unavailable;
 use crate::service::Service;
 use axum::Json;
@@ -10,7 +11,7 @@ use axum::extract::State;
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use tourbillon::Prometheus;
-use tourbillon_api::{Problem, ProblemKind, Readiness, Role, ServiceStats};
+use tourbillon_api::{Problem, ProblemKind, Readiness, ServiceStats};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -63,9 +64,8 @@ type Text<T> = ([(HeaderName, &'static str); 1], T);
     get, path = "/metrics", tag = "service",
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
-async fn metrics(State(service): State<Service>, right: Right) -> Answer<Text<String>> {
-    right.require(Role::Reader, None)?;
-    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], service.metrics().text().await))
+async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
+    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().text().await))
 }
 
 /// Shows this document.
@@ -82,7 +82,6 @@ async fn openapi(_right: Right) -> Text<&'static str> {
     get, path = "/v1/stats", tag = "service",
     responses((status = 200, description = "The numbers.", body = ServiceStats))
 )]
-async fn stats(State(service): State<Service>, right: Right) -> Answer<Json<ServiceStats>> {
-    right.require(Role::Reader, None)?;
-    service.condition().stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
+async fn stats(all: Everywhere<Reader>) -> Answer<Json<ServiceStats>> {
+    all.service.condition().stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
 }

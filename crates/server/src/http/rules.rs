@@ -1,4 +1,4 @@
-//! What the schemas of the OpenAPI document leave out, since no type says it: rules between fields, the forms of texts
+//! Additions to the schemas of the OpenAPI document that no type has: rules between fields, the forms of texts
 //! in lists and objects, and the ranges of numbers.
 
 use serde_json::{Value, json};
@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use utoipa::Number;
 use utoipa::openapi::content::Content;
 use utoipa::openapi::extensions::Extensions;
-use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{
     AdditionalProperties, AllOfBuilder, ArrayItems, KnownFormat, Object, ObjectBuilder, Schema, SchemaFormat,
     SchemaType, Type,
 };
-use utoipa::openapi::{Ref, RefOr};
+use utoipa::openapi::{Ref, RefOr, Required};
 
 /// The names of namespaces and queues, but for `.` and `..`.
 const NAME: &str = "^[A-Za-z0-9._-]+$";
 const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
+const LONGEST_KEY: usize = 255;
+const LONGEST_SCHEDULE_KEY: usize = 128;
 /// The keys of schedules.
 const SCHEDULE: &str = r"^[^\u001f]*$";
 /// The names and the values of headers.
@@ -118,17 +120,23 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     }
     for name in ["Backoff", "Change"] {
         let Some(RefOr::T(Schema::OneOf(variants))) = schemas.get_mut(name) else { continue };
-        for variant in &mut variants.items {
-            if let Some(shape) = object(variant) {
-                shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
-                let has_id = shape.properties.contains_key("id");
-                if has_id {
-                    add(variant, "oneOf", one_of(&["key", "id"]));
-                }
-            }
-        }
+        variants.items.iter_mut().for_each(complete_variant);
     }
     schemas.values_mut().for_each(complete_ranges);
+}
+
+/// Says that a variant, and the object in it, has no further fields.
+fn complete_variant(variant: &mut RefOr<Schema>) {
+    let Some(shape) = object(variant) else { return };
+    shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+    shape.properties.values_mut().filter(|schema| is_inline_object(schema)).for_each(complete_variant);
+    if shape.properties.contains_key("id") {
+        add(variant, "oneOf", one_of(&["key", "id"]));
+    }
+}
+
+fn is_inline_object(schema: &RefOr<Schema>) -> bool {
+    matches!(schema, RefOr::T(Schema::Object(object)) if !object.properties.is_empty())
 }
 
 fn text_of(pattern: &str) -> Object {
@@ -172,12 +180,43 @@ fn complete_range(number: &mut Object) {
 /// Completes the description of an operation.
 pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     let of_schedule = path.contains("/schedules/");
+    let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let of_path: Vec<_> = names.map(|name| path_parameter(name, path).into()).collect();
+    if !of_path.is_empty() {
+        operation.parameters.get_or_insert_default().splice(0..0, of_path);
+    }
     for parameter in operation.parameters.iter_mut().flatten() {
         complete_parameter(parameter, of_schedule);
     }
     if operation.operation_id.as_deref() == Some("put_schedule") {
         add_target(operation);
     }
+}
+
+/// The parameter with this name in a path.
+fn path_parameter(name: &str, path: &str) -> Parameter {
+    let mut schema = ObjectBuilder::new().schema_type(Type::String);
+    let description = match name {
+        "key" => {
+            let longest = if path.contains("/schedules/") { LONGEST_SCHEDULE_KEY } else { LONGEST_KEY };
+            schema = schema.max_length(Some(longest));
+            "The key."
+        }
+        "id" => {
+            schema = schema.format(Some(SchemaFormat::Custom("uuid".to_owned())));
+            if path.contains("/operations/") { "The operation's id." } else { "The timer's id." }
+        }
+        "queue" => "The queue.",
+        "claim" => "The claim.",
+        _ => "The namespace.",
+    };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some(description))
+        .schema(Some(schema))
+        .build()
 }
 
 fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
@@ -276,8 +315,10 @@ mod tests {
         let headers = &schema("Callback")["properties"]["headers"];
         assert_eq!(headers["propertyNames"]["pattern"], HEADER);
         assert_eq!(headers["additionalProperties"]["pattern"], HEADER_VALUE);
-        for variant in ["Backoff", "Change"].map(schema).iter().flat_map(|of| of["oneOf"].as_array().unwrap())
-        {
+        let variants = ["Backoff", "Change"].map(|name| schema(name)["oneOf"].as_array().unwrap().clone());
+        let inside = ["put", "cancel", "move"].into_iter().zip(&variants[1]);
+        let inside = inside.map(|(word, variant)| &variant["properties"][word]);
+        for variant in variants.iter().flatten().chain(inside) {
             assert_eq!(variant["additionalProperties"], false, "{variant}");
             let has_id = variant["properties"]["id"].is_object();
             assert_eq!(variant["oneOf"].is_array(), has_id, "{variant}");

@@ -1,18 +1,16 @@
 //! Schedules, which make timers again and again.
 
-use super::answer::{Answer, Refused};
-use super::auth::Right;
-use super::extract::{Body, Path, Query};
+use super::answer::Answer;
+use super::extract::{Body, Query, page_size};
 use super::operations::{Accepted, accepted};
+use super::scope::{Name, Reader, Within, Writer};
+use crate::listing::{cursor_text, place_of};
 use crate::service::Service;
 use axum::Json;
-use axum::extract::State;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use http::StatusCode;
 use serde::Deserialize;
 use tourbillon_api::{
-    Backfill, NewSchedule, Operation, Page, Preview, Problem, ProblemKind, Removed, Role, SchedulePatch,
-    ScheduleView, Triggered,
+    Backfill, NewSchedule, Operation, Page, Preview, Problem, Removed, SchedulePatch, ScheduleView, Triggered,
 };
 use tourbillon_durable::store::Cursor;
 use utoipa_axum::router::OpenApiRouter;
@@ -28,8 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(backfill_schedule))
         .routes(routes!(preview_schedule))
 }
-
-const MOST_OF_A_PAGE: u32 = 200;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -49,36 +45,23 @@ struct ListQuery {
 /// The list is at its end when `next` is missing.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/schedules", tag = "schedules",
-    params(("namespace" = String, Path, description = "The namespace."), ListQuery),
+    params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<ScheduleView>))
 )]
 async fn list_schedules(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
+    scope: Within<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<ScheduleView>>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    let limit = query.limit.unwrap_or(50);
-    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
-        let detail = format!("a page has 1 to {MOST_OF_A_PAGE} schedules");
-        return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
-    }
+    let limit = page_size(query.limit, "schedules")?;
     let prefix = query.key_prefix.unwrap_or_default();
     // A cursor holds for the list that it is of.
-    let list = format!("{namespace}/{prefix}/");
-    let cursor = match &query.cursor {
-        None => None,
-        Some(text) => {
-            let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok();
-            let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(list.as_bytes()));
-            let none = || Problem::new(ProblemKind::BadRequest, "the cursor is of another list, or of none");
-            Some(Cursor::from_bytes(place.ok_or_else(|| Refused(none()))?))
-        }
-    };
-    let sees_payloads = right.sees_payloads(&namespace);
-    let (items, next) = service.schedules().list(&namespace, &prefix, cursor, limit, sees_payloads).await?;
-    let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([list.as_bytes(), next.as_bytes()].concat()));
+    let list = format!("{}/{prefix}/", scope.namespace);
+    let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
+    let cursor = place.map(|place| Cursor::from_bytes(&place));
+    let sees_payloads = scope.sees_payloads();
+    let (items, next) =
+        scope.service.schedules().list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
+    let next = next.map(|next| cursor_text(list.as_bytes(), next.as_bytes()));
     Ok(Json(Page { items, next }))
 }
 
@@ -101,10 +84,6 @@ async fn list_schedules(
             "every_ms": 60_000, "missed": "skip", "pull": { "queue": "probes" }
         }))),
     )),
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses(
         (status = 201, description = "The schedule is stored.", body = ScheduleView),
         (status = 200, description = "The schedule was changed.", body = ScheduleView),
@@ -113,44 +92,32 @@ async fn list_schedules(
     )
 )]
 async fn put_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
+    scope: Within<Writer>,
+    Name(key): Name,
     body: Body<NewSchedule>,
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
-    let new = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    let sees_payloads = right.sees_payloads(&namespace);
-    let (is_new, view) = service.schedules().put(&namespace, &key, &new, sees_payloads).await?;
+    let new = scope.read(body).await?;
+    let sees_payloads = scope.sees_payloads();
+    let (is_new, view) = scope.service.schedules().put(&scope.namespace, &key, &new, sees_payloads).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
 
 /// Shows a schedule with its next ten instants. Readers see neither headers nor bodies.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses((status = 200, description = "The schedule.", body = ScheduleView))
 )]
-async fn get_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<ScheduleView>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.get(at)).await?))
+async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    let sees_payloads = scope.sees_payloads();
+    Ok(Json(
+        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?,
+    ))
 }
 
 /// Changes the fields of a schedule that are given.
 #[utoipa::path(
     patch, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = SchedulePatch, example = json!({ "overlap": "allow", "zone": "America/New_York" })),
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses(
         (status = 200, description = "The schedule was changed.", body = ScheduleView),
         (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
@@ -158,14 +125,13 @@ async fn get_schedule(
     )
 )]
 async fn patch_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
+    scope: Within<Writer>,
+    Name(key): Name,
     body: Body<SchedulePatch>,
 ) -> Answer<Json<ScheduleView>> {
-    let patch = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.schedules().patch(&namespace, &key, patch, sees_payloads).await?))
+    let patch = scope.read(body).await?;
+    let sees_payloads = scope.sees_payloads();
+    Ok(Json(scope.service.schedules().patch(&scope.namespace, &key, patch, sees_payloads).await?))
 }
 
 /// Removes a schedule.
@@ -174,38 +140,22 @@ async fn patch_schedule(
 /// whether or not there is such a schedule.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
 )]
-async fn delete_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<Removed>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.schedules().remove(&namespace, &key).await?))
+async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
+    Ok(Json(scope.service.schedules().remove(&scope.namespace, &key).await?))
 }
 
 /// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/pause", tag = "schedules",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
 )]
-async fn pause_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<ScheduleView>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.pause(at)).await?))
+async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    let sees_payloads = scope.sees_payloads();
+    Ok(Json(
+        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
+    ))
 }
 
 /// Ends the pause of a schedule, or tries a plan again that could not be followed.
@@ -214,41 +164,29 @@ async fn pause_schedule(
 /// could not be followed are missed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses(
         (status = 200, description = "The schedule is active.", body = ScheduleView),
         (status = 422, description = "The zone is not known.", body = Problem),
     )
 )]
-async fn resume_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<ScheduleView>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    let sees_payloads = right.sees_payloads(&namespace);
-    Ok(Json(service.schedules().see(&namespace, &key, sees_payloads, |all, at| all.resume(at)).await?))
+async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    let sees_payloads = scope.sees_payloads();
+    Ok(Json(
+        scope
+            .service
+            .schedules()
+            .see(&scope.namespace, &key, sees_payloads, |all, at| all.resume(at))
+            .await?,
+    ))
 }
 
 /// Makes an occurrence of a schedule now, whether or not the schedule is paused or another occurrence is under way.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/trigger", tag = "schedules",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
 )]
-async fn trigger_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<Triggered>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.schedules().trigger(&namespace, &key).await?))
+async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
+    Ok(Json(scope.service.schedules().trigger(&scope.namespace, &key).await?))
 }
 
 /// Makes the occurrences of a range of instants in the past at once.
@@ -258,42 +196,30 @@ async fn trigger_schedule(
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/backfill", tag = "schedules",
     request_body(content = Backfill, example = json!({ "from": "2026-11-01T00:00:00.000Z" })),
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 128),
-    ),
     responses(
         (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
         (status = 422, description = "The zone is not known.", body = Problem),
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn backfill_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-    body: Body<Backfill>,
-) -> Answer<Accepted> {
-    let backfill = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    Ok(accepted(&namespace, service.schedules().backfill(&namespace, &key, &backfill).await?))
+async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Backfill>) -> Answer<Accepted> {
+    let backfill = scope.read(body).await?;
+    Ok(accepted(
+        &scope.namespace,
+        scope.service.schedules().backfill(&scope.namespace, &key, &backfill).await?,
+    ))
 }
 
 /// Shows the next ten instants of a schedule that is not made. What its instants do may be missing.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/previews", tag = "schedules",
     request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),
-    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
         (status = 200, description = "The instants.", body = Preview),
         (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
     )
 )]
-async fn preview_schedule(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    body: Body<NewSchedule>,
-) -> Answer<Json<Preview>> {
-    let new = right.require(Role::Reader, Some(&namespace))?.read(body).await?;
-    Ok(Json(service.schedules().preview(&namespace, &new)?))
+async fn preview_schedule(scope: Within<Reader>, body: Body<NewSchedule>) -> Answer<Json<Preview>> {
+    let new = scope.read(body).await?;
+    Ok(Json(scope.service.schedules().preview(&scope.namespace, &new)?))
 }

@@ -1,53 +1,62 @@
-//! Single timers, by their keys.
+//! Single timers, by their keys or their ids: those without keys, and dead ones, which have left their keys to others.
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Body, Path, text, trace};
+use super::extract::{Body, text, trace};
+use super::scope::{Name, Reader, TimerName, Within, Writer};
 use crate::convert::shown;
-use crate::service::{Named, Naming, Service, Verb};
+use crate::service::{Naming, Service, Verb};
 use axum::Json;
-use axum::extract::{Request, State};
-use http::{HeaderMap, StatusCode};
-use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, PlaceOutcome, Placed, Problem, Role, Timer};
-use utoipa_axum::router::OpenApiRouter;
+use http::StatusCode;
+use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, Past, PlaceOutcome, Placed, Problem, Timer};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(put_timer, get_timer, move_timer, cancel_timer))
+    let router = OpenApiRouter::new()
+        .routes(routes!(put_timer))
         .routes(routes!(post_timer))
-        .routes(routes!(fire_timer))
-        .routes(routes!(pause_timer))
-        .routes(routes!(resume_timer))
+        .routes(routes!(replay_timer));
+    let of_each_name: [UtoipaMethodRouter<Service>; 5] = [
+        routes!(get_timer, move_timer, cancel_timer),
+        routes!(fire_timer),
+        routes!(pause_timer),
+        routes!(resume_timer),
+        routes!(past),
+    ];
+    of_each_name
+        .into_iter()
+        .fold(router, |router, by_key| router.routes(by_id(by_key.clone())).routes(by_key))
 }
 
-fn naming<'a>(headers: &'a HeaderMap, key: Option<&'a str>) -> Answer<Naming<'a>> {
-    let idempotency_key = text(headers, "idempotency-key")?;
-    Ok(Naming { key, idempotency_key, trace: trace(headers) })
+/// The same routes with the timer's id in place of its key.
+fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaMethodRouter<Service> {
+    let by_key = core::mem::take(&mut paths.paths);
+    paths.paths = by_key
+        .into_iter()
+        .map(|(path, mut item)| {
+            let all = [&mut item.get, &mut item.patch, &mut item.delete, &mut item.post];
+            for id in all.into_iter().flatten().filter_map(|operation| operation.operation_id.as_mut()) {
+                id.push_str("_by_id");
+            }
+            (path.replace("/timers/{key}", "/ids/{id}"), item)
+        })
+        .collect();
+    (schemas, paths, handlers)
 }
 
+/// Makes a timer, once the request has its right.
 async fn place(
-    service: &Service,
-    namespace: &str,
-    naming: Naming<'_>,
-    timer: &NewTimer,
+    scope: Within<Writer>,
+    key: Option<&str>,
+    body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    let placed = service.creations().place(namespace, naming, timer).await?;
+    let (timer, headers) = scope.read_with_headers(body).await?;
+    let idempotency_key = text(&headers, "idempotency-key")?;
+    let naming = Naming { key, idempotency_key, trace: trace(&headers) };
+    let placed = scope.service.creations().place(&scope.namespace, naming, &timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(placed)))
-}
-
-/// Fulfils the creation of a timer without the router, with the same answers as [`put_timer`] and [`post_timer`].
-pub(super) async fn make(
-    service: &Service,
-    namespace: &str,
-    key: Option<&str>,
-    request: Request,
-) -> Answer<(StatusCode, Json<Placed>)> {
-    let right = Right::of(request.headers(), request.extensions(), service)?;
-    let granted = right.require(Role::Writer, Some(namespace))?;
-    let (timer, headers) = granted.read_with_headers(Body::<NewTimer>::of(request)).await?;
-    place(service, namespace, naming(&headers, key)?, &timer).await
 }
 
 /// Makes a timer with a key, or replaces the timer that has the key.
@@ -69,8 +78,6 @@ pub(super) async fn make(
         }))),
     )),
     params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
         ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$"),
         ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
@@ -84,14 +91,11 @@ pub(super) async fn make(
     )
 )]
 async fn put_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-    headers: HeaderMap,
+    scope: Within<Writer>,
+    Name(key): Name,
     body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
-    let timer = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    place(&service, &namespace, naming(&headers, Some(&key))?, &timer).await
+    place(scope, Some(&key), body).await
 }
 
 /// Makes a timer without a key.
@@ -108,7 +112,6 @@ async fn put_timer(
         "callback": { "url": "https://shop.example/reminders", "json": { "customer": 4 } }
     })),
     params(
-        ("namespace" = String, Path, description = "The namespace."),
         ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$"),
         ("X-Request-Id" = Option<String>, Header, description = "An id of this request. It is stored with the timer, and each callback has it as `tourbillon-request-id`. A value that is not valid is ignored."),
         ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
@@ -123,146 +126,118 @@ async fn put_timer(
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn post_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path(namespace): Path<String>,
-    headers: HeaderMap,
-    body: Body<NewTimer>,
-) -> Answer<(StatusCode, Json<Placed>)> {
-    let timer = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    place(&service, &namespace, naming(&headers, None)?, &timer).await
+async fn post_timer(scope: Within<Writer>, body: Body<NewTimer>) -> Answer<(StatusCode, Json<Placed>)> {
+    place(scope, None, body).await
 }
 
 /// Shows a timer. Readers see no headers and no body.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses((status = 200, description = "The timer.", body = Timer))
 )]
-async fn get_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<Timer>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    let timer = service.stored_timers().get(&namespace, Named::Key(&key).address(&namespace)).await?;
-    Ok(Json(shown(&timer, right.sees_payloads(&namespace))))
+async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer>> {
+    let stored =
+        scope.service.stored_timers().get(&scope.namespace, timer.named().address(&scope.namespace)).await?;
+    Ok(Json(shown(&stored, scope.sees_payloads())))
 }
 
 /// Moves a timer's due moment.
 #[utoipa::path(
     patch, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     request_body(content = Delay, example = json!({ "delay_ms": 3_600_000 })),
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses(
         (status = 200, description = "The timer was moved.", body = Changed),
         (status = 409, description = "The timer is being delivered, or is dead.", body = Problem),
         (status = 422, description = "The due moment is too far away.", body = Problem),
     )
 )]
-async fn move_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-    body: Body<Delay>,
-) -> Answer<Json<Changed>> {
-    let to = right.require(Role::Writer, Some(&namespace))?.read(body).await?;
-    Ok(Json(service.changes().move_timer(&namespace, Named::Key(&key), &to).await?))
+async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) -> Answer<Json<Changed>> {
+    let to = scope.read(body).await?;
+    Ok(Json(scope.service.changes().move_timer(&scope.namespace, timer.named(), &to).await?))
 }
 
-/// Cancels a timer.
+/// Cancels a timer. One that is dead is dropped, by its id.
 ///
 /// The answer has the status 200 whether or not there is such a timer.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses((status = 200, description = "What happened.", body = Cancelled, example = json!({ "result": "cancelled" })))
 )]
-async fn cancel_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path((namespace, key)): Path<(String, String)>,
-) -> Answer<Json<Cancelled>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    Ok(Json(service.changes().cancel(&namespace, Named::Key(&key)).await?))
+async fn cancel_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Cancelled>> {
+    Ok(Json(scope.service.changes().cancel(&scope.namespace, timer.named()).await?))
 }
 
-async fn change(
-    service: &Service,
-    right: &Right,
-    (namespace, key): &(String, String),
-    verb: Verb,
-) -> Answer<Json<Changed>> {
-    right.require(Role::Writer, Some(namespace))?;
-    Ok(Json(service.changes().change(namespace, Named::Key(key), verb).await?))
+async fn change(scope: Within<Writer>, timer: TimerName, verb: Verb) -> Answer<Json<Changed>> {
+    Ok(Json(scope.service.changes().change(&scope.namespace, timer.named(), verb).await?))
 }
 
-/// Delivers a timer now: one that is pending or paused.
+/// Delivers a timer now: one that is pending or paused, or, by its id, dead.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/fire", tag = "timers",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses(
         (status = 200, description = "The timer is due.", body = Changed),
-        (status = 409, description = "The timer is being delivered.", body = Problem),
+        (status = 409, description = "The timer is being delivered, or is dead and its key is another timer's.", body = Problem),
     )
 )]
-async fn fire_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path(path): Path<(String, String)>,
-) -> Answer<Json<Changed>> {
-    change(&service, &right, &path, Verb::Fire).await
+async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+    change(scope, timer, Verb::Fire).await
 }
 
 /// Puts a timer aside until it is resumed.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/pause", tag = "timers",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses(
         (status = 200, description = "The timer is parked.", body = Changed),
         (status = 409, description = "The timer is being delivered, or is parked.", body = Problem),
     )
 )]
-async fn pause_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path(path): Path<(String, String)>,
-) -> Answer<Json<Changed>> {
-    change(&service, &right, &path, Verb::Pause).await
+async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+    change(scope, timer, Verb::Pause).await
 }
 
 /// Puts a paused timer back.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/resume", tag = "timers",
-    params(
-        ("namespace" = String, Path, description = "The namespace."),
-        ("key" = String, Path, description = "The key.", max_length = 255),
-    ),
     responses(
         (status = 200, description = "The timer is pending.", body = Changed),
         (status = 409, description = "The timer is not paused.", body = Problem),
     )
 )]
-async fn resume_timer(
-    State(service): State<Service>,
-    right: Right,
-    Path(path): Path<(String, String)>,
-) -> Answer<Json<Changed>> {
-    change(&service, &right, &path, Verb::Resume).await
+async fn resume_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+    change(scope, timer, Verb::Resume).await
+}
+
+/// Delivers a dead timer again, as if it were new. A dead timer has left its key to others, and has its id only.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/ids/{id}/replay", tag = "timers",
+    responses(
+        (status = 200, description = "The timer is due.", body = Changed),
+        (status = 409, description = "The timer is not dead, or its key is another timer's.", body = Problem),
+    )
+)]
+async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+    change(scope, timer, Verb::Replay).await
+}
+
+/// Shows the past of a timer that is stored, or that has ended not long ago: by a key, of the last timer that had it.
+///
+/// The attempts are remembered in memory, those of some ten thousand timers, and not over a restart of the service.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
+    responses((status = 200, description = "The past.", body = Past))
+)]
+async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
+    let past = match &timer {
+        TimerName::Id(id) => scope.service.reports().past(&scope.namespace, *id).await?,
+        TimerName::Key(key) => scope.service.reports().past_of_key(&scope.namespace, key).await?,
+    };
+    Ok(Json(permitted(past, &scope.right)))
+}
+
+/// A past without the answers of receivers, unless the visitor may see payloads.
+fn permitted(mut past: Past, right: &Right) -> Past {
+    if !right.sees_payloads(&past.namespace) {
+        past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
+    }
+    past
 }

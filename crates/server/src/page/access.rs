@@ -156,7 +156,7 @@ fn check(visitor: &Visitor) -> Result<(), Fault> {
 
 /// Shows the namespaces and tokens.
 pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
-    page(&service, &visitor, None).await.map_err(|fault| fault.of(&visitor))
+    page(&service, &visitor, None).await
 }
 
 /// Changes a namespace.
@@ -165,14 +165,10 @@ pub(super) async fn change_namespace(
     Path(verb): Path<String>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    namespace(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn namespace(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
-    let Posted { visitor, fields } = form;
+    let Posted { visitor, fields } = &form;
     check(visitor)?;
     let name = fields.get("name").trim();
-    match verb {
+    match &*verb {
         "make" => {
             if service.namespaces().require(name).is_ok() {
                 return Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.").into());
@@ -189,7 +185,7 @@ async fn namespace(service: &Service, verb: &str, form: &Posted) -> Result<Respo
         "secret" => {
             let secret = service.namespace_admin().make_secret(name).await?.secret;
             let title = format!("The new signing secret of the namespace {name}. It is not shown again.");
-            return page(service, visitor, Some(Secret { title, text: secret })).await;
+            return page(&service, visitor, Some(Secret { title, text: secret })).await;
         }
         "remove" => {
             fields.confirm(name)?;
@@ -198,15 +194,6 @@ async fn namespace(service: &Service, verb: &str, form: &Posted) -> Result<Respo
         _ => return Err(Fault::no_page()),
     }
     Ok(Redirect::to("/ui/access").into_response())
-}
-
-/// Makes or revokes a token.
-pub(super) async fn change_token(
-    State(service): State<Service>,
-    Path(verb): Path<String>,
-    form: Posted,
-) -> Result<Response, Fault> {
-    token(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
 }
 
 /// Changes the file of tokens on a thread that may block, and reads it again.
@@ -231,8 +218,13 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
-    let Posted { visitor, fields } = form;
+/// Makes or revokes a token.
+pub(super) async fn change_token(
+    State(service): State<Service>,
+    Path(verb): Path<String>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    let Posted { visitor, fields } = &form;
     check(visitor)?;
     if visitor.is_open {
         // The first token closes the service to its present users, the page's visitor among them.
@@ -240,7 +232,7 @@ async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response,
             "The first token is made on the command line: `tourbillond token new`.",
         ));
     }
-    match verb {
+    match &*verb {
         "make" => {
             let role = match fields.get("role") {
                 "reader" => Role::Reader,
@@ -267,7 +259,7 @@ async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response,
             let note = service
                 .audit()
                 .begin(Deed::new(AuditAction::MakeToken).detail(format!("{name:?}, {}", role_name(role))));
-            let added = change_file(service, |service| service.tokens().file().add(new)).await;
+            let added = change_file(&service, |service| service.tokens().file().add(new)).await;
             let note = match &added {
                 Ok((_, stored)) => note.add(|deed| deed.target(stored.id()).detail(stored.words())),
                 Err(_) => note,
@@ -275,13 +267,13 @@ async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response,
             note.end(&added).await;
             let (text, _) = added?;
             let title = format!("The new token {name}. It is not shown again.");
-            page(service, visitor, Some(Secret { title, text })).await
+            page(&service, visitor, Some(Secret { title, text })).await
         }
         "revoke" => {
             let id = fields.get("id").to_owned();
             fields.confirm(&id)?;
             let note = service.audit().begin(Deed::new(AuditAction::RevokeToken).target(&*id));
-            let revoked = change_file(service, move |service| service.tokens().file().revoke(&id)).await;
+            let revoked = change_file(&service, move |service| service.tokens().file().revoke(&id)).await;
             let note = match &revoked {
                 Ok(stored) => note.add(|deed| deed.detail(stored.words())),
                 Err(_) => note,

@@ -17,22 +17,12 @@ pub(super) async fn one(
     Path((namespace, id, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    change(&service, &namespace, &id, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn change(
-    service: &Service,
-    namespace: &str,
-    id: &str,
-    verb: &str,
-    form: &Posted,
-) -> Result<Response, Fault> {
-    if !form.visitor.writes(namespace) {
+    if !form.visitor.writes(&namespace) {
         return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
     }
-    let id = id_of(id)?;
+    let id = id_of(&id)?;
     let named = Named::Id(id);
-    let verb = match verb {
+    let verb = match &*verb {
         "fire" => Some(Verb::Fire),
         "pause" => Some(Verb::Pause),
         "resume" => Some(Verb::Resume),
@@ -42,7 +32,7 @@ async fn change(
     };
     let done = match verb {
         Some(verb) => {
-            service.changes().change(namespace, named, verb).await?;
+            service.changes().change(&namespace, named, verb).await?;
             match verb {
                 Verb::Fire => "fire",
                 Verb::Pause => "pause",
@@ -52,7 +42,7 @@ async fn change(
         }
         None => {
             form.fields.confirm(WORD)?;
-            match service.changes().cancel(namespace, named).await?.result {
+            match service.changes().cancel(&namespace, named).await?.result {
                 CancelResult::Cancelled => "cancel",
                 CancelResult::InFlight => "cancel-in-flight",
                 CancelResult::NotFound => "gone",
@@ -62,10 +52,10 @@ async fn change(
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
     let to = if is_of_the_list {
         format!("/ui/dead?namespace={namespace}&done={done}")
-    } else if service.reports().past(namespace, id).await.is_ok()
-        || service.stored_timers().get(namespace, id.into()).await.is_ok()
+    } else if service.reports().past(&namespace, id).await.is_ok()
+        || service.stored_timers().get(&namespace, id.into()).await.is_ok()
     {
-        format!("{}?done={done}", address(namespace, &id.to_string()))
+        format!("{}?done={done}", address(&namespace, &id.to_string()))
     } else {
         format!("/ui/timers?namespace={namespace}&done={done}")
     };

@@ -1,5 +1,6 @@
 //! The audit trail, for administrators.
 
+use super::conditions::Search;
 use super::fault::Fault;
 use super::text::number;
 use super::view::{Frame, When, now, show};
@@ -7,8 +8,7 @@ use super::visitor::Visitor;
 use crate::audit::Wanted;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
@@ -136,26 +136,17 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    let fault = |_| Fault::bad("The address cannot be read: a condition is there more than once.");
-    let answer = match asked {
-        Ok(Query(asked)) => page(&service, &visitor, &asked).await,
-        Err(rejection) => Err(fault(rejection)),
-    };
-    answer.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(service: &Service, visitor: &Visitor, asked: &Asked) -> Result<Response, Fault> {
     if !visitor.rules() {
         return Err(Fault::forbidden("The audit trail is shown to administrators of the whole service."));
     }
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
     let found = service.audit().entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
-    let now = now(service);
+    let now = now(&service);
     Ok(show(&AuditPage {
-        frame: Frame::new(visitor, "audit"),
-        asked,
+        frame: Frame::new(&visitor, "audit"),
+        asked: &asked,
         actions: &ACTIONS,
         rows: found.items.into_iter().map(|entry| row(entry, now)).collect(),
         is_filtered: asked.is_filtered(),

@@ -20,11 +20,7 @@ pub(super) async fn change(
     Path(verb): Path<String>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    all(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn all(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
-    let is_drop = match verb {
+    let is_drop = match &*verb {
         "replay" => false,
         "drop" => true,
         _ => return Err(Fault::no_page()),
@@ -42,8 +38,8 @@ async fn all(service: &Service, verb: &str, form: &Posted) -> Result<Response, F
     let mut is_part = false;
     for (namespace, id) in chosen {
         let is_done = match is_drop {
-            true => drop_dead(service, namespace, id).await,
-            false => replay(service, namespace, id).await,
+            true => drop_dead(&service, namespace, id).await,
+            false => replay(&service, namespace, id).await,
         };
         is_part |= !is_done?;
     }

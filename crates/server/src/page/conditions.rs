@@ -6,9 +6,10 @@ use super::visitor::Visitor;
 use crate::convert::stored_phase;
 use crate::listing::{Listed, Listing};
 use crate::service::{DeadGroup, Service};
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tourbillon_api::{Moment, Phase};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
@@ -67,17 +68,30 @@ pub(super) struct Conditions {
 /// The phases that a stored timer may have.
 pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
-impl Asked {
-    /// The query of a page, whose texts are not longer than they can be.
-    pub(super) fn read(asked: Result<Query<Self>, QueryRejection>) -> Result<Self, Fault> {
-        let Query(asked) = asked
+/// The query of an address.
+#[derive(Debug)]
+pub(super) struct Search<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Service> for Search<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Fault> {
+        let query = Query::from_request_parts(parts, service).await;
+        let Query(asked) = query
             .map_err(|_| Fault::bad("The address cannot be read: a condition is there more than once."))?;
-        let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &asked;
+        Ok(Self(asked))
+    }
+}
+
+impl Asked {
+    /// The query of a list. Fails if a text of it is longer than it can be.
+    pub(super) fn admit(self) -> Result<Self, Fault> {
+        let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &self;
         let texts = [namespace, q, label, phase, reason, from, until, order, place, error];
-        if texts.iter().any(|text| text.len() > LONGEST) || asked.cursor.len() > LONGEST_CURSOR {
+        if texts.iter().any(|text| text.len() > LONGEST) || self.cursor.len() > LONGEST_CURSOR {
             return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
         }
-        Ok(asked)
+        Ok(self)
     }
 
     /// The conditions for this visitor.

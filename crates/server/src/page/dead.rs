@@ -1,6 +1,6 @@
 //! The dead letters: timers whose deliveries were given up.
 
-use super::conditions::{Asked, Conditions, offered};
+use super::conditions::{Asked, Conditions, Search, offered};
 use super::fault::Fault;
 use super::rows::Row;
 use super::text::number;
@@ -9,8 +9,7 @@ use super::visitor::Visitor;
 use crate::convert::{shown, unavailable};
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use tourbillon_durable::state::Phase;
 
@@ -43,29 +42,21 @@ struct DeadPage<'a> {
 pub(super) async fn show_dead(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let asked = Asked::read(asked)?;
     let done = done_words(&asked.done);
-    let asked = asked.of_the_dead(service, visitor)?;
-    let listed = asked.page(service).await?;
+    let asked = asked.admit()?.of_the_dead(&service, &visitor)?;
+    let listed = asked.page(&service).await?;
     let counts = service.timers().counts().await.map_err(|error| unavailable(&error))?;
-    let is_counted = |of: &str| visitor.reads(of) && (asked.is_of_all() || *of == *asked.namespace);
-    let dead = counts.by_namespace.iter().filter(|((of, phase), _)| *phase == Phase::Dead && is_counted(of));
-    let now = now(service);
+    let is_counted = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
+    let dead =
+        counts.by_namespace.iter().filter(|((name, phase), _)| *phase == Phase::Dead && is_counted(name));
+    let now = now(&service);
     let is_one = !asked.is_of_all();
     let page = DeadPage {
-        frame: Frame::new(visitor, "dead"),
+        frame: Frame::new(&visitor, "dead"),
         mark: &visitor.mark,
-        namespaces: offered(service, visitor, &asked.namespace),
+        namespaces: offered(&service, &visitor, &asked.namespace),
         from: Conditions::field(asked.from.as_ref()),
         until: Conditions::field(asked.until.as_ref()),
         rows: listed.timers.iter().map(|timer| Row::new(shown(timer, false), "/ui/dead", now)).collect(),

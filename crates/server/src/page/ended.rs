@@ -1,14 +1,13 @@
 //! What ended lately: the timers that are not stored any more and are remembered, and those that died.
 
-use super::conditions::{offered, visible};
+use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::rows::address;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{EndKind, Moment, Past};
@@ -58,7 +57,7 @@ pub(super) struct EndedRow {
 impl EndedRow {
     fn new(past: Past, now: Moment) -> Self {
         let kind = past.end.as_ref().map(|end| end.how);
-        let how = ENDS.iter().find(|(_, of)| Some(*of) == kind).map_or("ended", |(word, _)| word);
+        let how = ENDS.iter().find(|(_, end)| Some(*end) == kind).map_or("ended", |(word, _)| word);
         Self {
             address: address(&past.namespace, &past.id),
             how,
@@ -103,21 +102,12 @@ struct EndedPage<'a> {
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor, asked).map_err(|fault| fault.of(&visitor))
-}
-
-fn page(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
     if [&asked.namespace, &asked.q, &asked.how].iter().any(|text| text.len() > LONGEST) {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
-    let namespace = visible(&asked.namespace, service, visitor)?;
+    let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
         service.namespaces().require(&namespace)?;
     }
@@ -143,11 +133,11 @@ fn page(
         }
         format!("/ui/ended?{}", query.finish())
     };
-    let now = now(service);
+    let now = now(&service);
     let page = EndedPage {
-        frame: Frame::new(visitor, "ended"),
-        namespaces: offered(service, visitor, &namespace),
-        ends: ENDS.iter().map(|(word, of)| (*word, kind == Some(*of))).collect(),
+        frame: Frame::new(&visitor, "ended"),
+        namespaces: offered(&service, &visitor, &namespace),
+        ends: ENDS.iter().map(|(word, end)| (*word, kind == Some(*end))).collect(),
         rows: pasts.into_iter().map(|past| EndedRow::new(past, now)).collect(),
         next: next.map(|next| address(Some(next))),
         first: asked.before.map(|_| address(None)),

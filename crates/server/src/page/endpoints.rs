@@ -1,5 +1,6 @@
 //! The hosts that callbacks go to.
 
+use super::conditions::Search;
 use super::fault::Fault;
 use super::posted::Posted;
 use super::rows::list_address;
@@ -9,8 +10,7 @@ use super::visitor::Visitor;
 use crate::audit::{Deed, End};
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, Breaker, Endpoint};
@@ -64,12 +64,12 @@ struct EndpointsPage<'a> {
 pub(super) async fn show_endpoints(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Search<Asked>, Fault>,
 ) -> Result<Response, Fault> {
-    let done = asked.is_ok_and(|Query(asked)| !asked.done.is_empty());
+    let done = asked.is_ok_and(|Search(asked)| !asked.done.is_empty());
     if !visitor.reads_all() {
         let detail = "The hosts are those of all namespaces, and your token is for one.";
-        return Err(Fault::forbidden(detail).of(&visitor));
+        return Err(Fault::forbidden(detail));
     }
     let now = now(&service);
     let mut endpoints = service.reports().endpoints();
@@ -118,11 +118,11 @@ pub(super) async fn show_endpoints(
 pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
     if !form.visitor.writes_all() {
         let detail = "The host is one of all namespaces, which your token does not permit to change.";
-        return Err(Fault::forbidden(detail).of(&form.visitor));
+        return Err(Fault::forbidden(detail));
     }
     let host = form.fields.get("host");
     if !service.reports().endpoints().iter().any(|endpoint| endpoint.host == host) {
-        return Err(Fault::bad("Nothing was changed: the host has got no callbacks.").of(&form.visitor));
+        return Err(Fault::bad("Nothing was changed: the host has got no callbacks."));
     }
     let note = service.audit().begin(Deed::new(AuditAction::ReopenHost).target(host));
     service.reports().reopen_host(host);

@@ -8,11 +8,9 @@ use http::StatusCode;
 use tourbillon_api::{Problem, ProblemKind};
 
 /// The answer to a request that was not fulfilled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fault {
     problem: Box<Problem>,
-    /// The visitor, whose page has the way to the other pages.
-    visitor: Option<Box<Visitor>>,
 }
 
 #[derive(Template)]
@@ -44,25 +42,12 @@ impl Fault {
         Problem::new(ProblemKind::MethodNotAllowed, "").into()
     }
 
-    /// The fault, with the way to the other pages.
-    pub(super) fn of(mut self, visitor: &Visitor) -> Self {
-        self.visitor = Some(Box::new(visitor.clone()));
-        self
-    }
-}
-
-impl From<Problem> for Fault {
-    fn from(problem: Problem) -> Self {
-        Self { problem: Box::new(problem), visitor: None }
-    }
-}
-
-impl IntoResponse for Fault {
-    fn into_response(self) -> Response {
-        let Self { problem, visitor } = self;
+    /// The page of the fault, which has the visitor's ways to the other pages.
+    pub(super) fn page(&self, visitor: Option<&Visitor>) -> Response {
+        let Self { problem } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let page = FaultPage {
-            frame: Frame { visitor: visitor.as_deref(), at: "", is_live: false },
+            frame: Frame { visitor, at: "", is_live: false },
             title: &problem.title,
             detail: &problem.detail,
             faults: problem
@@ -74,5 +59,20 @@ impl IntoResponse for Fault {
             is_unknown: problem.outcome.is_some(),
         };
         (status, show(&page)).into_response()
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        Self { problem: Box::new(problem) }
+    }
+}
+
+impl IntoResponse for Fault {
+    /// Leaves the fault for the guard around all pages, which knows the visitor.
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(self);
+        response
     }
 }

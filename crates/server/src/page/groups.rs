@@ -1,6 +1,6 @@
 //! The dead letters in groups: by the place that they went to, and by their last error.
 
-use super::conditions::{offered, visible};
+use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::text::number;
 use super::view::{Frame, When, now, show};
@@ -8,8 +8,7 @@ use super::visitor::Visitor;
 use crate::convert::moment;
 use crate::service::{DeadGroup, Service};
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
@@ -53,23 +52,14 @@ struct GroupsPage<'a> {
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
-    let namespace = visible(&asked.namespace, service, visitor)?;
+    let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
         service.namespaces().require(&namespace)?;
     }
     let found = service.reports().dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
-    let now = now(service);
+    let now = now(&service);
     let more = found.groups.len().saturating_sub(MOST);
     let rows = found.groups.into_iter().take(MOST).map(|(namespace, group, deaths)| {
         let mut query = Serializer::new(String::new());
@@ -86,9 +76,9 @@ async fn page(
         }
     });
     let page = GroupsPage {
-        frame: Frame::new(visitor, "dead"),
+        frame: Frame::new(&visitor, "dead"),
         mark: &visitor.mark,
-        namespaces: offered(service, visitor, &namespace),
+        namespaces: offered(&service, &visitor, &namespace),
         namespace: &namespace,
         rows: rows.collect(),
         more,

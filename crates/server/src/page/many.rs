@@ -17,17 +17,13 @@ pub(super) async fn begin(
     Path(verb): Path<String>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    change(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
-    let Posted { visitor, fields } = form;
+    let Posted { visitor, fields } = &form;
     let namespace = fields.get("namespace");
     if !visitor.writes(namespace) {
         return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
     }
     let text = |name| fields.given(name).map(str::to_owned);
-    let work = match verb {
+    let work = match &*verb {
         "cancel" => {
             let which = CancelMany { label: text("label"), key_prefix: text("key_prefix") };
             let (CancelMany { label: Some(word), key_prefix: None }
@@ -42,7 +38,7 @@ async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response
         }
         "replay" => {
             fields.confirm("replay")?;
-            match group(form) {
+            match group(&form) {
                 None => Work::Replay(ReplayMany { label: text("label") }),
                 group => {
                     let label = fields.given("label").map(Into::into);
@@ -53,7 +49,7 @@ async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response
         "drop" => {
             fields.confirm("drop")?;
             let label = fields.given("label").map(Into::into);
-            Work::Dead(DeadWork { label, group: group(form), is_drop: true })
+            Work::Dead(DeadWork { label, group: group(&form), is_drop: true })
         }
         _ => return Err(Fault::no_page()),
     };
@@ -88,11 +84,11 @@ pub(super) async fn show_operation(
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
     if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace.").of(&visitor));
+        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
     }
     let Some(operation) = service.operations().find(&namespace, &id).await else {
         let detail = "There is no such operation. It is shown for an hour after its end.";
-        return Err(Fault::from(Problem::new(ProblemKind::NotFound, detail)).of(&visitor));
+        return Err(Problem::new(ProblemKind::NotFound, detail).into());
     };
     let page = OperationPage {
         frame: Frame { is_live: operation.state == OperationState::Running, ..Frame::new(&visitor, "") },

@@ -41,10 +41,12 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use fault::Fault;
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS};
 use http::{HeaderName, HeaderValue};
 use session::Sessions;
 use std::sync::Arc;
+use visitor::Seen;
 
 /// The paths of the page.
 pub(crate) fn routes() -> Router<Service> {
@@ -77,8 +79,8 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/style.css", get(assets::style))
         .route("/ui/app.js", get(assets::script))
         .route("/ui/icon.svg", get(assets::icon))
-        .route("/ui/{*rest}", get(async || fault::Fault::no_page().into_response()))
-        .method_not_allowed_fallback(async || fault::Fault::wrong_method().into_response())
+        .route("/ui/{*rest}", get(async || Fault::no_page().into_response()))
+        .method_not_allowed_fallback(async || Fault::wrong_method().into_response())
         .layer(Extension(Arc::new(Sessions::new())))
         .layer(from_fn(guard));
     Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
@@ -88,9 +90,14 @@ pub(crate) fn routes() -> Router<Service> {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Forbids browsers what no page does.
-async fn guard(request: axum::extract::Request, next: Next) -> Response {
+/// Makes pages of faults, and forbids browsers what no page does.
+async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
+    let seen = Seen::default();
+    request.extensions_mut().insert(seen.clone());
     let mut response = next.run(request).await;
+    if let Some(fault) = response.extensions_mut().remove::<Fault>() {
+        response = fault.page(seen.0.get());
+    }
     let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),

@@ -65,9 +65,9 @@ struct NodesPage<'a> {
 pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
     if !visitor.reads_all() {
         let detail = "The nodes have the timers of all namespaces, and your token is for one.";
-        return Err(Fault::forbidden(detail).of(&visitor));
+        return Err(Fault::forbidden(detail));
     }
-    let nodes = service.reports().nodes().await.map_err(|problem| Fault::from(problem).of(&visitor))?;
+    let nodes = service.reports().nodes().await?;
     Ok(page(&visitor, nodes, now(&service)))
 }
 

@@ -1,6 +1,7 @@
 //! The overview: how the service is, what it did, and what comes.
 
 use super::chart::{self, Chart, Small};
+use super::conditions::Search;
 use super::fault::Fault;
 use super::text::{bytes, number, per_hour, rate, span};
 use super::view::{Frame, When, now, show};
@@ -8,8 +9,7 @@ use super::visitor::Visitor;
 use crate::convert::unavailable;
 use crate::service::{Disk, Service};
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
@@ -265,13 +265,9 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
 pub(super) async fn show_overview(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Search<Asked>, Fault>,
 ) -> Result<Response, Fault> {
-    let asked = asked.map(|Query(asked)| asked).unwrap_or_default();
-    page(&service, &visitor, &asked.hours).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Response, Fault> {
+    let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
     let views = service.namespace_admin().views(|name| visitor.reads(name)).await?;
     let total = |view: &NamespaceView| view.pending + view.leased + view.parked + view.dead + view.schedules;
     let is_empty = views.iter().all(|view| total(view) == 0);
@@ -285,11 +281,11 @@ async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Respo
         name: view.name,
     };
     let whole = if visitor.reads_all() {
-        Some(whole(service, hours, now(service), has_schedules).await?)
+        Some(whole(&service, &asked.hours, now(&service), has_schedules).await?)
     } else {
         None
     };
     let figures = if whole.is_none() { Stored::of(&views).figures().into() } else { Vec::new() };
     let namespaces = views.into_iter().take(MOST).map(row).collect();
-    Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, figures, namespaces, is_empty }))
+    Ok(show(&OverviewPage { frame: Frame::new(&visitor, "overview"), whole, figures, namespaces, is_empty }))
 }

@@ -78,14 +78,14 @@ impl FromRequest<Service> for Posted {
         let visitor = Visitor::from_request_parts(&mut parts, service).await?;
         let hold = service.bodies().hold(visitor.token());
         let fields = Fields::read(Request::from_parts(parts, body), &hold).await;
-        let fields = fields.map_err(|fault| fault.of(&visitor).into_response())?;
+        let fields = fields.map_err(Fault::into_response)?;
         let (mark, expected) = (fields.get("mark"), &visitor.mark);
         if expected.is_empty() || !bool::from(mark.as_bytes().ct_eq(expected.as_bytes())) {
             let fault = Fault::forbidden(
                 "Nothing was changed: the form is of an earlier session, or from before a restart of the service. Load its page \
                  again and repeat the change.",
             );
-            return Err(fault.of(&visitor).into_response());
+            return Err(fault.into_response());
         }
         Ok(Self { visitor, fields })
     }

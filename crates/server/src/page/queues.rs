@@ -1,6 +1,6 @@
 //! The queues from which receivers fetch timers.
 
-use super::conditions::{offered, visible};
+use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::rows::list_address;
 use super::text::{number, span};
@@ -8,8 +8,7 @@ use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Moment, QueueView};
@@ -74,18 +73,9 @@ struct QueuesPage<'a> {
 pub(super) async fn show_queues(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let Query(asked) = asked.map_err(|_| Fault::bad("The address cannot be read."))?;
-    let namespace = visible(&asked.namespace, service, visitor)?;
+    let namespace = visible(&asked.namespace, &service, &visitor)?;
     if !namespace.is_empty() {
         service.namespaces().require(&namespace)?;
     }
@@ -93,10 +83,10 @@ async fn page(
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);
     queues.truncate(MOST);
-    let now = now(service);
+    let now = now(&service);
     let page = QueuesPage {
-        frame: Frame::new(visitor, "queues"),
-        namespaces: offered(service, visitor, &namespace),
+        frame: Frame::new(&visitor, "queues"),
+        namespaces: offered(&service, &visitor, &namespace),
         namespace: &namespace,
         rows: queues.into_iter().map(|queue| Row::new(queue, now)).collect(),
         more,

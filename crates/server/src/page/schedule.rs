@@ -1,5 +1,6 @@
 //! A schedule: when it comes next in its own zone and in UTC, and what became of it.
 
+use super::conditions::Search;
 use super::fault::Fault;
 use super::posted::Posted;
 use super::text::{number, span};
@@ -9,8 +10,7 @@ use super::visitor::Visitor;
 use crate::audit::Deed;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -200,32 +200,22 @@ pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,
     Path((namespace, key)): Path<(String, String)>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Search<Asked>, Fault>,
 ) -> Result<Response, Fault> {
-    let done = asked.map(|Query(asked)| asked.done).unwrap_or_default();
-    one(&service, &visitor, &namespace, &key, &done).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn one(
-    service: &Service,
-    visitor: &Visitor,
-    namespace: &str,
-    key: &str,
-    done: &str,
-) -> Result<Response, Fault> {
-    if !visitor.reads(namespace) {
+    let done = asked.map(|Search(asked)| asked.done).unwrap_or_default();
+    if !visitor.reads(&namespace) {
         return Err(Fault::forbidden("Your token does not permit to see this namespace."));
     }
-    let mut view = service.schedules().see(namespace, key, false, |all, at| all.get(at)).await?;
-    let now = now(service);
+    let mut view = service.schedules().see(&namespace, &key, false, |all, at| all.get(at)).await?;
+    let now = now(&service);
     let upcoming = core::mem::take(&mut view.upcoming);
     let (state, class) = state(view.state);
     let mut query = Serializer::new(String::new());
-    query.append_pair("namespace", namespace).append_pair("label", &format!("schedule:{key}"));
+    query.append_pair("namespace", &namespace).append_pair("label", &format!("schedule:{key}"));
     let page = SchedulePage {
-        frame: Frame::new(visitor, "schedules"),
+        frame: Frame::new(&visitor, "schedules"),
         mark: &visitor.mark,
-        address: address(namespace, key),
+        address: address(&namespace, &key),
         state,
         class,
         why: why(&view, now),
@@ -233,12 +223,12 @@ async fn one(
         upcoming: upcoming.into_iter().map(|occasion| instant(occasion, now)).collect(),
         rows: rows(&view),
         last: view.last_fired.map(|at| When::new(at, now)),
-        may_change: visitor.writes(namespace),
+        may_change: visitor.writes(&namespace),
         is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
         occurrences: format!("/ui/timers?{}", query.finish()),
-        done: done_words(done),
-        namespace,
-        key,
+        done: done_words(&done),
+        namespace: &namespace,
+        key: &key,
     };
     Ok(show(&page))
 }
@@ -260,29 +250,21 @@ pub(super) async fn change(
     Path((namespace, key, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    changed(&service, &namespace, &key, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
-}
-
-async fn changed(
-    service: &Service,
-    namespace: &str,
-    key: &str,
-    verb: &str,
-    form: &Posted,
-) -> Result<Response, Fault> {
-    if !form.visitor.writes(namespace) {
+    if !form.visitor.writes(&namespace) {
         return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
     }
     if verb == "delete" {
         form.fields.confirm("remove")?;
     }
-    let deed = Deed::new(AuditAction::ChangeSchedule).namespace(namespace).target(key).detail(verb);
+    let deed = Deed::new(AuditAction::ChangeSchedule).namespace(&namespace).target(&*key).detail(&*verb);
     let note = service.audit().begin(deed);
-    let done = match verb {
-        "pause" => service.schedules().see(namespace, key, false, |all, at| all.pause(at)).await.map(drop),
-        "resume" => service.schedules().see(namespace, key, false, |all, at| all.resume(at)).await.map(drop),
-        "trigger" => service.schedules().trigger(namespace, key).await.map(drop),
-        "delete" => service.schedules().remove(namespace, key).await.map(drop),
+    let done = match &*verb {
+        "pause" => service.schedules().see(&namespace, &key, false, |all, at| all.pause(at)).await.map(drop),
+        "resume" => {
+            service.schedules().see(&namespace, &key, false, |all, at| all.resume(at)).await.map(drop)
+        }
+        "trigger" => service.schedules().trigger(&namespace, &key).await.map(drop),
+        "delete" => service.schedules().remove(&namespace, &key).await.map(drop),
         _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
     };
     note.end(&done).await;
@@ -290,7 +272,7 @@ async fn changed(
     if verb == "delete" {
         return Ok(Redirect::to(&format!("/ui/schedules?namespace={namespace}&done=delete")).into_response());
     }
-    Ok(Redirect::to(&format!("{}?done={verb}", address(namespace, key))).into_response())
+    Ok(Redirect::to(&format!("{}?done={verb}", address(&namespace, &key))).into_response())
 }
 
 #[cfg(test)]

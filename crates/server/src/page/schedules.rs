@@ -1,18 +1,17 @@
 //! The list of schedules.
 
-use super::conditions::{offered, visible};
+use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::schedule::{address, done_words, plan, state};
 use super::text::number;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
+use crate::listing::{cursor_text, place_of};
 use crate::service::Service;
 use crate::walk::Place;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
 use url::form_urlencoded::Serializer;
@@ -85,37 +84,25 @@ struct SchedulesPage<'a> {
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    list(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn list(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let Query(asked) =
-        asked.map_err(|_| Fault::bad("The address cannot be read: a condition is there more than once."))?;
     let Asked { namespace, q, cursor, done } = asked;
     if namespace.len() > LONGEST || q.len() > LONGEST || cursor.len() > LONGEST_CURSOR {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
-    let namespace = visible(&namespace, service, visitor)?;
+    let namespace = visible(&namespace, &service, &visitor)?;
     // A cursor holds for the list that it is of.
     let mark = format!("{namespace}/{q}/");
     let place = if cursor.is_empty() {
         None
     } else {
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(&cursor).ok();
-        let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark.as_bytes()));
         // The place is of a namespace that the visitor asks for: the mark is known to everybody.
         let is_asked = |place: &Place| namespace.is_empty() || *place.namespace == *namespace;
-        let place = place.and_then(Place::of).filter(is_asked);
+        let place = Place::of(&place_of(&cursor, mark.as_bytes())?).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
-    let (views, next) = walk(service, (&namespace, &q), place).await?;
-    let now = now(service);
+    let (views, next) = walk(&service, (&namespace, &q), place).await?;
+    let now = now(&service);
     let address = |cursor: Option<&str>| {
         let mut query = Serializer::new(String::new());
         if !namespace.is_empty() {
@@ -129,10 +116,10 @@ async fn list(
         }
         format!("/ui/schedules?{}", query.finish())
     };
-    let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([mark.as_bytes(), &next.bytes()].concat()));
+    let next = next.map(|next| cursor_text(mark.as_bytes(), &next.bytes()));
     let page = SchedulesPage {
-        frame: Frame::new(visitor, "schedules"),
-        namespaces: offered(service, visitor, &namespace),
+        frame: Frame::new(&visitor, "schedules"),
+        namespaces: offered(&service, &visitor, &namespace),
         rows: views.into_iter().map(|view| row(view, now)).collect(),
         next: next.map(|cursor| address(Some(&cursor))),
         first: (!cursor.is_empty()).then(|| address(None)),

@@ -1,5 +1,6 @@
 //! One timer: what it does, where it is and why, and what has become of it so far.
 
+use super::conditions::Search;
 use super::fault::Fault;
 use super::rows::{address, id_of, labels};
 use super::text::{number, span};
@@ -8,8 +9,7 @@ use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{
@@ -71,32 +71,32 @@ struct TimerPage<'a> {
 pub(super) struct Action {
     verb: &'static str,
     name: &'static str,
-    what: &'static str,
+    effect: &'static str,
     /// The word to be typed before.
     word: Option<&'static str>,
 }
 
 const FIRE: Action =
-    Action { verb: "fire", name: "Fire now", what: "Makes the timer due at once.", word: None };
+    Action { verb: "fire", name: "Fire now", effect: "Makes the timer due at once.", word: None };
 const PAUSE: Action =
-    Action { verb: "pause", name: "Pause", what: "Puts the timer aside until it is resumed.", word: None };
-const RESUME: Action = Action { verb: "resume", name: "Resume", what: "Puts the timer back.", word: None };
+    Action { verb: "pause", name: "Pause", effect: "Puts the timer aside until it is resumed.", word: None };
+const RESUME: Action = Action { verb: "resume", name: "Resume", effect: "Puts the timer back.", word: None };
 const REPLAY: Action = Action {
     verb: "replay",
     name: "Replay",
-    what: "Delivers the timer again, as if it were new.",
+    effect: "Delivers the timer again, as if it were new.",
     word: None,
 };
 const CANCEL: Action = Action {
     verb: "cancel",
     name: "Cancel",
-    what: "No delivery begins any more. The timer is gone, and cannot be brought back.",
+    effect: "No delivery begins any more. The timer is gone, and cannot be brought back.",
     word: Some("cancel"),
 };
 const DROP: Action = Action {
     verb: "cancel",
     name: "Drop",
-    what: "The dead timer is gone, and cannot be brought back.",
+    effect: "The dead timer is gone, and cannot be brought back.",
     word: Some("cancel"),
 };
 
@@ -118,25 +118,25 @@ fn is_pause(reason: &str) -> bool {
 
 /// The reason why a timer is parked, in words.
 fn parked_words(reason: &str) -> String {
-    let (kind, of) = reason.split_once(':').unwrap_or((reason, ""));
+    let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {
-        "paused" if of.is_empty() => "It was paused. Resume it to let it go on.".to_owned(),
-        "paused" => format!("The namespace {of} is paused. It goes on once the namespace is resumed."),
+        "paused" if name.is_empty() => "It was paused. Resume it to let it go on.".to_owned(),
+        "paused" => format!("The namespace {name} is paused. It goes on once the namespace is resumed."),
         "share" => "The namespace's share of the service's places is taken. It goes on by itself.".to_owned(),
         "slow" => "The places for hosts that are slow, or not known yet, are taken. It goes on by itself."
             .to_owned(),
         "concurrency" => {
-            format!("The namespace {of} has as many deliveries under way as it may. It goes on by itself.")
+            format!("The namespace {name} has as many deliveries under way as it may. It goes on by itself.")
         }
-        "rate" => format!("The namespace {of} has reached its rate. It goes on by itself."),
+        "rate" => format!("The namespace {name} has reached its rate. It goes on by itself."),
         "host" => {
-            format!("The host {of} is busy, or fails and is left alone for a time. It goes on by itself.")
+            format!("The host {name} is busy, or fails and is left alone for a time. It goes on by itself.")
         }
         "path" => {
-            let host = of.rsplit_once('#').map_or(of, |(host, _number)| host);
+            let host = name.rsplit_once('#').map_or(name, |(host, _number)| host);
             format!("The path fails at the host {host}, and is left alone for a time. It goes on by itself.")
         }
-        "queue" => format!("No receiver fetches from the queue {of}. It waits until one does."),
+        "queue" => format!("No receiver fetches from the queue {name}. It waits until one does."),
         _ => format!("It was put aside: {reason}."),
     }
 }
@@ -363,31 +363,21 @@ pub(super) async fn show_timer(
     State(service): State<Service>,
     visitor: Visitor,
     Path((namespace, id)): Path<(String, String)>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    asked: Result<Search<Asked>, Fault>,
 ) -> Result<Response, Fault> {
-    let asked = asked.map(|Query(asked)| asked).unwrap_or_default();
-    page(&service, &visitor, &namespace, &id, &asked.done).await.map_err(|fault| fault.of(&visitor))
-}
-
-async fn page(
-    service: &Service,
-    visitor: &Visitor,
-    namespace: &str,
-    id: &str,
-    done: &str,
-) -> Result<Response, Fault> {
-    if !visitor.reads(namespace) {
+    let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
+    if !visitor.reads(&namespace) {
         return Err(Fault::forbidden("Your token does not permit to see this namespace."));
     }
-    let id = id_of(id)?;
+    let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
     // The timer may end in between; the order is the one in which it is then found in its past.
-    let stored = match service.stored_timers().get(namespace, id.into()).await {
+    let stored = match service.stored_timers().get(&namespace, id.into()).await {
         Ok(timer) => Some(timer),
         Err(problem) if is_missing(&problem) => None,
         Err(problem) => return Err(problem.into()),
     };
-    let past = match service.reports().past(namespace, id).await {
+    let past = match service.reports().past(&namespace, id).await {
         Ok(past) => Some(past),
         Err(problem) if is_missing(&problem) => None,
         Err(problem) => return Err(problem.into()),
@@ -396,16 +386,16 @@ async fn page(
         let detail = "There is no such timer. A timer that has ended is remembered for a while only.";
         return Err(Problem::new(ProblemKind::NotFound, detail).into());
     }
-    let has_payload = visitor.writes(namespace);
+    let has_payload = visitor.writes(&namespace);
     let timer = stored.map(|timer| shown(&timer, has_payload));
     let (timer, past) = (timer.as_ref(), past.as_ref());
-    let now = now(service);
+    let now = now(&service);
     let id = id.to_string();
     let page = TimerPage {
-        frame: Frame::new(visitor, "timers"),
+        frame: Frame::new(&visitor, "timers"),
         mark: &visitor.mark,
-        address: address(namespace, &id),
-        namespace,
+        address: address(&namespace, &id),
+        namespace: &namespace,
         key: timer.and_then(|timer| timer.key.as_deref()).or(past.and_then(|past| past.key.as_deref())),
         phase: timer.map(|timer| timer.phase).or(past.map(|past| past.phase)).map_or("", phase_name),
         why: match (timer, past) {
@@ -417,7 +407,7 @@ async fn page(
         has_payload,
         policy: timer.map(|timer| policy(&timer.policy)).unwrap_or_default(),
         actions: timer.filter(|_| has_payload).map(actions).unwrap_or_default(),
-        done: done_words(done),
+        done: done_words(&asked.done),
         labels: timer.map(|timer| labels(timer, "/ui/timers")).unwrap_or_default(),
         id,
         timer,

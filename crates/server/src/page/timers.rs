@@ -1,6 +1,6 @@
 //! The list of timers.
 
-use super::conditions::{Asked, Conditions, PHASES, offered};
+use super::conditions::{Asked, Conditions, PHASES, Search, offered};
 use super::ended::EndedRow;
 use super::fault::Fault;
 use super::rows::{Row, address, list_address};
@@ -9,8 +9,7 @@ use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_durable::timer::TimerId;
 
@@ -52,36 +51,26 @@ struct TimersPage<'a> {
 pub(super) async fn show_timers(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
-}
-
-/// Shows the list, or the one timer whose id or key was asked for.
-async fn page(
-    service: &Service,
-    visitor: &Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let asked = Asked::read(asked)?;
     let done = done_words(&asked.done);
-    let asked = asked.conditions(service, visitor)?;
+    let asked = asked.admit()?.conditions(&service, &visitor)?;
     let is_first = asked.cursor.is_empty();
-    if is_first && let Some(found) = find(service, visitor, &asked).await? {
+    if is_first && let Some(found) = find(&service, &visitor, &asked).await? {
         return Ok(Redirect::to(&found).into_response());
     }
-    let listed = asked.page(service).await?;
-    let now = now(service);
-    let ended = if is_first { ended(service, visitor, &asked) } else { Vec::new() };
+    let listed = asked.page(&service).await?;
+    let now = now(&service);
+    let ended = if is_first { ended(&service, &visitor, &asked) } else { Vec::new() };
     if let ([only], true, None) = (&*ended, listed.timers.is_empty(), &listed.next) {
         return Ok(Redirect::to(&only.address).into_response());
     }
     let row = |timer| Row::new(shown(timer, false), "/ui/timers", now);
     let many = many(&asked).filter(|_| !listed.timers.is_empty());
     let page = TimersPage {
-        frame: Frame::new(visitor, "timers"),
+        frame: Frame::new(&visitor, "timers"),
         mark: &visitor.mark,
-        namespaces: offered(service, visitor, &asked.namespace),
+        namespaces: offered(&service, &visitor, &asked.namespace),
         phases: PHASES.iter().map(|phase| (phase_name(*phase), asked.phase == Some(*phase))).collect(),
         from: Conditions::field(asked.from.as_ref()),
         until: Conditions::field(asked.until.as_ref()),
@@ -116,8 +105,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;
-    let is_meant = |of: &str| visitor.reads(of) && (asked.is_of_all() || *of == *asked.namespace);
-    Ok(namespace.filter(|of| is_meant(of)).map(|of| address(&of, &id.to_string())))
+    let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
+    Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
 /// The timers that had the key that was asked for, and have ended.
@@ -125,6 +114,6 @@ fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedR
     if asked.q.is_empty() || asked.phase.is_some() || !asked.label.is_empty() {
         return Vec::new();
     }
-    let is_meant = |of: &str| visitor.reads(of) && (asked.is_of_all() || *of == *asked.namespace);
+    let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
     EndedRow::of_key(service, &asked.q, is_meant)
 }

@@ -12,7 +12,7 @@ use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tourbillon_api::Role;
 
 /// The right of a request, and what its forms need.
@@ -112,12 +112,21 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
+/// The visitor of a request, once its handler has asked for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
+
 impl FromRequestParts<Service> for Visitor {
     type Rejection = Response;
 
     /// Fails with the way to the form by which a visitor signs in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
-        let visitor = visitor(parts, service).inspect(|_| note_known(&parts.extensions));
+        let visitor = visitor(parts, service).inspect(|visitor| {
+            note_known(&parts.extensions);
+            if let Some(Seen(seen)) = parts.extensions.get() {
+                seen.get_or_init(|| visitor.clone());
+            }
+        });
         visitor.ok_or_else(|| {
             let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
             if path.starts_with("/ui/live") {

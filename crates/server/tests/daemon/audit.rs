@@ -20,7 +20,7 @@ async fn entries(http: &Http, query: &str) -> Vec<Value> {
 async fn fill(http: &Http, count: usize) {
     let timer =
         |n| json!({ "delay_ms": 3_600_000, "labels": ["customer 4"], "pull": { "queue": "q", "json": n } });
-    let put = |n| json!({ "op": "put", "key": format!("k{n}"), "timer": timer(n) });
+    let put = |n| json!({ "put": { "key": format!("k{n}"), "timer": timer(n) } });
     let batch = json!({ "changes": (0..count).map(put).collect::<Vec<_>>() });
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
 }
@@ -127,7 +127,7 @@ async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_th
     until("the timer dies", || daemon.find("timer-died").is_some()).await;
     assert_eq!(head.send("POST", "/v1/namespaces/default/replays", &json!({})).await.status, 202);
     fill(&head, 5).await;
-    let cancels = (0..9).map(|n| json!({ "op": "cancel", "key": format!("k{n}") })).collect::<Vec<_>>();
+    let cancels = (0..9).map(|n| json!({ "cancel": { "key": format!("k{n}") } })).collect::<Vec<_>>();
     let batch = json!({ "changes": cancels });
     assert_eq!(head.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
     assert_eq!(head.bytes("POST", "/v1/backup").await.unwrap().0, 200);

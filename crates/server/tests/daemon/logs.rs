@@ -74,7 +74,7 @@ async fn a_timer_that_dies_has_a_line_and_a_storm_of_deaths_has_few() {
     assert_eq!(line["key"], "a key\n\u{1b}[2J of two lines", "JSON has the key itself, in one line");
     assert!(line["error"].as_str().unwrap().contains("no more callbacks"), "{line}");
 
-    let puts = (0..STORM).map(|n| json!({ "op": "put", "key": format!("k{n}"), "timer": gone }));
+    let puts = (0..STORM).map(|n| json!({ "put": { "key": format!("k{n}"), "timer": gone } }));
     let batch = json!({ "changes": puts.collect::<Vec<_>>() });
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
     until("a line of the others", || daemon.find("more of this kind").is_some()).await;

@@ -178,7 +178,7 @@ async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     // A batch of several megabytes.
     let body = "x".repeat(60_000);
     let change =
-        json!({ "op": "put", "timer": { "delay_ms": 600_000, "pull": { "queue": "none", "body": body } } });
+        json!({ "put": { "timer": { "delay_ms": 600_000, "pull": { "queue": "none", "body": body } } } });
     let batch = json!({ "changes": vec![change; 120] });
     let (status, answer) = proxy.send("POST", "/v1/namespaces/default/batch", &[token], &batch).await;
     assert_eq!((status, answer["results"].as_array().map(Vec::len)), (200, Some(120)));

@@ -49,14 +49,14 @@ async fn spread(rig: &Rig) {
         let callback = |status: u16| json!({ "url": format!("http://{}/{status}", rig.receiver) });
         let mut changes = Vec::new();
         for number in 0..=30 * at {
-            changes.push(json!({ "op": "put", "key": format!("far {namespace} {number:02}"), "timer": {
+            changes.push(json!({ "put": { "key": format!("far {namespace} {number:02}"), "timer": {
                 "delay_ms": 3_600_000 + number, "labels": ["l"], "callback": callback(204),
-            } }));
+            } } }));
         }
         for number in 0..2 {
-            changes.push(json!({ "op": "put", "key": format!("dead {namespace} {number}"), "timer": {
+            changes.push(json!({ "put": { "key": format!("dead {namespace} {number}"), "timer": {
                 "policy": { "attempts": 1 }, "callback": callback(500),
-            } }));
+            } } }));
         }
         rig.api("POST", &format!("/v1/namespaces/{namespace}/batch"), "", json!({ "changes": changes }))
             .await;

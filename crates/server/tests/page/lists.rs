@@ -14,9 +14,9 @@ async fn fill(rig: &Rig, count: usize) {
         let changes: Vec<Value> = numbers
             .map(|number| {
                 let labels: &[&str] = if number % 5 == 0 { &["five"] } else { &[] };
-                json!({ "op": "put", "key": format!("k{number:08}"), "timer": {
+                json!({ "put": { "key": format!("k{number:08}"), "timer": {
                     "delay_ms": 86_400_000 + number, "labels": labels, "pull": { "queue": "q" },
-                } })
+                } } })
             })
             .collect();
         rig.api("POST", "/v1/namespaces/default/batch", "", json!({ "changes": changes })).await;

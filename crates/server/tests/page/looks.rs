@@ -112,9 +112,9 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
         }
     };
     let change = |key: String, delay: u64, labels: Value, url: String, policy: Value| {
-        json!({ "op": "put", "key": key, "timer": { "delay_ms": delay, "labels": labels, "policy": policy, "callback": {
+        json!({ "put": { "key": key, "timer": { "delay_ms": delay, "labels": labels, "policy": policy, "callback": {
             "url": url, "headers": { "x-trace": "0af7651916cd43dd" }, "json": { "key": key, "amount": "12.50" },
-        } } })
+        } } } })
     };
     // From seconds to three years, each doubling about as many.
     for (at, namespace) in NAMESPACES.into_iter().enumerate() {
@@ -184,7 +184,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     changes.push(change("paused by hand".to_owned(), far, json!([]), url(1, "/204"), json!({})));
     put("default", changes).await;
     let pulls = (0..20).map(|number| {
-        json!({ "op": "put", "key": format!("mail {number}"), "timer": { "delay_ms": 0, "pull": { "queue": "emails", "body": "hello" } } })
+        json!({ "put": { "key": format!("mail {number}"), "timer": { "delay_ms": 0, "pull": { "queue": "emails", "body": "hello" } } } })
     });
     put("default", pulls.collect()).await;
     rig.api("POST", "/v1/namespaces/default/timers/paused%20by%20hand/pause", "", Value::Null).await;

@@ -41,7 +41,7 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
         ("a negative time", with("\"delay_ms\": -1").into(), "/delay_ms"),
         ("a fraction", with("\"delay_ms\": 1.5").into(), "/delay_ms"),
         ("a huge number", with("\"delay_ms\": 1e999").into(), "/delay_ms"),
-        ("a number beyond 64 bits", with("\"delay_ms\": 18446744073709551616").into(), ""),
+        ("a number beyond 64 bits", with("\"delay_ms\": 18446744073709551616").into(), "/delay_ms"),
         (
             "a number beyond 64 bits with a sign",
             with("\"delay_ms\": 9223372036854775808").into(),
@@ -51,14 +51,18 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
         ("Infinity", with("\"delay_ms\": Infinity").into(), "/delay_ms"),
         ("a key twice", with("\"delay_ms\": 1, \"delay_ms\": 1").into(), ""),
         (
-            "a key twice inside",
-            with_body("\"json\": {\"a\": [{\"b\": 1, \"b\": 2}]}").into(),
-            "/callback/json/a/0",
+            "a header twice",
+            with_body("\"headers\": {\"x-a\": \"1\", \"x-\\u0061\": \"2\"}").into(),
+            "/callback/headers",
         ),
-        ("a number that would be rounded", with_body("\"json\": 12345678901234567890123").into(), ""),
-        ("digits that would be lost", with_body("\"json\": 0.1234567890123456789").into(), ""),
-        ("a deep value", with_body(&format!("\"json\": {}", deep(500))).into(), "*"),
-        ("a very deep value", with_body(&format!("\"json\": {}", deep(30_000))).into(), "*"),
+        ("a body that is not JSON", with_body("\"json\": {\"a\": 01}").into(), "/callback/json"),
+        (
+            "a body that is not UTF-8",
+            [with_body("\"json\": \"").into(), vec![0xff, b'"', b'}', b'}']].concat(),
+            "*",
+        ),
+        ("a deep value", with(&format!("\"labels\": {}", deep(500))).into(), "/labels/0"),
+        ("a very deep value", with(&format!("\"labels\": {}", deep(30_000))).into(), "/labels/0"),
         ("no UTF-8", [b"{\"labels\": [\"\xff\"]}".to_vec(), Vec::new()].concat(), "/labels/0"),
         ("half a surrogate", with("\"labels\": [\"\\ud800\"]").into(), "/labels/0"),
         ("a control character", with("\"labels\": [\"\u{1}\"]").into(), "/labels/0"),
@@ -103,6 +107,9 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     }
     let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
     assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
+    // The depth of the receiver's own JSON is not looked at.
+    let body = with_body(&format!("\"json\": {}", deep(30_000)));
+    assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
 /// The place of a fault inside a change of a batch, and inside a backoff: the field itself.
@@ -112,28 +119,34 @@ async fn a_fault_inside_a_change_has_its_own_place() {
     let inside = Inside::start(&folder);
     let backoff = |backoff: &str| {
         let pull = r#""pull": {"queue": "q"}"#;
-        format!(r#"{{"op": "put", "timer": {{{pull}, "policy": {{"backoff": {backoff}}}}}}}"#)
+        format!(r#"{{"put": {{"timer": {{{pull}, "policy": {{"backoff": {backoff}}}}}}}}}"#)
     };
-    let inside_backoff = "/timer/policy/backoff";
+    let inside_backoff = "/put/timer/policy/backoff";
     let rows = [
-        (r#"{"op": "put", "timer": {"dely_ms": 1}}"#.to_owned(), "/timer/dely_ms".to_owned()),
-        (r#"{"timer": {"callback": {"url": 1}}, "op": "put"}"#.into(), "/timer/callback/url".into()),
-        (r#"{"op": "put", "timer": {"due": "tomorrow"}}"#.into(), "/timer/due".into()),
-        (r#"{"op": "put", "timer": 1}"#.into(), "/timer".into()),
-        (r#"{"op": "put"}"#.into(), String::new()),
-        (r#"{"op": "put", "timer": {}, "to": {}}"#.into(), String::new()),
-        (r#"{"op": "move", "key": "k", "to": {"delay_ms": "1"}}"#.into(), "/to/delay_ms".into()),
-        (r#"{"op": "move", "key": 1, "to": {}}"#.into(), "/key".into()),
-        (r#"{"op": "cancel", "id": []}"#.into(), "/id".into()),
-        (r#"{"op": "cancel", "kei": "k"}"#.into(), "/kei".into()),
-        (r#"{"op": "drop", "key": "k"}"#.into(), "/op".into()),
+        (r#"{"put": {"timer": {"dely_ms": 1}}}"#.to_owned(), "/put/timer/dely_ms".to_owned()),
+        (r#"{"put": {"timer": {"callback": {"url": 1}}}}"#.into(), "/put/timer/callback/url".into()),
+        (r#"{"put": {"timer": {"due": "tomorrow"}}}"#.into(), "/put/timer/due".into()),
+        (r#"{"put": {"timer": 1}}"#.into(), "/put/timer".into()),
+        (r#"{"put": {}}"#.into(), "/put".into()),
+        (r#"{"put": {"timer": {}, "to": {}}}"#.into(), "/put/to".into()),
+        (r#"{"move": {"key": "k", "to": {"delay_ms": "1"}}}"#.into(), "/move/to/delay_ms".into()),
+        (r#"{"move": {"key": 1, "to": {}}}"#.into(), "/move/key".into()),
+        (r#"{"cancel": {"id": []}}"#.into(), "/cancel/id".into()),
+        (r#"{"cancel": {"kei": "k"}}"#.into(), "/cancel/kei".into()),
+        (r#"{"cancel": {"key": "k"}, "move": {}}"#.into(), String::new()),
+        (r#"{"cancel": []}"#.into(), "/cancel".into()),
+        (r#"{"drop": {"key": "k"}}"#.into(), "/drop".into()),
+        (r#""cancel""#.into(), String::new()),
+        ("{}".into(), String::new()),
+        ("[]".into(), String::new()),
+        ("1".into(), String::new()),
         (backoff(r#"{"kind": "fixed", "pause_ms": -1}"#), format!("{inside_backoff}/pause_ms")),
         (backoff(r#"{"kind": "ladder", "pauses_ms": [1, "2"]}"#), format!("{inside_backoff}/pauses_ms/1")),
         (backoff(r#"{"kind": "fixed", "pause_ms": 1, "max_ms": 1}"#), inside_backoff.into()),
         (backoff(r#"{"kind": "exponential", "first_ms": 1}"#), inside_backoff.into()),
     ];
     for (change, pointer) in rows {
-        let body = format!(r#"{{"changes": [{{"op": "cancel", "key": "k"}}, {change}]}}"#);
+        let body = format!(r#"{{"changes": [{{"cancel": {{"key": "k"}}}}, {change}]}}"#);
         let request =
             Request::post("/v1/namespaces/default/batch").header("content-type", "application/json");
         let answer = inside.ask(request.body(Body::from(body)).unwrap()).await;
@@ -210,8 +223,7 @@ async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/{key}"), timer.clone()).await.status, 201);
     let longer = inside.send("PUT", &format!("{TIMERS}/{key}k"), timer.clone()).await;
     assert_eq!(longer.problem(), (413, "too-large".to_owned()));
-    let much =
-        json!({ "changes": [{ "op": "put", "timer": { "callback": { "url": "x".repeat(9 << 20) } } }] });
+    let much = json!({ "changes": [{ "put": { "timer": { "callback": { "url": "x".repeat(9 << 20) } } } }] });
     let much = inside.send("POST", "/v1/namespaces/default/batch", much).await;
     assert_eq!(much.problem(), (413, "too-large".to_owned()));
 
@@ -354,12 +366,16 @@ async fn no_list_is_taken_for_an_object_in_any_body() {
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         for list in [json!([]), json!(["x"]), json!([null, 1])] {
             for (place, body) in with_a_list_in(schema, &document, &list) {
-                let at = path.replace("{namespace}", "shop").replace(['{', '}'], "");
+                // The names in the path are read before the body.
+                let id = "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70";
+                let at = path.replace("{namespace}", "shop").replace("{id}", id).replace(['{', '}'], "");
                 let answer = inside.send(&method, &at, body.clone()).await;
                 let json = answer.json();
                 assert_eq!(answer.status, 400, "{method} {at} {body}: {json}");
                 assert_eq!(json["errors"][0]["pointer"], place, "{method} {at} {body}: {json}");
-                assert_eq!(json["detail"], "a list is to be an object", "{method} {at} {body}");
+                let detail = json["detail"].as_str().unwrap();
+                let is_clear = detail.starts_with("expected ") && detail.ends_with(", not a list");
+                assert!(is_clear, "{method} {at} {body}: {detail}");
                 places.insert(format!("{method} {path} {place}"));
             }
         }
@@ -367,7 +383,7 @@ async fn no_list_is_taken_for_an_object_in_any_body() {
     assert!(places.len() > 40, "{places:#?}");
     for place in [
         "PUT /v1/namespaces/{namespace} ",
-        "POST /v1/namespaces/{namespace}/batch /changes/0/timer/policy/backoff",
+        "POST /v1/namespaces/{namespace}/batch /changes/0/put/timer/policy/backoff",
     ] {
         assert!(places.contains(place), "{place} is not in {places:#?}");
     }
@@ -388,7 +404,7 @@ async fn a_key_that_no_timer_can_have_is_not_cancelled() {
     {
         let path = format!("{TIMERS}/{}", key.replace('\u{e4}', "%C3%A4"));
         let answer = inside.send("DELETE", &path, Value::Null).await;
-        let batch = json!({ "changes": [{ "op": "cancel", "key": key }] });
+        let batch = json!({ "changes": [{ "cancel": { "key": key } }] });
         let batch = inside.send("POST", "/v1/namespaces/default/batch", batch).await;
         let result = &batch.json()["results"][0];
         if is_too_long {

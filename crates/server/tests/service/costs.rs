@@ -125,7 +125,7 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
             let changes: Vec<Value> = (first..first + 100)
                 .map(|n| {
                     let timer = json!({ "delay_ms": n % 10, "pull": { "queue": "q", "json": n } });
-                    json!({ "op": "put", "key": format!("k{n}"), "timer": timer })
+                    json!({ "put": { "key": format!("k{n}"), "timer": timer } })
                 })
                 .collect();
             let batch = json!({ "changes": changes });

@@ -1,7 +1,7 @@
 //! What comes of callbacks, by the receiver's log and by the interface.
 
 use crate::receivers::{Manner, Rough, dead, eventually, resolver};
-use crate::rig::Rig;
+use crate::rig::{Receiver, Rig};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,6 +26,53 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
         (timer["failures"].as_u64() > Some(0)).then_some(timer)
     })
     .await
+}
+
+/// A body in JSON arrives as it was written, from each way to make its timer and at each kind of receiver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_in_json_arrives_byte_for_byte() {
+    const SCHEDULE: &str = "/v1/namespaces/default/schedules/s";
+    let rig = Rig::start().await;
+    let mut receiver = Receiver::start().await;
+    for body in [
+        r#"{ "b" : 1.10,"a":[1e400, 1E+2 ,-0.0, 12345678901234567890123] }"#,
+        r#"{"twice": 1, "twice": {"tw\u0069ce": 2}}"#,
+        r#""\u00e4\u00E4ä\/\ud800""#,
+        "[\n\t1,\r\n 2 ]",
+        "0.1234567890123456789",
+        "false",
+        "\"\"",
+        &format!("{}{}", "[".repeat(500), "]".repeat(500)),
+    ] {
+        // The spaces around the value belong to the request.
+        let callback =
+            format!("\"callback\": {{\"url\": \"{}\", \"json\": \n {body}\t }}", receiver.url("/"));
+        let schedule = format!(r#"{{"every_ms": 86400000, {callback}}}"#);
+        let batch = format!(r#"{{"changes": [{{"put": {{"timer": {{{callback}}}}}}}]}}"#);
+        for (method, path, request, is_due) in [
+            ("POST", TIMERS.to_owned(), format!("{{{callback}}}"), true),
+            ("PUT", format!("{TIMERS}/k"), format!("{{{callback}}}"), true),
+            ("POST", "/v1/namespaces/default/batch".to_owned(), batch, true),
+            ("PUT", SCHEDULE.to_owned(), schedule, false),
+            ("POST", format!("{SCHEDULE}/trigger"), String::new(), true),
+        ] {
+            let (status, answer) = rig.send_text(method, &path, request).await;
+            assert!(status.is_success(), "{method} {path} {body}: {answer}");
+            if is_due {
+                let received = receiver.next().await;
+                assert_eq!(received.body, body.as_bytes(), "{method} {path}");
+                assert_eq!(received.headers["content-type"], "application/json");
+            }
+        }
+        let pull = format!(r#"{{"pull": {{"queue": "q", "json": {body}}}}}"#);
+        assert_eq!(rig.send_text("POST", TIMERS, pull).await.0, StatusCode::CREATED);
+        let claims = "/v1/namespaces/default/queues/q/claims";
+        let (_, answer) = rig.send("POST", claims, json!({ "wait_ms": 10_000 })).await;
+        assert_eq!(answer["claims"][0]["body"], body);
+        let ack =
+            format!("/v1/namespaces/default/claims/{}/ack", answer["claims"][0]["claim"].as_str().unwrap());
+        assert_eq!(rig.send("POST", &ack, Value::Null).await.0, StatusCode::NO_CONTENT);
+    }
 }
 
 /// F-29: each answer, and each silence, and what is stored of it.

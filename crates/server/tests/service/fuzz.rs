@@ -317,8 +317,7 @@ impl Generator<'_> {
             object.retain(|name, _| name == keep || !names.contains(&&**name));
             let is_needed =
                 matches!(names[0], "callback" | "key" | "cron") || properties.len() == 2 || has_one;
-            let is_put = object.get("op") == Some(&json!("put"));
-            if is_needed && !is_put && !object.contains_key(keep) {
+            if is_needed && !object.contains_key(keep) {
                 let mut value = Value::Null;
                 while value.is_null() {
                     value = self.value(&properties[keep], keep, depth + 1);

@@ -71,7 +71,7 @@ async fn a_repeated_request_has_the_first_answer_although_the_namespace_is_full_
     let again = inside.with("POST", timers, &key, timer(60_000)).await;
     let repeated = json!({ "id": first["id"], "outcome": "repeated" });
     assert_eq!((again.status.as_u16(), again.json()), (200, repeated.clone()));
-    let put = json!({ "op": "put", "idempotency_key": "order 17", "timer": timer(60_000) });
+    let put = json!({ "put": { "idempotency_key": "order 17", "timer": timer(60_000) } });
     let batch = inside.send("POST", &format!("{namespace}/batch"), json!({ "changes": [put] })).await.json();
     assert_eq!(batch["results"][0]["placed"], repeated, "{batch}");
     let other = inside.with("POST", timers, &key, timer(60_001)).await;
@@ -151,7 +151,7 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
         (
             "POST",
             "/v1/namespaces/default/batch".to_owned(),
-            json!({ "changes": [{ "op": "cancel", "key": "k" }] }),
+            json!({ "changes": [{ "cancel": { "key": "k" } }] }),
         ),
     ] {
         let lost = inside.send(method, &path, body).await;
@@ -181,18 +181,18 @@ async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
     let batch = "/v1/namespaces/default/batch";
     let other = inside.send("PUT", &format!("{TIMERS}/other"), timer(60_000)).await.json();
     let changes = json!([
-        { "op": "put", "key": "a", "timer": timer(60_000) },
-        { "op": "put", "key": "a", "timer": timer(60_000) },
-        { "op": "put", "key": "other", "timer": { "delay_ms": 1_000_000, "pull": { "queue": "no queue" } } },
-        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
-        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
-        { "op": "move", "key": "a", "to": { "delay_ms": 90_000 } },
-        { "op": "move", "id": other["id"], "to": {} },
-        { "op": "move", "key": "none", "to": { "delay_ms": 1 } },
-        { "op": "cancel", "id": other["id"] },
-        { "op": "cancel", "key": "none" },
-        { "op": "cancel", "key": "a", "id": other["id"] },
-        { "op": "move", "key": "a", "to": { "delay_ms": 9_000_000_000_000_u64 } },
+        { "put": { "key": "a", "timer": timer(60_000) } },
+        { "put": { "key": "a", "timer": timer(60_000) } },
+        { "put": { "key": "other", "timer": { "delay_ms": 1_000_000, "pull": { "queue": "no queue" } } } },
+        { "put": { "idempotency_key": "i", "timer": timer(60_000) } },
+        { "put": { "idempotency_key": "i", "timer": timer(60_000) } },
+        { "move": { "key": "a", "to": { "delay_ms": 90_000 } } },
+        { "move": { "id": other["id"], "to": {} } },
+        { "move": { "key": "none", "to": { "delay_ms": 1 } } },
+        { "cancel": { "id": other["id"] } },
+        { "cancel": { "key": "none" } },
+        { "cancel": { "key": "a", "id": other["id"] } },
+        { "move": { "key": "a", "to": { "delay_ms": 9_000_000_000_000_u64 } } },
     ]);
     let answer = inside.send("POST", batch, json!({ "changes": changes })).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -215,19 +215,19 @@ async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
     assert_eq!(problem(11).0, "/problems/due-too-far");
 
     let again = json!({ "changes": [
-        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
-        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
+        { "put": { "idempotency_key": "i", "timer": timer(60_000) } },
+        { "put": { "idempotency_key": "i", "timer": timer(60_000) } },
     ] });
     let again = inside.send("POST", batch, again).await.json();
     assert_eq!(again["results"][0]["placed"]["outcome"], "repeated");
     assert_eq!(again["results"][0]["placed"]["id"], results[3]["placed"]["id"]);
-    let mismatch = json!({ "changes": [{ "op": "put", "idempotency_key": "i", "timer": timer(1) }] });
+    let mismatch = json!({ "changes": [{ "put": { "idempotency_key": "i", "timer": timer(1) } }] });
     let mismatch = inside.send("POST", batch, mismatch).await.json();
     assert_eq!(mismatch["results"][0]["problem"]["type"], "/problems/idempotency-mismatch");
 
     let a = inside.send("GET", &format!("{TIMERS}/a"), Value::Null).await.json();
     assert_eq!(a["id"], results[0]["placed"]["id"]);
-    let many = json!({ "changes": vec![json!({ "op": "cancel", "key": "k" }); 1_001] });
+    let many = json!({ "changes": vec![json!({ "cancel": { "key": "k" } }); 1_001] });
     assert_eq!(inside.send("POST", batch, many).await.problem(), (413, "too-large".to_owned()));
     assert_eq!(inside.send("POST", batch, json!({ "changes": [] })).await.json(), json!({ "results": [] }));
 }

@@ -7,8 +7,8 @@ mod bad_input;
 #[cfg(unix)]
 mod costs;
 mod deliveries;
-mod direct;
 mod document;
+mod escapes;
 mod faulty;
 mod fuzz;
 mod idempotency;

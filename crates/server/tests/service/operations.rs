@@ -13,7 +13,7 @@ const CANCELLATIONS: &str = "/v1/namespaces/default/cancellations";
 
 fn put(key: Option<String>, label: &str) -> Value {
     let callback = json!({ "url": "http://127.0.0.1:9999/" });
-    json!({ "op": "put", "key": key, "timer": { "delay_ms": 600_000, "callback": callback, "labels": [label] } })
+    json!({ "put": { "key": key, "timer": { "delay_ms": 600_000, "callback": callback, "labels": [label] } } })
 }
 
 async fn make(inside: &Inside, count: usize, prefix: &str, label: &str) {

@@ -87,7 +87,7 @@ async fn a_reader_that_is_too_slow_is_shown_how_many_events_it_has_missed() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);
     let mut stream = Stream::open(&inside, "/v1/events").await;
-    let put = json!({ "op": "put", "timer": timer() });
+    let put = json!({ "put": { "timer": timer() } });
     for _ in 0..2 {
         let batch = json!({ "changes": vec![put.clone(); 1_000] });
         assert_eq!(inside.send("POST", "/v1/namespaces/default/batch", batch).await.status, 200);

@@ -32,7 +32,7 @@ async fn an_id_that_the_client_gave_is_stored_with_the_timer_and_sent_with_each_
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &"repeated".into()));
 
     // All timers of a batch have the id of its request.
-    let batch = json!({ "changes": [{ "op": "put", "timer": now }] });
+    let batch = json!({ "changes": [{ "put": { "timer": now } }] });
     inside.with("POST", "/v1/namespaces/default/batch", &[("x-request-id", "batch-1")], batch).await;
     assert_eq!(receiver.next().await.headers["tourbillon-request-id"], "batch-1");
 

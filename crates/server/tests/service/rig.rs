@@ -129,12 +129,16 @@ impl Rig {
 
     /// Sends a request with a JSON body, or without one if it is null.
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
-        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        self.send_text(method, path, if body.is_null() { String::new() } else { body.to_string() }).await
+    }
+
+    /// Sends a request with this text as its body.
+    pub(crate) async fn send_text(&self, method: &str, path: &str, body: String) -> (StatusCode, Value) {
         let request = hyper::Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.address))
             .header("content-type", "application/json")
-            .body(Full::new(body))
+            .body(Full::new(body.into()))
             .unwrap();
         let response = self.client.request(request).await.unwrap();
         let status = response.status();

@@ -272,7 +272,7 @@ async fn a_creation_without_a_trace_begins_one_and_so_does_each_creation_of_a_ba
     let late = json!({ "delay_ms": 600_000, "pull": { "queue": "late" } });
     let refused = json!({ "callback": { "url": "ftp://127.0.0.1/" } });
     let puts: Vec<_> =
-        [late.clone(), refused, late].iter().map(|timer| json!({ "op": "put", "timer": timer })).collect();
+        [late.clone(), refused, late].iter().map(|timer| json!({ "put": { "timer": timer } })).collect();
     let caller = format!("00-{TRACE}-{CALLER}-01");
     let changes = json!({ "changes": puts });
     let headers = [("traceparent", &*caller)];
@@ -319,7 +319,7 @@ async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropp
     let hangs = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let inside = start(&folder, hangs.local_addr().unwrap());
     let mut receiver = Receiver::start().await;
-    let late = json!({ "op": "put", "timer": { "delay_ms": 6_000_000, "pull": { "queue": "late" } } });
+    let late = json!({ "put": { "timer": { "delay_ms": 6_000_000, "pull": { "queue": "late" } } } });
     let batch = json!({ "changes": vec![late; 1_000] });
     let begun = Instant::now();
     while count(&inside, "dropped").await < 1.0 {

@@ -76,7 +76,7 @@ async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
 
 /// Stores so many timers of a namespace, in requests of a hundred.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
-    let puts = vec![json!({ "op": "put", "timer": timer }); 100.min(count)];
+    let puts = vec![json!({ "put": { "timer": timer } }); 100.min(count)];
     for _ in 0..count.div_ceil(100) {
         let body = json!({ "changes": puts });
         let (status, answer) = rig.send("POST", &format!("/v1/namespaces/{namespace}/batch"), body).await;

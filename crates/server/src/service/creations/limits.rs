@@ -162,7 +162,7 @@ fn check_body(limits: &NamespaceLimits, timer: &NewTimer, pointer: &str) -> Resu
         (_, Some(pull)) => ("pull", &pull.json, &pull.body, &pull.body_base64),
         _ => return Ok(()),
     };
-    let json = json.as_ref().map_or(0, |json| json.to_string().len());
+    let json = json.as_ref().map_or(0, |json| json.text().len());
     let text = text.as_ref().map_or(0, String::len);
     let base64 = base64.as_ref().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4);
     let length = json.max(text).max(base64);

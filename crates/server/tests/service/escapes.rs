@@ -1,4 +1,4 @@
-//! Creations with plain names go past the router. Each answer is the one that the router's handler gives.
+//! A creation whose names have escapes is answered as the same creation with plain names.
 
 use crate::inside::{Answered, Inside};
 use axum::body::Body;
@@ -88,25 +88,25 @@ async fn compare(inside: &Inside, token: Option<&str>) -> Vec<u16> {
             let plain = format!("/v1/namespaces/{namespace}/timers");
             let escaped =
                 plain.replace("/namespaces/", "/namespaces/%").replace("%d", "%64").replace("%a", "%61");
-            for (method, direct, routed) in [
+            for (method, plain, escaped) in [
                 ("PUT", format!("{plain}/k"), format!("{escaped}/r")),
                 ("POST", plain.clone(), escaped.clone()),
             ] {
                 let row = match (&row, method) {
                     // One idempotency key is one request for both ways, so each way gets its own.
                     ((name @ "an idempotency key", headers, body), _) => {
-                        let of = |way: &str| {
+                        let with = |way: &str| {
                             let mut headers = headers.clone();
                             headers[1].1 = format!("{way} {method}");
                             (*name, headers, body.clone())
                         };
-                        (of("direct"), of("routed"))
+                        (with("plain"), with("escaped"))
                     }
                     (row, _) => ((*row).clone(), (*row).clone()),
                 };
-                let first = ask(inside, method, &direct, &row.0, token).await;
-                let second = ask(inside, method, &routed, &row.1, token).await;
-                assert_eq!(same(&first), same(&second), "{}: {method} {direct}", row.0.0);
+                let first = ask(inside, method, &plain, &row.0, token).await;
+                let second = ask(inside, method, &escaped, &row.1, token).await;
+                assert_eq!(same(&first), same(&second), "{}: {method} {plain}", row.0.0);
                 statuses.push(first.status.as_u16());
             }
         }
@@ -123,13 +123,13 @@ fn start() -> (TempDir, Inside) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_creation_past_the_router_is_answered_as_one_through_it() {
+async fn a_creation_with_escapes_is_answered_as_one_without() {
     let (_folder, inside) = start();
     assert_eq!(compare(&inside, None).await, [201, 400, 403, 404, 409, 413, 415, 422]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_creation_past_the_router_needs_the_same_right() {
+async fn a_creation_with_escapes_needs_the_same_right() {
     let folder = tempfile::tempdir().unwrap();
     let reader = token(folder.path(), &["--role", "reader"]);
     let writer = token(folder.path(), &["--role", "writer", "--namespace", "default"]);

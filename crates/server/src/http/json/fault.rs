@@ -1,0 +1,155 @@
+//! Faults of a JSON text, in the words of the interface.
+//!
+//! serde tells the parts of a fault to the error type before it words them, so that no text of serde is read here.
+
+use crate::similar::similar;
+use core::fmt;
+use serde::de::{self, Unexpected};
+use std::borrow::Cow;
+use tourbillon_api::Problem;
+
+/// The greatest number of characters of a request's own text in an answer.
+const LONGEST_QUOTE: usize = 64;
+
+/// The kind of value that a type expects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Anything,
+    List,
+    /// An object of a type, which itself refuses a field that is there twice.
+    Fields,
+    /// An object with any keys.
+    Map,
+    OneOf(&'static [&'static str]),
+    Kind(&'static str),
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anything => f.write_str("another value"),
+            Self::List => f.write_str("a list"),
+            Self::Fields | Self::Map => f.write_str("an object"),
+            Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Kind(kind) => f.write_str(kind),
+        }
+    }
+}
+
+/// A fault of a text, or of a value in it.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// The names and numbers on the way to the value, the innermost first.
+    way: Vec<String>,
+    detail: Cow<'static, str>,
+    /// Whether `detail` names the value only: its reader knows the expected kind of value, and the value itself does
+    /// not.
+    is_mismatch: bool,
+}
+
+impl Fault {
+    pub(super) fn new(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { way: Vec::new(), detail: detail.into(), is_mismatch: false }
+    }
+
+    /// A value of the wrong kind.
+    pub(super) fn mismatch(value: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_mismatch: true, ..Self::new(value) }
+    }
+
+    /// The fault of a text that is not JSON.
+    pub(super) fn syntax(error: impl fmt::Display) -> Self {
+        Self::new(format!("not JSON: {error}"))
+    }
+
+    /// An object has a field twice.
+    pub(super) fn twice(name: &str) -> Self {
+        Self::new(format!("the field `{}` is there twice", quote(name)))
+    }
+
+    /// The same fault, where a value of this kind was expected.
+    pub(super) fn expecting(mut self, expected: Expected) -> Self {
+        if core::mem::take(&mut self.is_mismatch) {
+            self.detail = format!("expected {expected}, not {}", self.detail).into();
+        }
+        self
+    }
+
+    /// The same fault, of a value inside another one, where it has this name or number.
+    pub(super) fn inside(mut self, name: impl Into<String>) -> Self {
+        self.way.push(name.into());
+        self
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        let escaped = fault.way.iter().rev().map(|name| name.replace('~', "~0").replace('/', "~1"));
+        let pointer: String = escaped.flat_map(|name| ["/".to_owned(), name]).collect();
+        Self::field(pointer, fault.detail)
+    }
+}
+
+fn quote(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => format!("{}...", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// The fault of a name that is not known, with the name that was probably meant, or with all that are known.
+fn unknown(fault: &str, name: &str, known: &'static [&'static str]) -> Fault {
+    Fault::new(match similar(name, known.iter().copied()) {
+        Some(meant) => format!("{fault}; is `{meant}` meant?"),
+        None if known.is_empty() => fault.to_owned(),
+        None => format!("{fault}; known are {}", known.join(", ")),
+    })
+}
+
+impl de::Error for Fault {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        Self::new(text.to_string())
+    }
+
+    fn invalid_type(value: Unexpected<'_>, _: &dyn de::Expected) -> Self {
+        Self::mismatch(match value {
+            Unexpected::Bool(value) => value.to_string(),
+            Unexpected::Unsigned(number) => number.to_string(),
+            Unexpected::Signed(number) => number.to_string(),
+            Unexpected::Float(number) => format!("{number:?}"),
+            Unexpected::Str(text) => format!("the text {:?}", quote(text)),
+            Unexpected::Seq => "a list".to_owned(),
+            Unexpected::Map => "an object".to_owned(),
+            Unexpected::UnitVariant => "a word alone".to_owned(),
+            _ => "null".to_owned(),
+        })
+    }
+
+    fn invalid_value(value: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(value, expected)
+    }
+
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
+        unknown(&format!("`{}` is not known", quote(word)), word, known)
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        unknown(&format!("there is no field `{}`", quote(name)), name, known)
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Self::new(format!("the field `{name}` is missing"))
+    }
+
+    fn duplicate_field(name: &'static str) -> Self {
+        Self::twice(name)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl core::error::Error for Fault {}

@@ -1,0 +1,149 @@
+//! The place of a request: its namespace, with the role that it needs there, and the name in its path.
+
+use super::answer::Refused;
+use super::auth::{Granted, Right};
+use super::extract::Body;
+use crate::service::{Named, Service, id};
+use axum::extract::{FromRequestParts, RawPathParams};
+use core::marker::PhantomData;
+use http::HeaderMap;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+use tourbillon_api::{Problem, ProblemKind, Role};
+use tourbillon_durable::timer::TimerId;
+
+/// A role, as a type.
+pub(super) trait Needs {
+    const ROLE: Role;
+}
+
+macro_rules! roles {
+    ($($role:ident),*) => {
+        $(
+            #[derive(Debug)]
+            pub(super) enum $role {}
+
+            impl Needs for $role {
+                const ROLE: Role = Role::$role;
+            }
+        )*
+    };
+}
+
+roles!(Reader, Writer, Admin);
+
+/// The namespace of a path. The request has the role `R` there.
+#[derive(Debug)]
+pub(super) struct Within<R> {
+    pub(super) service: Service,
+    pub(super) right: Right,
+    pub(super) namespace: String,
+    role: PhantomData<fn() -> R>,
+}
+
+impl<R: Needs> FromRequestParts<Service> for Within<R> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+        let right = Right::from_request_parts(parts, service).await?;
+        let Parameter { text: namespace, .. } = parameter(parts, service, Some("namespace")).await?;
+        right.require(R::ROLE, Some(&namespace))?;
+        Ok(Self { service: service.clone(), right, namespace, role: PhantomData })
+    }
+}
+
+impl<R: Needs> Within<R> {
+    /// Whether the request may see payloads.
+    pub(super) fn sees_payloads(&self) -> bool {
+        self.right.sees_payloads(&self.namespace)
+    }
+
+    fn granted(&self) -> Result<Granted<'_>, Refused> {
+        self.right.require(R::ROLE, Some(&self.namespace))
+    }
+
+    /// Reads the body.
+    pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
+        self.granted()?.read(body).await
+    }
+
+    /// Reads the body, and returns it with the request's headers.
+    pub(super) async fn read_with_headers<T: DeserializeOwned>(
+        &self,
+        body: Body<T>,
+    ) -> Result<(T, HeaderMap), Refused> {
+        self.granted()?.read_with_headers(body).await
+    }
+}
+
+/// All namespaces. The request has the role `R` in all of them.
+#[derive(Debug)]
+pub(super) struct Everywhere<R> {
+    pub(super) service: Service,
+    pub(super) right: Right,
+    role: PhantomData<fn() -> R>,
+}
+
+impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+        let right = Right::from_request_parts(parts, service).await?;
+        right.require(R::ROLE, None)?;
+        Ok(Self { service: service.clone(), right, role: PhantomData })
+    }
+}
+
+/// The last name of a path: of a queue, a claim or a schedule, for example.
+#[derive(Debug)]
+pub(super) struct Name(pub(super) String);
+
+impl FromRequestParts<Service> for Name {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+        parameter(parts, service, None).await.map(|parameter| Self(parameter.text))
+    }
+}
+
+/// The name of a timer in a path: its key or its id, by the path.
+#[derive(Debug)]
+pub(super) enum TimerName {
+    Key(String),
+    Id(TimerId),
+}
+
+impl TimerName {
+    pub(super) fn named(&self) -> Named<'_> {
+        match self {
+            Self::Key(key) => Named::Key(key),
+            Self::Id(id) => Named::Id(*id),
+        }
+    }
+}
+
+impl FromRequestParts<Service> for TimerName {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+        let Parameter { is_id, text } = parameter(parts, service, None).await?;
+        Ok(if is_id { Self::Id(id(&text)?) } else { Self::Key(text) })
+    }
+}
+
+/// A parameter of a path.
+struct Parameter {
+    is_id: bool,
+    text: String,
+}
+
+/// The parameter with this name, or the last one.
+async fn parameter(parts: &mut Parts, service: &Service, name: Option<&str>) -> Result<Parameter, Refused> {
+    let bad = |detail: String| Refused(Problem::new(ProblemKind::BadRequest, detail));
+    let all = RawPathParams::from_request_parts(parts, service)
+        .await
+        .map_err(|rejection| bad(rejection.body_text()))?;
+    let wanted = all.iter().filter(|(found, _)| name.is_none_or(|name| name == *found)).last();
+    let (found, text) = wanted.ok_or_else(|| bad("the path has a parameter less".to_owned()))?;
+    Ok(Parameter { is_id: found == "id", text: text.to_owned() })
+}

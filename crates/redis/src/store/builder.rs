@@ -74,8 +74,9 @@ impl RedisBuilder {
         self
     }
 
-    /// The name by which people know this process, in [`nodes`](TimerStore::nodes). Several processes may have the same
-    /// one: nothing depends on it. At most 255 bytes; unless set, it has the number of the process.
+    /// The name by which people know this process, in [`nodes`](tourbillon_durable::store::TimerStore::nodes). Several
+    /// processes may have the same name: nothing depends on it. At most 255 bytes; unless set, it has the number of the
+    /// process.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self
@@ -100,7 +101,7 @@ impl RedisBuilder {
     }
 
     /// Calls a function with the time by which the data have gone back, each time that they have and the store goes on.
-    /// [`nodes`](TimerStore::nodes) has the number of these.
+    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) has the number of these.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self

@@ -78,7 +78,7 @@ impl Durable {
     }
 }
 
-/// Ends the runtime as [`shutdown`](Durable::shutdown) does, without patience.
+/// Ends the runtime as [`shutdown`](crate::Durable::shutdown) does, without patience.
 impl Drop for Durable {
     fn drop(&mut self) {
         self.end(Duration::ZERO);

@@ -103,7 +103,7 @@ impl Schedules {
     }
 
     /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
-    /// [`workers`](Builder::workers).
+    /// [`workers`](crate::Builder::workers).
     pub fn add_to(&self, builder: Builder) -> Builder {
         let runner = ScheduleRunner(Arc::clone(&self.0));
         let schedules = self.clone();

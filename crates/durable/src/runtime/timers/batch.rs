@@ -8,7 +8,7 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use crate::utc::UtcMillis;
 
-/// A change of one timer, as a part of a [`batch`](Timers::batch).
+/// A change of one timer, as a part of a [`batch`](crate::Timers::batch).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {

@@ -240,7 +240,7 @@ impl Timers {
 
     /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one
     /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
-    /// timers: those that are late by more than 5 s come at the [`catch_up_rate`](Builder::catch_up_rate).
+    /// timers: those that are late by more than 5 s come at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// Returns the number of timers that are pending again. An occurrence of a series that was paused is
     /// paused then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back
@@ -292,7 +292,7 @@ impl Timers {
     /// a store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
     /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put
     /// back on a store of one process. Fewer are claimed if fewer handlers can begin at once
-    /// ([`concurrency`](Builder::concurrency)).
+    /// ([`concurrency`](crate::Builder::concurrency)).
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
     ///

@@ -254,6 +254,28 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again() {
 }
 
 #[test]
+fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim() {
+    let Some(server) = Server::start(&[]) else { return };
+    for kind in KINDS {
+        let mut rig = Rig::new(&server, kind, 1_024);
+        rig.place("herd", Duration::ZERO, 2_000);
+        rig.clock.advance(Duration::from_millis(10));
+        // It never ends, and has room for all of a claim.
+        for round in 0..10 {
+            rig.place("other", Duration::ZERO, 3);
+            let (counts, claimed) = rig.claim(ALL);
+            let herd = counts.get("herd").copied().unwrap_or(0);
+            assert!(herd > 100, "{kind:?}, {round}: {counts:?}");
+            assert_eq!(counts.get("other"), Some(&3), "{kind:?}, {round}");
+            assert!(claimed.next_claim.is_some_and(|next| next <= claimed.now), "{kind:?}, {round}");
+            rig.end("herd", herd, ack);
+            rig.place("herd", Duration::ZERO, herd);
+            rig.clock.advance(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
 fn each_namespace_has_its_own_rate_of_late_timers() {
     let Some(server) = Server::start(&[]) else { return };
     for kind in KINDS {

@@ -36,15 +36,16 @@ pub use node::{Node, Nodes, Shard};
 pub use operation::{CancelMany, Operation, OperationState, ReplayMany};
 pub use page::Page;
 pub use past::{AttemptOutcome, EndKind, Past, PastAttempt, PastEnd, RepeatCause};
-pub use policy::{Backoff, Guarantee, Policy};
+pub use policy::{Backoff, Policy};
 pub use problem::{FieldFault, Problem, ProblemKind};
 pub use queue::QueueView;
 pub use report::{HostView, Readiness, ServiceStats};
 pub use schedule::{
-    Backfill, ClockChange, Gap, Missed, Monthly, NewSchedule, Occasion, Overlap, Preview, Removed,
-    SchedulePatch, ScheduleState, ScheduleView, ShortMonth, Triggered,
+    Backfill, ClockChange, Gap, Monthly, NewSchedule, Occurrence, Preview, Removed, SchedulePatch,
+    ScheduleState, ScheduleView, ShortMonth, Triggered,
 };
 pub use timer::{
-    Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, Kept, NewTimer, Phase, PlaceOutcome,
-    Placed, Pull, Replaced, Timer,
+    Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, Kept, NewTimer, PlaceOutcome, Placed, Pull,
+    Replaced, Timer,
 };
+pub use tourbillon_words::{Guarantee, InvalidMoment, Missed, Overlap, Phase};

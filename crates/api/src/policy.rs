@@ -2,6 +2,7 @@
 
 use crate::shape::{absent, needed};
 use serde::{Deserialize, Serialize};
+use tourbillon_words::Guarantee;
 
 /// The policy of one timer. Each field that is left out has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,16 +111,4 @@ impl TryFrom<Shape> for Backoff {
             }
         }
     }
-}
-
-/// How often a timer is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Guarantee {
-    /// Until a delivery succeeds or the policy gives up. All attempts have the same id.
-    #[default]
-    AtLeastOnce,
-    /// Once or, if the service dies at that moment, never.
-    AtMostOnce,
 }

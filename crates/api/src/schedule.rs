@@ -2,6 +2,7 @@
 
 use crate::{Callback, Moment, Policy, Pull};
 use serde::{Deserialize, Serialize};
+use tourbillon_words::{Missed, Overlap};
 
 /// A schedule to be made. It has one of `cron`, `monthly` and `every_ms`, and one of `callback` and `pull`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -196,35 +197,6 @@ pub enum Gap {
     Skip,
 }
 
-/// What becomes of instants that passed unnoticed. They are counted and shown as events, unless they get occurrences.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Missed {
-    /// They are left out.
-    Skip,
-    /// The last of them gets an occurrence, unless a later instant is on time.
-    #[default]
-    Once,
-    /// Each of them gets an occurrence, as far as `overlap` permits.
-    All,
-}
-
-/// What becomes of an instant that comes while the occurrence before it waits, is delivered, or is between two
-/// attempts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Overlap {
-    /// It is skipped, counted and shown as an event.
-    #[default]
-    Skip,
-    /// It gets its occurrence.
-    Allow,
-    /// One waits for the end of the occurrence. Further ones are skipped.
-    QueueOne,
-}
-
 /// A stored schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -263,7 +235,7 @@ pub struct ScheduleView {
     pub asked: u64,
     /// The next ten instants. Lists have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub upcoming: Vec<Occasion>,
+    pub upcoming: Vec<Occurrence>,
 }
 
 /// The state of a schedule.
@@ -286,7 +258,7 @@ pub enum ScheduleState {
 /// An instant of a schedule, or a local time that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Occasion {
+pub struct Occurrence {
     /// The instant. Missing if clocks skip the local time and the schedule leaves it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Moment>,
@@ -319,7 +291,7 @@ pub enum ClockChange {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preview {
     /// The instants.
-    pub upcoming: Vec<Occasion>,
+    pub upcoming: Vec<Occurrence>,
 }
 
 /// An occurrence that was asked for.

@@ -3,6 +3,7 @@
 use crate::{Moment, Policy, RawJson};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tourbillon_words::Phase;
 
 /// A timer to be made. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is due at
 /// once.
@@ -228,25 +229,6 @@ pub struct Kept {
     /// Its phase. If it is `leased`, its delivery has begun, and may have missed what the new timer was made for: who
     /// wants a delivery after this request repeats it with `if_present: replace`.
     pub was: Phase,
-}
-
-/// The phase of a stored timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// The timer waits for its due moment.
-    Pending,
-    /// The timer is being delivered.
-    Leased,
-    /// The timer is put aside: it, its namespace or its host is paused, or no receiver fetches it.
-    Parked,
-    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
-    Dead,
-    /// A delivery succeeded, or was skipped. Such a timer is not stored any more.
-    Done,
-    /// The timer was cancelled or replaced. Such a timer is not stored any more.
-    Withdrawn,
 }
 
 /// A stored timer.

@@ -16,7 +16,7 @@ use std::time::Instant;
 /// The number of the last outcomes of which a half must not be failures.
 const WINDOW: u32 = 20;
 /// The pause of a callback beside which another one finds out whether the receiver works.
-pub(crate) const PROBED: Duration = Duration::from_millis(250);
+const PROBED: Duration = Duration::from_millis(250);
 
 /// What a callback has shown of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 pub struct CallerSettings {
     /// The addresses that may be called.
     pub guard: Guard,
-    /// The limits of each host.
+    /// The limits of the breakers of each host.
     pub hosts: HostLimits,
     /// The time for resolving a name, and for connecting to an address. 5 s by default.
     pub connect_timeout: Duration,

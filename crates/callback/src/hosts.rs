@@ -1,4 +1,4 @@
-//! What each host may take from each tenant: so many callbacks at a time, and none while it fails.
+//! The hosts that get no callbacks of a tenant, because they fail.
 //!
 //! # Tenants
 //! A tenant meets a host by itself: what its callbacks show of the host concerns no other tenant. Otherwise callbacks
@@ -18,7 +18,7 @@
 //!
 //! A callback that may not be sent now is *parked*: it is tried later, and that is no attempt.
 
-use crate::breaker::{Breaker, Cause, PROBED, Sign};
+use crate::breaker::{Breaker, Cause, Sign};
 use crate::limits::HostLimits;
 use core::fmt;
 use core::time::Duration;
@@ -136,9 +136,6 @@ impl Hosts {
             forget_some(&mut states, now);
         }
         let state = states.entry(key.clone()).or_insert_with(Host::new);
-        if state.running >= self.limits.concurrency {
-            return Err((Part::Host, PROBED));
-        }
         if let Some(rest) = state.breaker.rest(now) {
             return Err((Part::Host, rest));
         }
@@ -309,19 +306,6 @@ mod tests {
     /// The part that gets nothing now.
     fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
-    }
-
-    #[test]
-    fn a_host_takes_so_many_of_a_tenant_at_a_time() {
-        let hosts = hosts();
-        let now = Instant::now();
-        let permits: Vec<Permit> = (0..16).map(|_| hosts.admit(A, now).ok().unwrap()).collect();
-        assert_eq!(shut(&hosts, A), Some(Part::Host));
-        assert!(
-            hosts.admit(("", "b:443", "/"), now).is_ok() && hosts.admit(("t", "a:443", "/"), now).is_ok()
-        );
-        drop(permits);
-        assert!(hosts.admit(A, now).is_ok());
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn start(file: &Path, clock: &ManualClock, seen: &Seen) -> Result<Durable, Box<d
     let (noted, now) = (Arc::clone(seen), clock.clone());
     let store = RedbStore::builder().clock(clock.clone()).open(file)?;
     let remind = move |reminder: Reminder, delivery: Delivery| {
-        let at = UtcMillis::from_timestamp(tourbillon::Clock::now(&now));
+        let at = UtcMillis::from_nanos(tourbillon::Clock::now(&now).as_nanos());
         assert!(at >= delivery.due, "early");
         noted.lock().unwrap().push((format!("{reminder:?}"), delivery.scheduled));
         async {}
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = folder.path().join("timers.redb");
     let (clock, seen) = (ManualClock::new(), Seen::default());
     let begin = UtcMillis::from_millis(START);
-    clock.set(begin.to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(begin.as_nanos()));
     {
         let durable = start(&file, &clock, &seen)?;
         let timers = durable.handle();

@@ -15,11 +15,11 @@ use crate::executor::block_on;
 use crate::state::State;
 use crate::store::{StoreError, StoreErrorKind, TimerStore};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Write};
+use tourbillon_words::UtcMillis;
 
 const VERSION: u32 = 1;
 /// Timers that a restore stores in one transaction.

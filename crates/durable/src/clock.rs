@@ -20,7 +20,7 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 /// use tourbillon::Clock as _;
 /// use tourbillon_durable::{UtcMillis, WallClock};
 ///
-/// let now = UtcMillis::from_timestamp(WallClock::new().now());
+/// let now = UtcMillis::from_nanos(WallClock::new().now().as_nanos());
 /// assert!(now > UtcMillis::from_millis(1_700_000_000_000), "after 2023");
 /// ```
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,12 +3,12 @@
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_words::UtcMillis;
 
 /// A delivery, as its handler sees it.
 ///

@@ -39,7 +39,7 @@
 
 use crate::executor::block_on;
 use crate::store::{StoreError, TimerStore};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 /// A scheduler outside of the process.
 pub trait ExternalScheduler {

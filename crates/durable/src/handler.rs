@@ -3,12 +3,12 @@
 use crate::delivery::Delivery;
 use crate::spec::Kind;
 use crate::store::PAUSED;
-use crate::utc::UtcMillis;
 use core::fmt::Display;
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 /// A handler's answer.
 ///

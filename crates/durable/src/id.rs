@@ -1,8 +1,8 @@
 //! The ids of timers.
 
-use crate::utc::UtcMillis;
 use core::fmt;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 use uuid::Uuid;
 
 /// The id of a timer. Each delivery of the timer carries it, the first as the last, so a receiver that remembers ids

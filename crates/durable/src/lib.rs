@@ -5,7 +5,6 @@
 // Floor 0: moments, clocks, and threads for handlers.
 mod clock;
 mod executor;
-mod utc;
 // Floor 1: ids, plans and policies.
 mod id;
 pub mod plan;
@@ -42,4 +41,4 @@ pub use runtime::{
     Progress, StartError, Stats, Timers, Times,
 };
 pub use spec::{Due, Kind, Limits, Rejection, ScheduleError, Spec};
-pub use utc::UtcMillis;
+pub use tourbillon_words::UtcMillis;

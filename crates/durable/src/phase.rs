@@ -1,7 +1,8 @@
 //! The states in which a timer can be; [`state`](crate::state) has the transitions between them.
 
-use crate::utc::UtcMillis;
 use serde::{Deserialize, Serialize};
+pub use tourbillon_words::Phase;
+use tourbillon_words::UtcMillis;
 
 /// The state of a timer that is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,23 +71,6 @@ pub enum DeathReason {
     /// The delivery succeeded, and the plan of the timer's series cannot be followed any more: its time zone is not in
     /// this machine's database, for example.
     Plan,
-}
-
-/// The kind of a state, or of the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Phase {
-    /// See [`State::Pending`].
-    Pending,
-    /// See [`State::Leased`].
-    Leased,
-    /// See [`State::Parked`].
-    Parked,
-    /// See [`State::Dead`].
-    Dead,
-    /// A delivery succeeded, or was skipped. The timer is not stored any more.
-    Done,
-    /// The timer was cancelled or replaced. It is not stored any more.
-    Withdrawn,
 }
 
 impl State {

@@ -5,12 +5,12 @@
 //! no crash falls between the two.
 
 use crate::id::TimerId;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
+use tourbillon_words::UtcMillis;
 
 /// A series of occurrences, as each occurrence carries it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use crate::id::TimerId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+pub use tourbillon_words::Guarantee;
 
 /// The policy of one timer.
 ///
@@ -71,18 +72,6 @@ impl Policy {
     pub fn jitter_of(&self, timer: TimerId) -> Duration {
         self.jitter.mul_f64(fraction(timer, 0))
     }
-}
-
-/// How often a timer is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Guarantee {
-    /// Until a delivery succeeds or the policy gives up. If a process dies within a delivery, or after it and before
-    /// that was stored, the timer is delivered again, under the same id.
-    #[default]
-    AtLeastOnce,
-    /// Once or, if the process dies before the handler was called, never. The store forgets the timer first, and only
-    /// then does the delivery begin.
-    AtMostOnce,
 }
 
 /// The pause after a failure.

@@ -17,10 +17,10 @@ use crate::phase::State;
 use crate::plan::Series;
 use crate::policy::Policy;
 use crate::timer::{Payload, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use tourbillon_words::UtcMillis;
 
 /// Any change of the bytes asks for another version, and that for another layout of each store: a test of a store that
 /// several processes share fails otherwise.

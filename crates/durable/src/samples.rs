@@ -4,9 +4,9 @@ use crate::phase::{Death, DeathReason, Lease, State, Token, Withdrawal};
 use crate::plan::{MissedInstants, Plan, Series};
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::timer::{Payload, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt::Write as _;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 pub(crate) const DUE: UtcMillis = UtcMillis::from_millis(1_800_000_000_000);
 pub(crate) const TOKEN: Token = Token { incarnation: 0x0102_0304_0506_0708, claim: 9 };

@@ -5,11 +5,11 @@ use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::state::State;
 use crate::store::{Durability, IfPresent, StoreError};
 use crate::timer::{Payload, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tourbillon_words::UtcMillis;
 
 /// A kind of work: the type of a timer's payload, under a name that stays the same as long as timers of the kind are
 /// stored. The payload is stored as JSON: a type that reads its older forms, by `#[serde(default)]` for example, reads

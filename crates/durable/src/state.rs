@@ -26,9 +26,9 @@
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
 use crate::policy::Guarantee;
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// No lease is longer.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);

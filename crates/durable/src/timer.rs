@@ -5,10 +5,10 @@ pub use crate::id::TimerId;
 use crate::phase::{Lease, State};
 use crate::plan::Series;
 use crate::policy::Policy;
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// The way to find a timer.
 ///

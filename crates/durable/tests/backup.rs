@@ -18,7 +18,7 @@ impl Kind for Job {
 /// not the order of the due moments. The timer that is parked is the eighth by its moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
-    clock.set(UtcMillis::from_millis(1_700_000_000_000).to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(1_700_000_000_000).as_nanos()));
     let store = std::sync::Arc::new(MemoryStore::new(clock.clone()));
     let shared: std::sync::Arc<dyn TimerStore> = std::sync::Arc::<MemoryStore>::clone(&store);
     let durable =
@@ -67,7 +67,7 @@ fn a_restored_store_has_the_same_timers() {
 fn a_floor_and_a_rate_keep_a_restore_from_firing_a_storm() {
     let (clock, _, backup) = filled();
     let (other, now) =
-        (MemoryStore::new(clock.clone()), UtcMillis::from_timestamp(tourbillon::Clock::now(&clock)));
+        (MemoryStore::new(clock.clone()), UtcMillis::from_nanos(tourbillon::Clock::now(&clock).as_nanos()));
     clock.advance(Duration::from_secs(86_400));
     let floor = now + Duration::from_secs(2 * 86_400);
     let restore = Restore { due_floor: Some(floor), rate: Some(100) };
@@ -96,7 +96,7 @@ fn a_backup_has_a_value_of_the_programs_own() {
     write_with(&store, &["a", "b"], &mut backup).unwrap();
     let contents = read(&backup[..]).unwrap();
     assert_eq!((contents.timers, contents.attached.as_deref()), (2_500, Some(r#"["a","b"]"#)));
-    assert_eq!(contents.at, UtcMillis::from_timestamp(tourbillon::Clock::now(&clock)));
+    assert_eq!(contents.at, UtcMillis::from_nanos(tourbillon::Clock::now(&clock).as_nanos()));
     assert_eq!(read(&plain[..]).unwrap().attached, None);
 }
 

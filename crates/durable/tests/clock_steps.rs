@@ -50,7 +50,7 @@ impl Clock for Steps {
 
 impl Steps {
     fn at_noon(is_silent: bool) -> Self {
-        let begin = Arc::new(AtomicU64::new(noon().to_timestamp().as_nanos()));
+        let begin = Arc::new(AtomicU64::new(noon().as_nanos()));
         Self { passed: ManualClock::new(), begin, watchers: Arc::default(), is_silent }
     }
 

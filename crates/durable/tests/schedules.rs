@@ -36,7 +36,7 @@ struct World {
 
 fn clock() -> ManualClock {
     let clock = ManualClock::new();
-    clock.set(UtcMillis::from_millis(NOON).to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(NOON).as_nanos()));
     clock
 }
 
@@ -63,7 +63,7 @@ impl World {
             move |body, delivery| {
                 assert_eq!((&*body, &*delivery.namespace), (&b"hello"[..], "shop"));
                 assert!(delivery.labels.iter().any(|label| **label == *"schedule:report"));
-                let now = UtcMillis::from_timestamp(tourbillon::Clock::true_now(&now));
+                let now = UtcMillis::from_nanos(tourbillon::Clock::true_now(&now).as_nanos());
                 let minute = |at: UtcMillis| at.as_millis().saturating_sub(NOON) / MINUTE;
                 of.lock().unwrap().push((minute(delivery.scheduled), minute(now), delivery.id));
                 let verdict = answer.lock().unwrap().clone().unwrap_or(Verdict::Done);

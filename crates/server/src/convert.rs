@@ -10,8 +10,8 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::{Callback, Refusal};
-use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
-use tourbillon_durable::state::{DeathReason, Phase, State};
+use tourbillon_durable::policy::{Backoff, Misfire, Policy};
+use tourbillon_durable::state::{DeathReason, State};
 use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
@@ -91,7 +91,7 @@ pub(crate) fn work(
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
-        (Some(due), None) => Ok(Some(Due::At(UtcMillis::from_millis(due.as_millis())))),
+        (Some(due), None) => Ok(Some(Due::At(due.into()))),
         (None, Some(delay)) => Ok(Some(Due::After(Duration::from_millis(delay)))),
         (None, None) => Ok(None),
     }
@@ -228,10 +228,7 @@ fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy,
         timeout,
         misfire: policy.misfire_within_ms.map_or(Misfire::Fire, |within| Misfire::Within(millis(within))),
         jitter: policy.jitter_ms.map_or(Duration::ZERO, millis),
-        guarantee: match policy.guarantee {
-            None | Some(api::Guarantee::AtLeastOnce) => Guarantee::AtLeastOnce,
-            Some(api::Guarantee::AtMostOnce) => Guarantee::AtMostOnce,
-        },
+        guarantee: policy.guarantee.unwrap_or_default(),
     })
 }
 
@@ -257,10 +254,7 @@ fn shown_policy(policy: &Policy, timeout_ms: Option<u32>) -> api::Policy {
             Misfire::Within(within) => Some(millis(within)),
         },
         jitter_ms: Some(millis(policy.jitter)),
-        guarantee: Some(match policy.guarantee {
-            Guarantee::AtLeastOnce => api::Guarantee::AtLeastOnce,
-            Guarantee::AtMostOnce => api::Guarantee::AtMostOnce,
-        }),
+        guarantee: Some(policy.guarantee),
     }
 }
 
@@ -273,30 +267,8 @@ fn if_present(if_present: api::IfPresent) -> IfPresent {
     }
 }
 
-pub(crate) fn phase(phase: Phase) -> api::Phase {
-    match phase {
-        Phase::Pending => api::Phase::Pending,
-        Phase::Leased => api::Phase::Leased,
-        Phase::Parked => api::Phase::Parked,
-        Phase::Dead => api::Phase::Dead,
-        Phase::Done => api::Phase::Done,
-        Phase::Withdrawn => api::Phase::Withdrawn,
-    }
-}
-
-pub(crate) fn stored_phase(phase: api::Phase) -> Phase {
-    match phase {
-        api::Phase::Pending => Phase::Pending,
-        api::Phase::Leased => Phase::Leased,
-        api::Phase::Parked => Phase::Parked,
-        api::Phase::Dead => Phase::Dead,
-        api::Phase::Done => Phase::Done,
-        api::Phase::Withdrawn => Phase::Withdrawn,
-    }
-}
-
 pub(crate) fn moment(moment: UtcMillis) -> Moment {
-    Moment::from_millis(moment.as_millis())
+    moment.into()
 }
 
 /// A stored timer as a reader sees it, or, with its payload, a writer.
@@ -307,7 +279,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
         namespace: timer.namespace.to_string(),
         key: timer.key.as_deref().map(str::to_owned),
         labels: timer.labels.iter().map(|label| label.to_string()).collect(),
-        phase: phase(timer.state.phase()),
+        phase: timer.state.phase(),
         created: moment(timer.created),
         scheduled: moment(timer.scheduled),
         due: moment(timer.due),

@@ -21,9 +21,10 @@ pub struct Settings {
     pub caller: CallerSettings,
     /// The greatest number of callbacks at a time. 1,024 by default.
     pub concurrency: usize,
-    /// The greatest number of callbacks of a namespace to one host at a time. 16 by default. A host that answers within
-    /// a tenth of a second gets more, up to `caller.hosts.concurrency`, which is 256 by default.
+    /// The greatest number of callbacks of a namespace to one host at a time. 16 by default.
     pub host_concurrency: usize,
+    /// The same for a host that answers within a tenth of a second. 256 by default.
+    pub prompt_host_concurrency: usize,
     /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
     pub open_claims: usize,
     /// The least pause after a failed delivery, which no policy can shorten. 1 s by default.
@@ -135,15 +136,14 @@ impl fmt::Debug for TelemetrySettings {
 impl Settings {
     /// The settings by default, with this folder.
     pub fn new(data: impl Into<PathBuf>) -> Self {
-        let mut caller = CallerSettings::default();
-        caller.hosts.concurrency = 256;
         Self {
             data: data.into(),
             tokens: None,
             rules: Rules::default(),
-            caller,
+            caller: CallerSettings::default(),
             concurrency: 1_024,
             host_concurrency: 16,
+            prompt_host_concurrency: 256,
             open_claims: 10_000,
             least_pause: Duration::from_secs(1),
             creations: 50_000,

@@ -8,7 +8,7 @@ use crate::parse;
 use clap::{Args, Subcommand, ValueEnum};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{
-    self, Backfill, Backoff, Callback, Moment, Monthly, NewSchedule, Occasion, Policy, Pull, RawJson,
+    self, Backfill, Backoff, Callback, Moment, Monthly, NewSchedule, Occurrence, Policy, Pull, RawJson,
     ScheduleView,
 };
 
@@ -308,16 +308,16 @@ fn rule(schedule: &NewSchedule) -> String {
     }
 }
 
-fn upcoming(occasions: &[Occasion]) -> Vec<(&'static str, String)> {
-    let line = |occasion: &Occasion| {
+fn upcoming(occurrences: &[Occurrence]) -> Vec<(&'static str, String)> {
+    let line = |occurrence: &Occurrence| {
         let change =
-            occasion.clock_change.map_or_else(String::new, |change| format!("  ({})", word(&change)));
-        match (occasion.at, &occasion.local) {
+            occurrence.clock_change.map_or_else(String::new, |change| format!("  ({})", word(&change)));
+        match (occurrence.at, &occurrence.local) {
             (Some(at), Some(local)) => format!("{at}  {local}{change}"),
-            _ => format!("{:24}  {}{change}", "", occasion.planned),
+            _ => format!("{:24}  {}{change}", "", occurrence.planned),
         }
     };
-    occasions.iter().map(|occasion| ("next", line(occasion))).collect()
+    occurrences.iter().map(|occurrence| ("next", line(occurrence))).collect()
 }
 
 fn fields(view: &ScheduleView) -> Vec<(&'static str, String)> {

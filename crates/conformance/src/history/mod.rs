@@ -144,7 +144,7 @@ impl Player {
     }
 
     fn now(&self) -> UtcMillis {
-        UtcMillis::from_timestamp(self.clock.now())
+        UtcMillis::from_nanos(self.clock.now().as_nanos())
     }
 
     /// All stores' answer, and whether an earlier answer to the same question was lost.

@@ -1,10 +1,10 @@
 //! The rate at which timers are delivered that are late: after a downtime there may be millions.
 
 use crate::store::{Late, Leased};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// Timers that are late by more than this are caught up with.
 const LATE: Duration = Duration::from_secs(5);

@@ -4,9 +4,9 @@ use crate::handler::Verdict;
 use crate::phase::Phase;
 use crate::store::StoreError;
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// An event that someone may have to look at. Each is counted, too.
 #[derive(Clone, Debug)]

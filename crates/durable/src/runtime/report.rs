@@ -8,12 +8,12 @@ use crate::handler::Verdict;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 /// The function that gets incidents.
 pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
@@ -255,12 +255,12 @@ impl Reporter {
 
     /// Counts the call of a handler.
     pub(crate) fn called(&self, lateness: Duration) {
-        self.lock().stats.lateness.add(lateness);
+        self.lock().stats.lateness.record(lateness);
     }
 
     /// Counts the time that a handler had until the end of its delivery.
     pub(crate) fn took(&self, time: Duration) {
-        self.lock().stats.handler_time.add(time);
+        self.lock().stats.handler_time.record(time);
     }
 
     pub(crate) fn skipped(&self, timer: &Timer, lateness: Duration) {

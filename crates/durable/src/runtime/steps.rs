@@ -1,8 +1,8 @@
 //! Steps of the store's clock, seen beside a clock that does not step.
 
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use tourbillon::Timestamp;
+use tourbillon_words::UtcMillis;
 
 /// A clock that drifts from the steady clock by no more than this has not stepped.
 const LEAST: Duration = Duration::from_millis(500);

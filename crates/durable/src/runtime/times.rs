@@ -5,7 +5,7 @@ use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of times: their number, their sum, the greatest one, and how many were within each of some bounds.
+/// A distribution of times: their number, their sum, their maximum, and how many were within each bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
@@ -13,7 +13,7 @@ pub struct Times {
     pub count: u64,
     /// Their sum.
     pub sum: Duration,
-    /// The greatest one, or zero if there is none.
+    /// The longest time, or zero if there is none.
     pub max: Duration,
     /// The number of times up to each bound and above the bound before it.
     within: [u64; BOUNDS],
@@ -61,7 +61,8 @@ impl Times {
         Self::BOUNDS.into_iter().zip(within)
     }
 
-    pub(super) fn add(&mut self, time: Duration) {
+    /// Counts a time.
+    pub fn record(&mut self, time: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(time);
         self.max = self.max.max(time);
@@ -92,7 +93,7 @@ mod tests {
         for (at, bound) in Times::BOUNDS.into_iter().enumerate() {
             for (time, first) in [(bound - nano, at), (bound, at), (bound + nano, at + 1)] {
                 let mut times = Times::default();
-                times.add(time);
+                times.record(time);
                 let counts: Vec<u64> = times.buckets().map(|(_, count)| count).collect();
                 let wanted: Vec<u64> = (0..BOUNDS).map(|at| u64::from(at >= first)).collect();
                 assert_eq!(counts, wanted, "{time:?}");

@@ -8,7 +8,7 @@ use super::words::{BackfillStep, ScheduleEvent, ScheduleFault};
 use crate::id::TimerId;
 use crate::store::{Durability, IfPresent, Op, Outcome};
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 impl Schedules {
     /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is

@@ -4,8 +4,8 @@ use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
 use crate::id::TimerId;
 use crate::plan::PlanError;
-use crate::utc::UtcMillis;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 /// The greatest number of instants of one decision, apart from those that are missed.
 pub const MOST_AT_ONCE: usize = 100;

@@ -2,9 +2,9 @@
 
 use super::{Progress, Schedule};
 use crate::plan::{Instants, MOST_COUNTED, Plan, PlanError};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use tourbillon_calendar::{ClockChange, jiff};
+use tourbillon_words::UtcMillis;
 
 /// A local time of a schedule, and its instant.
 #[derive(Clone, Debug, PartialEq, Eq)]

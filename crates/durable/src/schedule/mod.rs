@@ -32,13 +32,14 @@ pub use instants::Occurrence;
 pub use key::ScheduleKey;
 pub use schedules::Schedules;
 pub use tourbillon_calendar::ClockChange;
+pub use tourbillon_words::{Missed, Overlap};
 pub use words::{BackfillStep, ScheduleEvent, ScheduleFault, ScheduleView, SchedulesPage, Template};
 
 use crate::id::TimerId;
 use crate::plan::Plan;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// The rule of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,33 +95,6 @@ impl Schedule {
             end: None,
         }
     }
-}
-
-/// The treatment of instants that were noticed later than the grace, after a downtime for example. They are counted and
-/// reported, unless they get occurrences.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Missed {
-    /// They are left out.
-    Skip,
-    /// The last of them gets an occurrence, unless a later instant is on time.
-    #[default]
-    Once,
-    /// Each of them gets an occurrence, as far as the [`Overlap`] permits, but no more than the last
-    /// [`MOST_CAUGHT_UP`]. Those before them are left out; [`Schedules::backfill`] makes their occurrences.
-    All,
-}
-
-/// The treatment of an instant that comes while the occurrence before it is under way: waits, is delivered, or is
-/// between two attempts. An occurrence that is dead is not under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Overlap {
-    /// It is skipped.
-    #[default]
-    Skip,
-    /// It gets its occurrence.
-    Allow,
-    /// One waits for the end of the occurrence, which is noticed within a second. Further ones are skipped.
-    QueueOne,
 }
 
 /// How far a schedule is.

@@ -14,9 +14,9 @@ use crate::policy::Guarantee;
 use crate::state::State;
 use crate::store::{Durability, IfPresent, Op, StoreError};
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::cell::Cell;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// The schedules that are read at once where all are.
 const LIST: u32 = 200;

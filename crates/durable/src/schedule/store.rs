@@ -10,12 +10,12 @@ use crate::store::{
     Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use std::hash::DefaultHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 /// The number of locks. Changes of one schedule by this process come one after the other.
 const LOCKS: usize = 64;

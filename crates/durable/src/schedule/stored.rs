@@ -10,9 +10,9 @@ use crate::spec::Kind;
 use crate::state::State;
 use crate::store::{IfPresent, Op, StoreError, StoreErrorKind};
 use crate::timer::{Payload, Timer};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// The kind of the timers that are schedules.
 pub(super) const KIND: &str = "tourbillon/schedule";

@@ -7,10 +7,10 @@ use crate::plan::PlanError;
 use crate::policy::Policy;
 use crate::store::{Cursor, StoreError};
 use crate::timer::Payload;
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// The timer that each instant makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -32,10 +32,10 @@ use super::tables::{Table, Tables};
 use super::{Op, Outcome, Reaped};
 use crate::record;
 use crate::timer::{KeyOf, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::cell::RefCell;
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_words::UtcMillis;
 
 /// The version of the records that [`encode`] writes. [`decode`] reads no other version, so a store that processes of
 /// several versions share has another layout where this number differs.

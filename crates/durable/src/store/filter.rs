@@ -2,8 +2,8 @@
 
 use crate::state::Phase;
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 /// The timers that a list has: those for which all given conditions hold. By default all timers.
 ///

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. Named like the methods.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! The pending timers by the time until they are due.
 
-use crate::utc::UtcMillis;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;

@@ -13,7 +13,7 @@ const NOW: u64 = 495_000 * HOUR + HOUR / 2;
 /// A store with a timer due at each of these moments.
 fn store(dues: &[u64]) -> MemoryStore {
     let clock = ManualClock::new();
-    clock.set(UtcMillis::from_millis(NOW).to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(NOW).as_nanos()));
     let store = MemoryStore::new(clock);
     let ops = dues.iter().zip(1..).map(|(due, n)| {
         let due = UtcMillis::from_millis(*due);

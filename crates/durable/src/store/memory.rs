@@ -12,12 +12,12 @@ use super::{
 use crate::clock::WallClock;
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon::Clock;
+use tourbillon_words::UtcMillis;
 
 /// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All that it
 /// stores is lost with it, whatever the durability of a change.
@@ -186,7 +186,7 @@ fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> Answer<'a, T> {
 
 impl TimerStore for MemoryStore {
     fn now(&self) -> UtcMillis {
-        UtcMillis::from_timestamp(self.clock.true_now())
+        UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
     fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {

@@ -37,12 +37,12 @@ pub use shares::{Late, SHARE, Shares, free_for};
 
 use crate::state::{Failure, Phase, Refusal, State, Token};
 use crate::timer::{Address, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::future::Future;
 use core::pin::Pin;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tourbillon_words::UtcMillis;
 
 /// The future of a store's answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -484,7 +484,8 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts
     /// sends the ends of each part in one batch at a time, and goes on claiming: a part that does not answer
-    /// delays no other. On a store without parts, as most are, it claims once all ends have an answer.
+    /// delays no other. On a store without parts, as most are, it claims once all ends have an answer. The number
+    /// does not change.
     fn parts(&self) -> u32 {
         0
     }

@@ -1,6 +1,6 @@
 //! The processes that share a store.
 
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 /// The processes that share a store, and the shards between which they divide its timers.
 ///

@@ -11,7 +11,7 @@ const DAY: u64 = 86_400;
 
 fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
     let stepped = now.as_millis().saturating_add_signed(by * 1_000);
-    clock.set(UtcMillis::from_millis(stepped).to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(stepped).as_nanos()));
 }
 
 /// The due moments count by the store's clock: a step forward makes timers due, a step back puts them off. Timers that
@@ -50,7 +50,7 @@ fn a_step_takes_no_delivery_from_its_handler() {
         let called = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let calls = std::sync::Arc::clone(&called);
         let clock = ManualClock::new();
-        clock.set(UtcMillis::from_millis(crate::START).to_timestamp());
+        clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(crate::START).as_nanos()));
         // The runtime sleeps by the system's monotonic clock, as it does by default.
         let store = tourbillon_durable::store::MemoryStore::new(clock.clone());
         let durable = tourbillon_durable::Durable::builder(store)
@@ -94,7 +94,7 @@ fn series_keep_local_time_over_gaps_and_overlaps() {
             let begin: tourbillon_calendar::jiff::Timestamp = begin.parse().unwrap();
             let world = World::new(|builder| builder);
             let start = UtcMillis::from_millis(begin.as_millisecond().try_into().unwrap());
-            world.clock.set(start.to_timestamp());
+            world.clock.set(tourbillon::Timestamp::from_nanos(start.as_nanos()));
             let plan = Plan::Cron { expression: expression.into(), zone: zone.into(), skip_gaps };
             let first = plan.next_after(start).unwrap();
             world.schedule(Spec::new(Note(0)).at(first).key("daily").repeat(plan, MissedInstants::Skip));

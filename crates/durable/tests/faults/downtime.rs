@@ -84,7 +84,7 @@ fn a_restart_over_instants_of_a_series_follows_each_policy() {
     for (missed, misfire, wanted, instants_skipped, skipped) in cases {
         let mut world = World::new(|builder| builder);
         let begin = UtcMillis::from_millis(crate::START - crate::START % 60_000 + 60_000);
-        world.clock.set(begin.to_timestamp());
+        world.clock.set(tourbillon::Timestamp::from_nanos(begin.as_nanos()));
         let cron = Plan::Cron { expression: "* * * * *".into(), zone: "UTC".into(), skip_gaps: false };
         let first = Spec::new(Note(0)).at(begin + secs(60)).key("minutely");
         world.schedule(first.repeat(cron, missed).misfire(misfire));

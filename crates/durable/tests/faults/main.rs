@@ -64,7 +64,7 @@ impl World {
         settings: impl FnOnce(Builder) -> Builder,
     ) -> Self {
         let clock = ManualClock::new();
-        clock.set(UtcMillis::from_millis(START).to_timestamp());
+        clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let mut world = Self {
             clock,
@@ -82,7 +82,7 @@ impl World {
         let (seen, clock, answer) = (Arc::clone(&self.seen), self.clock.clone(), Arc::clone(&self.answer));
         let incidents = Arc::clone(&self.incidents);
         let handler = move |Note(number), delivery: Delivery| {
-            let at = UtcMillis::from_timestamp(tourbillon::Clock::now(&clock));
+            let at = UtcMillis::from_nanos(tourbillon::Clock::now(&clock).as_nanos());
             seen.lock().unwrap().push(Seen { number, delivery: delivery.clone(), at });
             let verdict = answer(number, &delivery);
             async move { verdict }

@@ -34,7 +34,7 @@ fn simulate(seed: u64, days: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let clock = ManualClock::new();
     let begin = UtcMillis::from_millis(START);
-    clock.set(begin.to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(begin.as_nanos()));
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock.clone()));
     let made: Arc<Mutex<Vec<Made>>> = Arc::default();
     let mut model: BTreeMap<TimerId, Modelled> = BTreeMap::new();
@@ -46,7 +46,7 @@ fn simulate(seed: u64, days: u64) {
         let failing = Arc::new(Hooked::new(Arc::clone(&inner), Failures::new(StoreErrorKind::Closed)));
         let (made, clock, own) = (Arc::clone(&made), clock.clone(), clock.clone());
         let handler = move |_: Note, delivery: Delivery| {
-            let now = UtcMillis::from_timestamp(tourbillon::Clock::now(&clock));
+            let now = UtcMillis::from_nanos(tourbillon::Clock::now(&clock).as_nanos());
             assert!(now >= delivery.due, "TOURBILLON_SEED={seed}: early");
             made.lock().unwrap().push((delivery.id, delivery.scheduled, delivery.due, process));
             async {}

@@ -94,7 +94,7 @@ fn each_ending_has_its_event() {
         let (ending, phase, due) = ended(ends[0]);
         (ending.clone(), phase, due)
     };
-    let now = || UtcMillis::from_timestamp(tourbillon::Clock::true_now(&world.clock));
+    let now = || UtcMillis::from_nanos(tourbillon::Clock::true_now(&world.clock).as_nanos());
     let retry = |error: &str, after| Verdict::Retry { error: error.into(), after };
     assert_eq!(
         end_of(Spec::new(Note(1))),

@@ -57,7 +57,7 @@ const START: u64 = 1_700_000_000_000;
 impl World {
     fn new(answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static) -> Self {
         let clock = ManualClock::new();
-        clock.set(UtcMillis::from_millis(START).to_timestamp());
+        clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let answer = Arc::new(answer);
         let mut world =
@@ -78,7 +78,7 @@ impl World {
             .clock(self.clock.clone())
             .on_incident(move |incident: &Incident| incidents.lock().unwrap().push(format!("{incident:?}")))
             .handler(move |Note(number), delivery: Delivery| {
-                let now = UtcMillis::from_timestamp(tourbillon::Clock::true_now(&clock));
+                let now = UtcMillis::from_nanos(tourbillon::Clock::true_now(&clock).as_nanos());
                 let verdict = answer(number, &delivery);
                 seen.lock().unwrap().push((number, delivery, now));
                 async move { verdict }
@@ -483,7 +483,7 @@ fn a_blocking_handler_that_never_returns_takes_its_place_and_nothing_else() {
 #[test]
 fn a_shutdown_gives_back_what_runs_and_counts_no_attempt() {
     let clock = ManualClock::new();
-    clock.set(UtcMillis::from_millis(START).to_timestamp());
+    clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START).as_nanos()));
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let shared: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::<MemoryStore>::clone(&store);
     let durable = Durable::builder_on(Arc::clone(&shared))
@@ -728,7 +728,7 @@ fn a_clock_that_steps_back_makes_nothing_early() {
     let world = World::done();
     world.schedule(Spec::new(Note(1)).after(secs(100)));
     world.advance(secs(50));
-    world.clock.set(UtcMillis::from_millis(START - 86_400_000).to_timestamp());
+    world.clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(START - 86_400_000).as_nanos()));
     world.settle();
     world.advance(secs(86_400));
     assert_eq!(world.seen(), [0_u64; 0]);

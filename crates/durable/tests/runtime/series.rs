@@ -7,7 +7,7 @@ const JANUARY: u64 = 1_768_478_400_000;
 
 fn world() -> World {
     let world = World::done();
-    world.clock.set(UtcMillis::from_millis(JANUARY).to_timestamp());
+    world.clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(JANUARY).as_nanos()));
     world.settle();
     world
 }
@@ -18,8 +18,8 @@ fn series(plan: Plan) -> Spec<Note> {
 
 /// The instants for which the occurrences of this time were delivered.
 fn delivered(world: &World, span: Duration, step: Duration) -> Vec<String> {
-    let end = UtcMillis::from_timestamp(tourbillon::Clock::now(&world.clock)) + span;
-    while UtcMillis::from_timestamp(tourbillon::Clock::now(&world.clock)) < end {
+    let end = UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) + span;
+    while UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) < end {
         world.advance(step);
     }
     world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.scheduled.to_string()).collect()

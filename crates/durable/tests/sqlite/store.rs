@@ -699,7 +699,7 @@ impl SqliteStore {
 
 impl TimerStore for SqliteStore {
     fn now(&self) -> UtcMillis {
-        UtcMillis::from_timestamp(self.clock.now())
+        UtcMillis::from_nanos(self.clock.now().as_nanos())
     }
 
     fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {

@@ -59,7 +59,7 @@ impl Time {
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),
-            Self::Test(clock) => UtcMillis::from_timestamp(clock.true_now()),
+            Self::Test(clock) => UtcMillis::from_nanos(clock.true_now().as_nanos()),
         }
     }
 

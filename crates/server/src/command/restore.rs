@@ -60,7 +60,7 @@ fn floor(text: &str) -> Result<Floor, String> {
         Some(rest) => Duration::parse(rest.strip_prefix('+').ok_or_else(fault)?).map(Floor::In),
         None => {
             let moment: Moment = text.parse().map_err(|_| fault())?;
-            Ok(Floor::At(UtcMillis::from_millis(moment.as_millis())))
+            Ok(Floor::At(moment.into()))
         }
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     for name in &restored.bare {
         say(format_args!("the namespace {name:?} is not in the backup: it has no limits and no secrets"));
     }
-    let at = Moment::from_millis(restored.at.as_millis());
+    let at = Moment::from(restored.at);
     if matches.get_flag("json") {
         let json = json!({
             "at": at, "timers": restored.timers, "namespaces_kept": restored.kept, "namespaces_bare": restored.bare,

@@ -259,6 +259,7 @@ impl Config {
         settings.tokens = Some(self.token_file());
         settings.concurrency = self.concurrency;
         settings.host_concurrency = self.host_concurrency;
+        settings.prompt_host_concurrency = self.prompt_host_concurrency.max(self.host_concurrency);
         settings.open_claims = self.open_claims;
         settings.lease = self.lease;
         settings.least_pause = self.least_pause;
@@ -280,7 +281,6 @@ impl Config {
         let caller = &mut settings.caller;
         caller.guard.allow_private = self.allow_private;
         caller.guard.allowed.clone_from(&self.allowed);
-        caller.hosts.concurrency = self.prompt_host_concurrency.max(self.host_concurrency);
         caller.hosts.failures = self.host_failures;
         caller.connect_timeout = self.connect_timeout;
         caller.name_servers.clone_from(&self.name_servers);

@@ -12,7 +12,6 @@ use crate::work::{BLOCKED, REQUEST_ID, StoredCallback, head, read};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
-use tourbillon_api::Moment;
 use tourbillon_callback::{
     Answer, Attempt, Callback, Caller, Failure, Outcome, Part, Refusal, Rules, Secret,
 };
@@ -60,7 +59,7 @@ impl CallbackHandler {
         self.observer.started(delivery);
         let secrets = secrets(&namespace);
         let id = delivery.id.to_string();
-        let scheduled = Moment::from_millis(delivery.scheduled.as_millis()).to_string();
+        let scheduled = delivery.scheduled.to_string();
         let mut span = self.telemetry.callback(delivery, &method, &url);
         let trace = span.trace().map(|trace| trace.to_string());
         let attempt = Attempt {
@@ -124,7 +123,7 @@ impl CallbackHandler {
             // Nothing was sent.
             _ => return span.discard(),
         };
-        self.in_flight.metrics().callbacks.of(class(outcome)).note(took);
+        self.in_flight.metrics().callbacks.of(class(outcome)).record(took);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let sent = Sent { at: self.in_flight.now(), took_ms, error: error.as_deref() };
         self.endpoints.note(host, sent);

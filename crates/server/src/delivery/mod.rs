@@ -92,7 +92,7 @@ impl Deliveries {
         let limits = DeliveryLimits {
             all: settings.concurrency,
             at_host: settings.host_concurrency,
-            at_prompt_host: settings.caller.hosts.concurrency,
+            at_prompt_host: settings.prompt_host_concurrency,
         };
         let admission = Arc::new(Admission::new(Arc::clone(namespaces), Arc::clone(&parked), limits));
         let queues =

@@ -139,7 +139,7 @@ fn claim(
         id: delivery.id.to_string(),
         key: delivery.key.as_deref().map(str::to_owned),
         labels: delivery.labels.iter().map(|label| label.to_string()).collect(),
-        scheduled: Moment::from_millis(delivery.scheduled.as_millis()),
+        scheduled: delivery.scheduled.into(),
         attempt: delivery.attempt,
         until: moment_in(timeout),
         trace: span.trace().map(|trace| trace.to_string()),

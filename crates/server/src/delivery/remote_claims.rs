@@ -140,7 +140,7 @@ impl RemoteClaims {
         let timeout = Duration::from_millis(pull.timeout_ms.into());
         let until = (self.store.now() + timeout).min(name.begun + LONGEST_CLAIM);
         self.note(claim, until).await.map_err(|error| unavailable(&error))?;
-        Ok(Moment::from_millis(until.as_millis()))
+        Ok(until.into())
     }
 
     /// Notes a renewal, and forgets those that are over.

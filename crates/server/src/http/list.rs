@@ -4,13 +4,12 @@ use super::answer::Answer;
 use super::auth::Right;
 use super::extract::{Query, page_size};
 use super::scope::{Everywhere, Reader, Within};
-use crate::convert::{shown, stored_phase};
+use crate::convert::shown;
 use crate::listing::{Listed, Listing};
 use crate::service::Service;
 use axum::Json;
 use serde::Deserialize;
 use tourbillon_api::{Moment, Page, Phase, Timer};
-use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -100,17 +99,16 @@ async fn page(
     query: ListQuery,
 ) -> Answer<Json<Page<Timer>>> {
     let limit = page_size(query.limit, "timers")?;
-    let at = |moment: Moment| UtcMillis::from_millis(moment.as_millis());
     let filter = Filter {
         namespace: namespace.map(Into::into),
         label: query.label.map(Into::into),
         key_prefix: query.key_prefix.map(Into::into),
-        phase: query.phase.map(stored_phase),
+        phase: query.phase,
         kind: None,
         reason: query.reason.map(Into::into),
-        due_after: query.due_after.map(at),
-        due_before: query.due_before.map(at),
-        created_after: query.created_after.map(at),
+        due_after: query.due_after.map(Into::into),
+        due_before: query.due_before.map(Into::into),
+        created_after: query.created_after.map(Into::into),
         descending: matches!(query.order, Some(Order::Desc)),
     };
     let Listed { timers, next } = Listing::new(filter).page(service, query.cursor.as_deref(), limit).await?;

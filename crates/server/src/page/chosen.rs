@@ -74,7 +74,7 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
 /// Drops a timer that is dead. One that another visitor replays in the same moment may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
     let stored = match service.stored_timers().get(namespace, id.into()).await {
-        Ok(timer) => crate::convert::phase(timer.state.phase()),
+        Ok(timer) => timer.state.phase(),
         Err(problem) if is_of_timer(&problem) => return Ok(false),
         Err(problem) => return Err(problem.into()),
     };

@@ -3,7 +3,6 @@
 use super::fault::Fault;
 use super::view::phase_name;
 use super::visitor::Visitor;
-use crate::convert::stored_phase;
 use crate::listing::{Listed, Listing};
 use crate::service::{DeadGroup, Service};
 use axum::extract::{FromRequestParts, Query};
@@ -226,17 +225,16 @@ impl Conditions {
 
     fn filter(&self) -> Filter {
         let given = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-        let at = |moment: &Moment| UtcMillis::from_millis(moment.as_millis());
         // The store's bound is before the first moment.
         let before = |moment: &Moment| UtcMillis::from_millis(moment.as_millis().saturating_sub(1));
         Filter {
             namespace: given(&self.namespace),
             label: given(&self.label),
             key_prefix: given(&self.q),
-            phase: self.phase.map(stored_phase),
+            phase: self.phase,
             reason: given(&self.reason),
             due_after: self.from.as_ref().map(before),
-            due_before: self.until.as_ref().map(at),
+            due_before: self.until.map(Into::into),
             descending: self.descending,
             ..Filter::default()
         }

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tourbillon_api::{
-    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occasion, Overlap, Problem, ProblemKind,
+    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occurrence, Overlap, Problem, ProblemKind,
     ScheduleState, ScheduleView, ShortMonth,
 };
 use url::form_urlencoded::Serializer;
@@ -84,12 +84,12 @@ fn local(text: &str) -> String {
     }
 }
 
-fn instant(occasion: Occasion, now: Moment) -> Instant {
+fn instant(occurrence: Occurrence, now: Moment) -> Instant {
     Instant {
-        at: occasion.at.map(|at| When::new(at, now)),
-        local: occasion.local.as_deref().map(local).unwrap_or_default(),
-        planned: local(&occasion.planned),
-        change: occasion.clock_change.map(|change| match change {
+        at: occurrence.at.map(|at| When::new(at, now)),
+        local: occurrence.local.as_deref().map(local).unwrap_or_default(),
+        planned: local(&occurrence.planned),
+        change: occurrence.clock_change.map(|change| match change {
             ClockChange::Moved => "clocks skip this time: it comes right after",
             ClockChange::Skipped => "clocks skip this time: it is left out",
             ClockChange::Doubled => "clocks show this time twice",
@@ -220,7 +220,7 @@ pub(super) async fn show_schedule(
         class,
         why: why(&view, now),
         zone: view.schedule.zone.as_deref().unwrap_or("UTC"),
-        upcoming: upcoming.into_iter().map(|occasion| instant(occasion, now)).collect(),
+        upcoming: upcoming.into_iter().map(|occurrence| instant(occurrence, now)).collect(),
         rows: rows(&view),
         last: view.last_fired.map(|at| When::new(at, now)),
         may_change: visitor.writes(&namespace),

@@ -1,6 +1,6 @@
 //! The hosts of callbacks, as their answers show them.
 
-use super::histogram::Spread;
+use super::percentiles::Percentiles;
 use crate::text::cut;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub(crate) struct Met {
 #[derive(Clone, Debug, Default)]
 struct Generation {
     begun: UtcMillis,
-    times: Spread,
+    times: Percentiles,
     errors: u64,
 }
 
@@ -55,7 +55,7 @@ impl Met {
         self.turn(sent.at);
         self.deliveries += 1;
         self.last = sent.at;
-        self.present.times.note(sent.took_ms);
+        self.present.times.record(sent.took_ms);
         if let Some(error) = sent.error {
             self.errors += 1;
             self.present.errors += 1;
@@ -82,8 +82,8 @@ impl Met {
         Recent {
             count: times.count(),
             errors: self.present.errors + self.before.errors,
-            p50_ms: times.percentile(50),
-            p99_ms: times.percentile(99),
+            p50_ms: times.percentile(50.0),
+            p99_ms: times.percentile(99.0),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::work::BLOCKED;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tourbillon_api::{AttemptOutcome, EndKind, Moment, PastAttempt, RepeatCause, SecondLateness};
+use tourbillon_api::{AttemptOutcome, EndKind, PastAttempt, RepeatCause, SecondLateness};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -55,10 +55,6 @@ pub(crate) struct Answered<'a> {
     pub(crate) head: Option<&'a str>,
     /// No answer came, and the receiver may have got the callback.
     pub(crate) is_missing: bool,
-}
-
-fn shown(moment: UtcMillis) -> Moment {
-    Moment::from_millis(moment.as_millis())
 }
 
 fn millis(span: Duration) -> u64 {
@@ -109,7 +105,7 @@ impl InFlight {
     pub(crate) fn started(&self, delivery: &Delivery) -> Duration {
         let now = self.store.now();
         let late = now - delivery.due;
-        self.metrics.to_start.note(late);
+        self.metrics.to_start.record(late);
         self.lateness.note(delivery.due, now);
         let mut state = self.lock();
         state.last_fire = Some(now);
@@ -119,9 +115,9 @@ impl InFlight {
         let shown = PastAttempt {
             attempt: delivery.attempt,
             delivery: delivery.delivery,
-            due: shown(delivery.due),
-            claimed: shown(delivery.due + delivery.lateness),
-            started: shown(now),
+            due: delivery.due.into(),
+            claimed: (delivery.due + delivery.lateness).into(),
+            started: now.into(),
             ended: None,
             late_ms: millis(late),
             took_ms: None,
@@ -202,7 +198,7 @@ impl InFlight {
         self.metrics.fired.of(word).add(1);
         self.metrics.tenants.of(&attempt.namespace).fired.of(word).add(1);
         if phase == Phase::Done && *ending == Ending::Answered(Verdict::Done) {
-            self.metrics.to_ack.note(at - attempt.due);
+            self.metrics.to_ack.record(at - attempt.due);
         }
         if let Ending::Answered(Verdict::Park(reason)) = ending {
             state.history.parked(attempt.id, reason);
@@ -229,7 +225,7 @@ impl InFlight {
         // A delivery that was put off before its start does not count as an attempt.
         if !is_put_off || may_repeat.is_some() {
             let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
-            past.ended = Some(shown(at));
+            past.ended = Some(at.into());
             past.took_ms = took.map(millis);
             past.outcome = outcome;
             past.error = error.map(|error| cut(error, LONGEST_ERROR));
@@ -258,7 +254,7 @@ impl InFlight {
         let running = state.running.remove(&attempt.id)?;
         self.metrics.duplicates.of(cause_name(cause)).add(1);
         let mut past = running.shown;
-        past.ended = Some(shown(at));
+        past.ended = Some(at.into());
         past.outcome = Some(AttemptOutcome::Lost);
         past.may_repeat = Some(cause);
         let status = past.status;
@@ -378,9 +374,9 @@ fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> Pa
     PastAttempt {
         attempt: attempt.attempt,
         delivery: attempt.delivery,
-        due: shown(attempt.due),
-        claimed: shown(begun),
-        started: shown(begun),
+        due: attempt.due.into(),
+        claimed: begun.into(),
+        started: begun.into(),
         ended: None,
         late_ms: millis(begun - attempt.due),
         took_ms: None,

@@ -1,7 +1,7 @@
 //! How late deliveries begin, by the second of the minute for which they were due. A herd at full minutes, which an
 //! average over minutes hides, shows in the first second.
 
-use super::histogram::Spread;
+use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
@@ -19,7 +19,7 @@ struct Inner {
     /// The number of the latest slice since 1970.
     latest: u64,
     /// Slices with deliveries, each at the place of its number.
-    slices: [Option<Box<[Spread; 60]>>; SLICES],
+    slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
@@ -49,9 +49,9 @@ impl LatenessBySecond {
     pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
         self.at(now, |inner| {
             let slice = inner.slices[place(inner.latest)]
-                .get_or_insert_with(|| Box::new(core::array::from_fn(|_| Spread::default())));
+                .get_or_insert_with(|| Box::new(core::array::from_fn(|_| Percentiles::default())));
             let second = usize::try_from(due.as_millis() / 1_000 % 60).unwrap_or(0);
-            slice[second].note(now.as_millis().saturating_sub(due.as_millis()));
+            slice[second].record(now.as_millis().saturating_sub(due.as_millis()));
         });
     }
 
@@ -59,9 +59,9 @@ impl LatenessBySecond {
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {
-                let mut all = Spread::default();
+                let mut all = Percentiles::default();
                 inner.slices.iter().flatten().for_each(|slice| all.add(&slice[second]));
-                let p99_ms = all.percentile(99).unwrap_or(0);
+                let p99_ms = all.percentile(99.0).unwrap_or(0);
                 SecondLateness { count: all.count(), max_ms: all.max(), p99_ms }
             };
             (0..60).map(cell).collect()

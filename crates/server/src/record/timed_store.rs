@@ -1,6 +1,6 @@
 //! A store whose operations are timed, and whose refusals are noted.
 
-use super::metrics::Histogram;
+use super::metrics::SharedTimes;
 use super::refusals::Refusals;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,20 +9,20 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 /// The times of a store's operations, from the call to the answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
-    apply: Histogram,
-    claim: Histogram,
-    renew: Histogram,
-    reap: Histogram,
-    upcoming: Histogram,
-    get: Histogram,
-    list: Histogram,
-    counts: Histogram,
-    horizon: Histogram,
+    apply: SharedTimes,
+    claim: SharedTimes,
+    renew: SharedTimes,
+    reap: SharedTimes,
+    upcoming: SharedTimes,
+    get: SharedTimes,
+    list: SharedTimes,
+    counts: SharedTimes,
+    horizon: SharedTimes,
 }
 
 impl StoreTimes {
     /// The times with the names of the operations.
-    pub(crate) fn all(&self) -> [(&'static str, &Histogram); 9] {
+    pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
             ("claim", &self.claim),
@@ -55,7 +55,7 @@ impl Timing {
 /// The notes that are made of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
-    time: Option<fn(&StoreTimes) -> &Histogram>,
+    time: Option<fn(&StoreTimes) -> &SharedTimes>,
     /// The call is a change, whose error is noted if the reason is the store's own.
     change: Option<Change>,
 }
@@ -70,7 +70,7 @@ impl Hook for Timing {
     type Seen = Notes;
 
     fn see(&self, call: Call<'_>) -> Notes {
-        let timed = |time: fn(&StoreTimes) -> &Histogram| Notes { time: Some(time), change: None };
+        let timed = |time: fn(&StoreTimes) -> &SharedTimes| Notes { time: Some(time), change: None };
         let changes = |time, is_new| Notes { change: Some(Change { is_new }), ..timed(time) };
         match call {
             Call::Apply(ops) => {
@@ -103,7 +103,7 @@ impl Hook for Timing {
         Box::pin(async move {
             let answer = answer.await;
             if let Some(time) = notes.time {
-                time(&self.times).note(begun.elapsed());
+                time(&self.times).record(begun.elapsed());
             }
             if let Some(Change { is_new }) = notes.change {
                 match &answer {

@@ -393,7 +393,7 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
 /// T-14: many timers at one moment to one host: each arrives once, at most sixteen at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
-    let rig = Rig::start_with(|settings| settings.caller.hosts.concurrency = settings.host_concurrency).await;
+    let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;
     let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
     let receiver = Rough::start(Manner::Answer(answer, Duration::from_millis(1))).await;
     let (status, _) = rig.send("PUT", "/v1/namespaces/n", json!({ "paused": true })).await;

@@ -7,9 +7,9 @@ use crate::runtime::event::Event;
 use crate::runtime::shared::{REAP, RenewalAlarm};
 use crate::store::{Op, Outcome};
 use crate::timer::TimerId;
-use crate::utc::UtcMillis;
 use core::task::Context;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
     /// Reports ends that the store has, or that are lost, and begins the deliveries that waited for them.

@@ -5,8 +5,8 @@ use crate::handler::Verdict;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::shared::{Backlog, Fetch, REAP};
 use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind};
-use crate::utc::UtcMillis;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers that one claim takes.
 const CLAIM: u32 = 512;

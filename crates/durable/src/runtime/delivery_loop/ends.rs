@@ -40,7 +40,6 @@ use crate::runtime::shared::DeliveryEnd;
 use crate::state::{Phase, Token};
 use crate::store::{Durability, Leased, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::TimerId;
-use crate::utc::UtcMillis;
 use core::future::Future;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -49,6 +48,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 /// The greatest number of ends that are reported in one batch.
 const BATCH: usize = 4_096;
@@ -110,6 +110,9 @@ impl Future for Report {
 /// All ends between the runtime's lock and their reports.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
+    /// The number of parts of the store. Asked once: the loop needs it under the runtime's lock, where no code of a
+    /// store runs.
+    store_parts: u32,
     durability: Durability,
     lease: Duration,
     parts: HashMap<u32, Part>,
@@ -127,8 +130,10 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new(store: Arc<dyn TimerStore>, durability: Durability, lease: Duration) -> Self {
+        let store_parts = catch_unwind(AssertUnwindSafe(|| store.parts())).unwrap_or_default();
         Self {
             store,
+            store_parts,
             durability,
             lease,
             parts: HashMap::new(),
@@ -144,12 +149,12 @@ impl Ends {
 
     /// Whether the store has parts that may be away while others answer (C4).
     pub(super) fn has_parts(&self) -> bool {
-        self.store.parts() > 0
+        self.store_parts > 0
     }
 
     /// Whether an end that comes now is sent at once, perhaps.
     pub(super) fn sends_at_once(&self) -> bool {
-        self.parts.is_empty() || self.store.parts() > 1
+        self.parts.is_empty() || self.store_parts > 1
     }
 
     /// The number of ends that are here.

@@ -11,10 +11,10 @@ use crate::state::{State as TimerState, Token};
 use crate::store::{Leased, Op, StoreError, StoreErrorKind};
 use crate::supervise::{Assignment, Supervisor, supervise};
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// The shortest pause before a lease that has ended is looked at again.
 const LEAST_REST: Duration = Duration::from_millis(50);

@@ -12,12 +12,12 @@ use crate::runtime::shared::UnderWay;
 use crate::state::Token;
 use crate::store::{Claimant, StoreError, TimerStore};
 use crate::timer::TimerId;
-use crate::utc::UtcMillis;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 /// A lease of a delivery that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use crate::runtime::event::{Attempt, Ending};
 use crate::state::Token;
 use crate::store::Op;
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
+use tourbillon_words::UtcMillis;
 
 #[derive(Debug)]
 pub(crate) struct UnderWay {

@@ -7,9 +7,9 @@ use crate::handler::Verdict;
 use crate::runtime::event::{Ending, Event};
 use crate::store::Op;
 use crate::supervise::Supervisor;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// The pause after an executor has dropped a handler's work.
 const DROPPED: Duration = Duration::from_secs(1);

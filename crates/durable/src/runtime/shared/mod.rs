@@ -23,13 +23,13 @@ use super::settings::Settings;
 use super::steps::Steps;
 use crate::handler::{Handler, Verdict};
 use crate::store::{Claimant, StoreError, TimerStore};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use futures_channel::oneshot;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use tourbillon::Clock;
+use tourbillon_words::UtcMillis;
 
 /// The greatest number of leases that are reaped at once.
 pub(super) const REAP: u32 = 1_000;

@@ -7,10 +7,10 @@ use crate::runtime::event::{Attempt, Ending, Event};
 use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
 use crate::store::Op;
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::Timestamp;
+use tourbillon_words::UtcMillis;
 
 /// One moment by two clocks.
 #[derive(Clone, Copy)]

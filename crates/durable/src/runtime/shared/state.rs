@@ -5,10 +5,10 @@ use super::delivery::DeliveryEnd;
 use super::plans::Plans;
 use crate::runtime::event::Event;
 use crate::store::StoreError;
-use crate::utc::UtcMillis;
 use futures_channel::oneshot;
 use std::collections::VecDeque;
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 #[derive(Default)]
 pub(crate) struct RuntimeState {

@@ -6,7 +6,7 @@ use crate::executor::block_on;
 use crate::spec::{Rejection, Spec};
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 /// A change of one timer, as a part of a [`batch`](crate::Timers::batch).
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use crate::executor::block_on;
 use crate::handler::Verdict;
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 /// The number of timers that a bulk cancel withdraws in one transaction.
 const CANCELLED_AT_ONCE: u32 = 500;

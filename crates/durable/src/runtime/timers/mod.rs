@@ -15,10 +15,10 @@ use crate::executor::block_on;
 use crate::spec::{Kind, Rejection, ScheduleError, Spec};
 use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
 use crate::timer::Timer;
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
+use tourbillon_words::UtcMillis;
 
 /// The time by which a due timer may be late before [`Health`] says so.
 const OVERDUE: Duration = Duration::from_secs(10);

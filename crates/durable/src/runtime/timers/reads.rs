@@ -4,7 +4,7 @@ use super::Timers;
 use crate::plan::PlanError;
 use crate::store::{Counts, Cursor, Fault, Filter, Horizon, Page, StoreError, StoreErrorKind};
 use crate::timer::{Address, Timer};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 impl Timers {
     /// A stored timer.

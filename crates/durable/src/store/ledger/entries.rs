@@ -4,7 +4,7 @@ use crate::record;
 use crate::state::{Phase, State};
 use crate::store::tables::Table;
 use crate::timer::{KeyOf, Timer, TimerId};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 pub(crate) type Entry = (Table, Vec<u8>, Vec<u8>);
 

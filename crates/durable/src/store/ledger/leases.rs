@@ -7,7 +7,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 impl<T: Tables> Ledger<T> {
     /// Claims timers that are due. Returns whether the claim must be durable before it is answered.

@@ -11,8 +11,8 @@ use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::tables::{Table, Tables};
 use crate::store::{Counts, Reasons};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use std::collections::BTreeSet;
+use tourbillon_words::UtcMillis;
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;

@@ -9,9 +9,9 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::horizon::hour_of;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use std::collections::BTreeMap;
+use tourbillon_words::UtcMillis;
 
 /// The timers whose entries are stored at once where those of all timers are.
 const AT_ONCE: usize = 10_000;

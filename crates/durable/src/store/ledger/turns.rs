@@ -41,9 +41,9 @@ use crate::store::error::StoreError;
 use crate::store::shares::{Late, Shares};
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_words::UtcMillis;
 
 /// The entries that a claim reads besides those that it takes.
 const LOOKS: usize = 8_192;

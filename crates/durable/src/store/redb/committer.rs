@@ -16,7 +16,6 @@ use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::{Ledger, Turns};
 use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
-use crate::utc::UtcMillis;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use redb::WriteTransaction;
@@ -25,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
+use tourbillon_words::UtcMillis;
 
 /// The most operations of one batch, unless one request has more.
 const MOST_OPERATIONS: usize = 10_000;

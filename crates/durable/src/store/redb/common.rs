@@ -8,12 +8,12 @@ use super::tables::Reading;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
-use crate::utc::UtcMillis;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
+use tourbillon_words::UtcMillis;
 
 /// The state that the thread that commits and the callers share.
 pub(super) struct Common {
@@ -35,7 +35,7 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn now(&self) -> UtcMillis {
-        UtcMillis::from_timestamp(self.clock.true_now())
+        UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
     /// A transaction that reads.

@@ -6,7 +6,7 @@
 use crate::state::{Phase, Refusal};
 use crate::store::{Claimed, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
+use tourbillon_words::UtcMillis;
 
 /// The length of a digest in the journal.
 pub(super) const LEN: usize = 4;

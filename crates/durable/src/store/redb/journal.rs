@@ -57,8 +57,8 @@ use super::request::Logged;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::timer::TimerId;
-use crate::utc::UtcMillis;
 use redb::StorageBackend;
+use tourbillon_words::UtcMillis;
 
 /// The first bytes of a head.
 const MARK: [u8; 3] = *b"tbj";

@@ -121,7 +121,6 @@ use super::{
 use crate::clock::WallClock;
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use futures_channel::oneshot;
@@ -132,6 +131,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
+use tourbillon_words::UtcMillis;
 
 /// The memory for pages of the database, unless the builder says another number.
 const CACHE: usize = 128 * 1024 * 1024;

@@ -8,10 +8,10 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::Ledger;
 use crate::store::tables::{Table, Tables};
-use crate::utc::UtcMillis;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;

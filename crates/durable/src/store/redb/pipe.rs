@@ -58,13 +58,13 @@ use super::queue::Bell;
 use super::request::Pending;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use redb::StorageBackend;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tourbillon_words::UtcMillis;
 
 /// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);

@@ -7,10 +7,10 @@ use crate::store::error::StoreError;
 use crate::store::ledger::{Chosen, Ledger, Suspect, Turns};
 use crate::store::{Claimant, Claimed, Durability, Leased, Limit, Op, Outcome, Reaped, Shares};
 use crate::timer::{Timer, TimerId};
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use futures_channel::oneshot::Sender;
 use serde::{Deserialize, Serialize};
+use tourbillon_words::UtcMillis;
 
 pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 

@@ -12,12 +12,12 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::fault::Fault;
 use crate::store::ledger::Ledger;
 use crate::store::tables::Table;
-use crate::utc::UtcMillis;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_words::UtcMillis;
 
 /// The bytes of the database that are kept in memory.
 const CACHE: usize = 16 * 1024 * 1024;

@@ -13,7 +13,7 @@ pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
 use crate::asker::{self, RequestId};
-use crate::convert::{Order, order, phase, rejected, unavailable};
+use crate::convert::{Order, order, rejected, unavailable};
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;
@@ -147,11 +147,11 @@ fn shown(placed: durable::Placed, key: Option<&str>) -> Placed {
     let (outcome, replaced) = match placed {
         durable::Placed::Repeated(_) => (PlaceOutcome::Repeated, None),
         durable::Placed::Kept { was, .. } => {
-            kept = Some(Kept { was: phase(was) });
+            kept = Some(Kept { was });
             (PlaceOutcome::Kept, None)
         }
         durable::Placed::Replaced { old, was, .. } => {
-            (PlaceOutcome::Replaced, Some(Replaced { id: old.to_string(), was: phase(was) }))
+            (PlaceOutcome::Replaced, Some(Replaced { id: old.to_string(), was }))
         }
         _ => (PlaceOutcome::Created, None),
     };

@@ -3,7 +3,7 @@
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
 use serde::{Deserialize, Serialize};
-use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Moment, Operation, OperationState, ReplayMany};
+use tourbillon_api::{AuditAction, AuditAuthor, CancelMany, Operation, OperationState, ReplayMany};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
@@ -124,7 +124,7 @@ impl Unfinished {
         Operation {
             id: id.to_owned(),
             state: OperationState::Running,
-            begun: Moment::from_millis(self.begun.as_millis()),
+            begun: self.begun.into(),
             changed: self.changed,
             in_flight: self.in_flight,
             refused: self.refused,

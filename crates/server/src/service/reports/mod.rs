@@ -20,7 +20,7 @@ pub(super) use takeovers::Takeovers;
 
 use super::names::by_key;
 use super::stored_timers::StoredTimers;
-use crate::convert::{moment, phase, shown_reason, unavailable};
+use crate::convert::{moment, shown_reason, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::{Endpoints, Entry, History as Samples, InFlight, Known, MOST_HOSTS, Met};
 use crate::settings::Settings;
@@ -241,7 +241,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
         id: timer.id.to_string(),
         namespace: timer.namespace.to_string(),
         key: timer.key.as_deref().map(str::to_owned),
-        phase: phase(timer.state.phase()),
+        phase: timer.state.phase(),
         created: Some(moment(timer.created)),
         scheduled: Some(moment(timer.scheduled)),
         due: matches!(timer.state, State::Pending | State::Parked(_)).then(|| moment(timer.due)),

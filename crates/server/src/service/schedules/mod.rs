@@ -17,7 +17,7 @@ use tourbillon_durable::schedule::{
 use tourbillon_durable::store::Cursor;
 use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
-use words::{SHOWN, plan_problem, refused, request, rule, shown_occasion, shown_view, with_upcoming};
+use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
 /// The number of instants of a backfill by default, and the greatest one.
 const BACKFILLED: u32 = 1_000;
@@ -136,7 +136,7 @@ impl ScheduleAdmin {
         self.work_of(&whole)?;
         let now = self.now();
         let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
-        Ok(api::Preview { upcoming: upcoming.iter().map(shown_occasion).collect() })
+        Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
     /// A schedule after a call that returns it.
@@ -200,7 +200,7 @@ impl ScheduleAdmin {
             return Err(Problem::field("/limit", format!("1 to {MOST_BACKFILLED} instants")));
         }
         let now = self.now();
-        let until = backfill.until.map_or(now, |until| UtcMillis::from_millis(until.as_millis())).min(now);
+        let until = backfill.until.map_or(now, Into::into).min(now);
         let after = UtcMillis::from_millis(backfill.from.as_millis().saturating_sub(1));
         let (at, most) = (ScheduleKey::new(namespace, key), limit as usize);
         let count = self.call(move |schedules| schedules.count(&at, after, until, most + 1)).await?;

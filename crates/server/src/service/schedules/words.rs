@@ -5,9 +5,7 @@ use core::time::Duration;
 use tourbillon_api::{self as api, NewSchedule, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{Plan, PlanError};
-use tourbillon_durable::schedule::{
-    ClockChange, Missed, Occurrence, Overlap, Schedule, ScheduleFault, ScheduleView,
-};
+use tourbillon_durable::schedule::{ClockChange, Occurrence, Schedule, ScheduleFault, ScheduleView};
 use tourbillon_durable::state::State;
 use tourbillon_durable::timer::{Timer, TimerId};
 
@@ -82,32 +80,22 @@ fn plan(new: &NewSchedule) -> Result<Plan, Problem> {
 
 /// The schedule that a request describes.
 pub(super) fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
-    let at = |moment: api::Moment| UtcMillis::from_millis(moment.as_millis());
     let mut schedule = Schedule::new(plan(new)?);
-    schedule.missed = match new.missed.unwrap_or_default() {
-        api::Missed::Skip => Missed::Skip,
-        api::Missed::Once => Missed::Once,
-        api::Missed::All => Missed::All,
-    };
-    schedule.overlap = match new.overlap.unwrap_or_default() {
-        api::Overlap::Skip => Overlap::Skip,
-        api::Overlap::Allow => Overlap::Allow,
-        api::Overlap::QueueOne => Overlap::QueueOne,
-    };
+    (schedule.missed, schedule.overlap) = (new.missed.unwrap_or_default(), new.overlap.unwrap_or_default());
     if let Some(grace) = new.grace_ms {
         schedule.grace = Duration::from_millis(grace);
     }
     schedule.jitter = Duration::from_millis(new.jitter_ms.unwrap_or(0));
-    (schedule.start, schedule.end) = (new.start.map(at), new.end.map(at));
+    (schedule.start, schedule.end) = (new.start.map(Into::into), new.end.map(Into::into));
     Ok(schedule)
 }
 
-pub(super) fn shown_occasion(occasion: &Occurrence) -> api::Occasion {
-    api::Occasion {
-        at: occasion.instant.map(moment),
-        planned: occasion.planned.to_string(),
-        local: occasion.local.as_deref().map(str::to_owned),
-        clock_change: match occasion.change {
+pub(super) fn shown_occurrence(occurrence: &Occurrence) -> api::Occurrence {
+    api::Occurrence {
+        at: occurrence.instant.map(moment),
+        planned: occurrence.planned.to_string(),
+        local: occurrence.local.as_deref().map(str::to_owned),
+        clock_change: match occurrence.change {
             Some(ClockChange::Moved) => Some(api::ClockChange::Moved),
             Some(ClockChange::Skipped) => Some(api::ClockChange::Skipped),
             Some(ClockChange::Doubled) => Some(api::ClockChange::Doubled),
@@ -137,16 +125,7 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
         }
         _ => {}
     }
-    request.missed = Some(match schedule.missed {
-        Missed::Skip => api::Missed::Skip,
-        Missed::Once => api::Missed::Once,
-        Missed::All => api::Missed::All,
-    });
-    request.overlap = Some(match schedule.overlap {
-        Overlap::Skip => api::Overlap::Skip,
-        Overlap::Allow => api::Overlap::Allow,
-        Overlap::QueueOne => api::Overlap::QueueOne,
-    });
+    (request.missed, request.overlap) = (Some(schedule.missed), Some(schedule.overlap));
     (request.grace_ms, request.jitter_ms) = (Some(millis(schedule.grace)), Some(millis(schedule.jitter)));
     (request.start, request.end) = (schedule.start.map(moment), schedule.end.map(moment));
     let timer = Timer {
@@ -195,7 +174,7 @@ pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: b
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();
     api::ScheduleView {
-        upcoming: upcoming.iter().map(shown_occasion).collect(),
+        upcoming: upcoming.iter().map(shown_occurrence).collect(),
         ..shown_view(view, with_payload)
     }
 }
@@ -203,6 +182,7 @@ pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tourbillon_durable::schedule::{Missed, Overlap};
 
     #[test]
     fn each_word_of_a_policy_is_the_policy_of_its_name() {

@@ -107,7 +107,7 @@ impl MetricsPage {
             "Time of the store's operations, from the call to the answer.",
         );
         for (op, times) in self.times.all() {
-            page.histogram("store_seconds", ("op", op), times);
+            page.histogram("store_seconds", ("op", op), &times.get());
         }
         let help = "Changes that the store refused for a reason of its own, by the reason. A limit is none.";
         page.family("store_refused_total", "counter", help);
@@ -202,8 +202,8 @@ impl MetricsPage {
         let (metrics, stats) = (self.in_flight.metrics(), self.timers.stats());
         let help = "Time from the due moment to the start of the delivery, or to the stored end of one that succeeded.";
         page.family("lateness_seconds", "histogram", help);
-        page.histogram("lateness_seconds", ("to", "start"), &metrics.to_start);
-        page.histogram("lateness_seconds", ("to", "ack"), &metrics.to_ack);
+        page.histogram("lateness_seconds", ("to", "start"), &metrics.to_start.get());
+        page.histogram("lateness_seconds", ("to", "ack"), &metrics.to_ack.get());
         page.family("fired_total", "counter", "Deliveries that have ended, by the outcome.");
         for (outcome, count) in metrics.fired.iter() {
             page.value("fired_total", &[("outcome", outcome)], &count.get());
@@ -224,7 +224,7 @@ impl MetricsPage {
         page.single("lease_lost_total", "counter", help, &stats.leases_lost);
         page.family("callback_seconds", "histogram", "Time of callbacks, by the class of the answer.");
         for (class, times) in metrics.callbacks.iter() {
-            page.histogram("callback_seconds", ("class", class), times);
+            page.histogram("callback_seconds", ("class", class), &times.get());
         }
     }
 

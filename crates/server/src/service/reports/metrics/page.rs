@@ -1,7 +1,7 @@
 //! The writer of a page in Prometheus' text format.
 
-use crate::record::{BOUNDS, Histogram};
 use core::fmt::{self, Write as _};
+use tourbillon_durable::Times;
 
 /// A page, or a part of a page. The names of its series begin alike.
 #[derive(Debug)]
@@ -46,13 +46,13 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    pub(super) fn histogram(&mut self, name: &str, label: (&str, &str), times: &Histogram) {
-        let (counts, sum) = times.read();
-        let bounds = BOUNDS.iter().map(|(text, _)| *text).chain(["+Inf"]);
-        for (bound, count) in bounds.zip(counts) {
-            self.value(&format!("{name}_bucket"), &[label, ("le", bound)], &count);
+    pub(super) fn histogram(&mut self, name: &str, label: (&str, &str), times: &Times) {
+        let bucket = format!("{name}_bucket");
+        for (bound, count) in times.buckets() {
+            self.value(&bucket, &[label, ("le", &bound.as_secs_f64().to_string())], &count);
         }
-        self.value(&format!("{name}_sum"), &[label], &sum);
-        self.value(&format!("{name}_count"), &[label], &counts[BOUNDS.len()]);
+        self.value(&bucket, &[label, ("le", "+Inf")], &times.count);
+        self.value(&format!("{name}_sum"), &[label], &times.sum.as_secs_f64());
+        self.value(&format!("{name}_count"), &[label], &times.count);
     }
 }

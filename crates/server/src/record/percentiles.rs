@@ -1,0 +1,48 @@
+//! Percentiles of times in milliseconds.
+
+use hdrhistogram::Histogram;
+
+/// Longer times count as this long: a day, in milliseconds.
+const LONGEST: u64 = 86_400_000;
+
+/// Times, of which percentiles are at most a sixteenth too great.
+#[derive(Clone, Debug)]
+pub(super) struct Percentiles {
+    times: Histogram<u32>,
+    max: u64,
+}
+
+impl Default for Percentiles {
+    fn default() -> Self {
+        let times = Histogram::new_with_bounds(1, LONGEST, 1).expect("one digit, and bounds in order");
+        Self { times, max: 0 }
+    }
+}
+
+impl Percentiles {
+    pub(super) fn record(&mut self, millis: u64) {
+        self.times.saturating_record(millis);
+        self.max = self.max.max(millis);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        // Fails only for times that do not fit, and the bounds are the same.
+        let _infallible = self.times.add(&other.times);
+        self.max = self.max.max(other.max);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.times.len()
+    }
+
+    /// The longest time as it was recorded.
+    pub(super) fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The time that this share of the times does not exceed, or none without a time.
+    pub(super) fn percentile(&self, percent: f64) -> Option<u64> {
+        let is_empty = self.times.is_empty();
+        (!is_empty).then(|| self.times.value_at_percentile(percent).min(self.max))
+    }
+}

@@ -1,0 +1,251 @@
+//! Moments.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+use core::str::FromStr;
+use core::time::Duration;
+use jiff::Timestamp;
+use jiff::civil::date;
+use jiff::fmt::temporal::Pieces;
+
+/// A moment in milliseconds of Coordinated Universal Time since the start of 1970, leap seconds not counted. No zone,
+/// and no length of a process' life, is in the number. The text is that of RFC 3339.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_words::UtcMillis;
+///
+/// let morning = UtcMillis::from_millis(1_800_000_000_000);
+/// assert_eq!(morning.to_string(), "2027-01-15T08:00:00.000Z");
+/// // Parts of a millisecond are rounded up, and no time is negative.
+/// assert_eq!((morning + Duration::from_micros(1)) - morning, Duration::from_millis(1));
+/// assert_eq!(UtcMillis::ZERO - morning, Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "u64", into = "u64")
+)]
+pub struct UtcMillis(u64);
+
+impl UtcMillis {
+    /// The start of 1970.
+    pub const ZERO: Self = Self(0);
+    /// The last moment that is in the year 9999 in every time zone, 9999-12-30T22:00:00Z. No timer is due later.
+    pub const MAX: Self = Self(253_402_207_200_000);
+
+    /// The moment this number of milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
+    ///
+    /// ```
+    /// use tourbillon_words::UtcMillis;
+    ///
+    /// assert_eq!(UtcMillis::from_millis(0), UtcMillis::ZERO);
+    /// assert_eq!(UtcMillis::from_millis(u64::MAX).to_string(), "9999-12-30T22:00:00.000Z");
+    /// ```
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        if millis < Self::MAX.0 { Self(millis) } else { Self::MAX }
+    }
+
+    /// Milliseconds since the start of 1970.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The moment this number of nanoseconds after the start of 1970, rounded down: a timer that is due at a moment is
+    /// due once a clock shows that moment or a later one.
+    ///
+    /// ```
+    /// use tourbillon_words::UtcMillis;
+    ///
+    /// assert_eq!(UtcMillis::from_nanos(1_999_999), UtcMillis::from_millis(1));
+    /// ```
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos / 1_000_000)
+    }
+
+    /// Nanoseconds since the start of 1970. Moments after the year 2553 have the greatest number.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0.saturating_mul(1_000_000)
+    }
+
+    /// The first moment at which this delay has passed for certain after a clock showed `self`: clocks are rounded down
+    /// to a millisecond, and a timer is never early. A delay that is counted from now ends then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_words::UtcMillis;
+    ///
+    /// let now = UtcMillis::from_millis(1_000);
+    /// assert_eq!(now.after(Duration::from_millis(5)), UtcMillis::from_millis(1_006));
+    /// ```
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        self + Duration::from_millis(1) + delay
+    }
+}
+
+/// A number that was stored or sent; a number after [`UtcMillis::MAX`] becomes this moment.
+impl From<u64> for UtcMillis {
+    fn from(millis: u64) -> Self {
+        Self::from_millis(millis)
+    }
+}
+
+impl From<UtcMillis> for u64 {
+    fn from(moment: UtcMillis) -> Self {
+        moment.as_millis()
+    }
+}
+
+/// The sum, or [`UtcMillis::MAX`] if that is earlier. Parts of a millisecond are rounded up: a timer is never early.
+impl Add<Duration> for UtcMillis {
+    type Output = Self;
+
+    fn add(self, delay: Duration) -> Self {
+        let millis = u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Self::from_millis(self.0.saturating_add(millis))
+    }
+}
+
+/// The time from the other moment to this one, or zero.
+impl Sub for UtcMillis {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The moment after RFC 3339.
+impl fmt::Display for UtcMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = Timestamp::from_millisecond(self.0.cast_signed()).map_err(|_| fmt::Error)?;
+        write!(f, "{moment:.3}")
+    }
+}
+
+/// A text that names no moment with an offset from 1970 to 9999.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidMoment(Box<str>);
+
+impl fmt::Display for InvalidMoment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "not a moment as RFC 3339 writes it, with an offset, from 1970 to 9999, such as 2027-01-01T09:00:00Z: {:?}",
+            self.0
+        )
+    }
+}
+
+impl core::error::Error for InvalidMoment {}
+
+impl FromStr for UtcMillis {
+    type Err = InvalidMoment;
+
+    /// Reads a moment with an offset. A part of a millisecond counts as a whole one, so that a timer is not early. The
+    /// last hours of the year 9999 count as [`MAX`](Self::MAX).
+    fn from_str(text: &str) -> Result<Self, InvalidMoment> {
+        let fault = || InvalidMoment(text.chars().take(64).collect());
+        let moment: Timestamp = match text.parse() {
+            Ok(moment) => moment,
+            Err(_) if is_end_of_time(text) => return Ok(Self::MAX),
+            Err(_) => return Err(fault()),
+        };
+        let begun = i64::from(moment.subsec_nanosecond() % 1_000_000 != 0);
+        let millis = u64::try_from(moment.as_millisecond()).map_err(|_| fault())? + begun.unsigned_abs();
+        Ok(Self::from_millis(millis))
+    }
+}
+
+/// Whether a text is a moment with an offset that is in the year 9999, and after the last moment.
+fn is_end_of_time(text: &str) -> bool {
+    let Ok(pieces) = Pieces::parse(text) else { return false };
+    pieces.date() >= date(9999, 12, 30) && pieces.time().is_some() && pieces.offset().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> UtcMillis {
+        UtcMillis::from_millis(millis)
+    }
+
+    #[test]
+    fn sums_round_up_and_stop_at_the_end() {
+        assert_eq!(at(5) + Duration::from_nanos(1), at(6));
+        assert_eq!(at(5) + Duration::from_millis(1), at(6));
+        assert_eq!(at(5) + Duration::MAX, UtcMillis::MAX);
+        assert_eq!(at(u64::MAX), UtcMillis::MAX);
+        assert_eq!(at(5) - at(7), Duration::ZERO);
+    }
+
+    #[test]
+    fn nanoseconds_are_never_ahead_of_the_moment() {
+        let millis = |nanos| UtcMillis::from_nanos(nanos).as_millis();
+        assert_eq!((millis(999_999), millis(1_000_000)), (0, 1));
+        assert_eq!(at(7).as_nanos(), 7_000_000);
+        assert_eq!(UtcMillis::MAX.as_nanos(), u64::MAX);
+        assert!(UtcMillis::from_nanos(u64::MAX) < UtcMillis::MAX);
+    }
+
+    #[test]
+    fn moments_are_read_and_written() {
+        for (text, millis) in [
+            ("1970-01-01T00:00:00.000Z", 0),
+            ("1970-01-01T00:00:01.500Z", 1_500),
+            ("2026-11-22T16:00:00.001Z", 1_795_363_200_001),
+            ("9999-12-30T22:00:00.000Z", UtcMillis::MAX.as_millis()),
+        ] {
+            assert_eq!(text.parse(), Ok(at(millis)));
+            assert_eq!(at(millis).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn offsets_are_counted_and_parts_of_a_millisecond_round_up() {
+        assert_eq!("1970-01-01T01:00:00+01:00".parse(), Ok(at(0)));
+        assert_eq!("1970-01-01T00:00:00.000000001Z".parse(), Ok(at(1)));
+        assert_eq!("1970-01-01T00:00:00.001Z".parse(), Ok(at(1)));
+        assert_eq!("9999-12-31T00:59:59.999+03:00".parse(), Ok(at(UtcMillis::MAX.as_millis() - 1)));
+    }
+
+    #[test]
+    fn the_end_of_the_year_9999_is_the_last_moment() {
+        for text in
+            ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999999-12:00", "9999-12-30T22:00:00.001Z"]
+        {
+            assert_eq!(text.parse(), Ok(UtcMillis::MAX), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "now",
+            "2026-11-22",
+            "2026-11-22T16:00:00",
+            "1969-12-31T23:59:59Z",
+            "9999-12-31",
+            "9999-12-31T23:59:59",
+        ] {
+            assert!(text.parse::<UtcMillis>().is_err(), "{text}");
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn a_stored_number_is_not_after_the_last_moment() {
+        let read = |text: &str| serde_json::from_str::<UtcMillis>(text).unwrap();
+        assert_eq!(read("18446744073709551615"), UtcMillis::MAX);
+        assert_eq!(read("7"), at(7));
+        assert_eq!(serde_json::to_string(&at(7)).unwrap(), "7");
+    }
+}

@@ -1,0 +1,69 @@
+//! The phases of a timer, and the choices of a policy and of a schedule.
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// The phase of a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Phase {
+    /// The timer waits for its due moment.
+    Pending,
+    /// The timer is being delivered.
+    Leased,
+    /// The timer is put aside for a reason, whatever its due moment: its host is paused, or no receiver fetches it, for
+    /// example.
+    Parked,
+    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
+    Dead,
+    /// A delivery succeeded, or was skipped. The timer is not stored any more.
+    Done,
+    /// The timer was cancelled or replaced. It is not stored any more.
+    Withdrawn,
+}
+
+/// How often a timer is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Guarantee {
+    /// Until a delivery succeeds or the policy gives up. If a process dies within a delivery, or after it and before
+    /// that was stored, the timer is delivered again, under the same id.
+    #[default]
+    AtLeastOnce,
+    /// Once or, if the process dies at that moment, never. The store forgets the timer first, and only then does the
+    /// delivery begin.
+    AtMostOnce,
+}
+
+/// The treatment of instants of a schedule that passed unnoticed, in a downtime for example. They are counted and
+/// reported, unless they get occurrences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Missed {
+    /// They are left out.
+    Skip,
+    /// The last of them gets an occurrence, unless a later instant is on time.
+    #[default]
+    Once,
+    /// Each of them gets an occurrence, as far as the treatment of overlaps permits, but no more than the last 10,000.
+    /// Those before them are left out, and a backfill makes their occurrences.
+    All,
+}
+
+/// The treatment of an instant of a schedule that comes while the occurrence before it waits, is delivered, or is
+/// between two attempts. An occurrence that is dead is not under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Overlap {
+    /// It is skipped, counted and reported.
+    #[default]
+    Skip,
+    /// It gets its occurrence.
+    Allow,
+    /// One waits for the end of the occurrence, which is noticed within a second. Further ones are skipped.
+    QueueOne,
+}

@@ -138,8 +138,8 @@ impl Trail {
         Ok(())
     }
 
-    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between
-    /// the second file may have those of the first one already.
+    /// Merges two files. If the result is too large, the namespace with the most bytes loses its oldest entries. After
+    /// a crash during an earlier merge, the second file may have the entries of the first already.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -207,7 +207,7 @@ impl Trail {
                 _ => usize::MAX,
             };
             let bytes = match std::fs::read(self.path(file)) {
-                // It was the oldest one, and a writer has removed it.
+                // A writer has removed this file, the oldest, since the list was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };

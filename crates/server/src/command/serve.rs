@@ -61,7 +61,7 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     Err(message.into())
 }
 
-/// Raises the number of files that the process may open to what the system permits.
+/// Raises the limit of open files to the greatest number that the system permits.
 fn raise_file_limit() {
     #[cfg(unix)]
     {
@@ -93,7 +93,7 @@ fn run_until_stopped(config: &Config) -> Outcome {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config));
-    // What still runs has been given back.
+    // Tasks may still run. Their timers have been given back.
     runtime.shutdown_background();
     ended
 }

@@ -18,7 +18,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
-    /// The line, from one on. Zero if the whole file is concerned.
+    /// The number of the line, from 1 on; 0 for the whole file.
     pub(crate) line: usize,
     pub(crate) message: String,
 }

@@ -5,7 +5,7 @@
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// What the variables say.
+/// The settings that the variables give, and warnings about variables.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
     /// The key of a setting, the variable, and the value.
@@ -13,7 +13,7 @@ pub(super) struct Standard {
     pub(super) warnings: Vec<String>,
 }
 
-/// The value of a variable. An empty one is none.
+/// The value of a variable. An empty value counts as unset.
 fn of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
     let value = environment.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.to_str());
     value.filter(|value| !value.is_empty())

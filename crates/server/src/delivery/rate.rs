@@ -43,7 +43,7 @@ impl Rate {
         })
     }
 
-    /// The number of slots that can be taken, or the moment from which one can.
+    /// The number of slots that are free now. If there is none, fails with the moment from which a slot is free.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

@@ -29,7 +29,7 @@ const PASS: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest number of timers that one unpark puts back.
+/// The greatest number of timers that an unpark puts back.
 const BATCH: usize = 500;
 /// The number of reasons that are asked for at once at the start.
 const PAGE: u32 = 1_000;
@@ -43,7 +43,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held during a pass: only one runs at a time.
+    /// Held during a pass, so that passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 

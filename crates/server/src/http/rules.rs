@@ -148,8 +148,8 @@ fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Names the ranges of numbers of 32 bits without a sign: the format of the document is that of numbers with one, so
-/// they get the format of 64 bits.
+/// Completes numbers of 32 bits without a sign: they get their greatest value, and the format of 64 bits, since the
+/// document's format of 32 bits is for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {

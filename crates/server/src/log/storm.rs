@@ -1,4 +1,4 @@
-//! Storms: when many events of one kind come, the first ones have lines, and the others are counted.
+//! Storms: of many events of one kind, the first get lines, and the others are counted.
 //!
 //! In ten seconds a kind has at most 20 lines. After them one line says how many more there were. Lines that somebody
 //! asks for by the level `debug` have no bound.
@@ -25,7 +25,7 @@ struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of what was not written last.
+    /// The level of the last event that was not written.
     level: Level,
 }
 
@@ -55,7 +55,7 @@ impl Kinds {
         false
     }
 
-    /// Forgets the kinds whose span is over. Returns what was not written of them.
+    /// Forgets the kinds whose span is over. Returns the numbers of their events that were not written.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {

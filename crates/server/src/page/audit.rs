@@ -132,7 +132,7 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
     }
 }
 
-/// Shows which person or program has changed what.
+/// Shows the audit trail.
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,

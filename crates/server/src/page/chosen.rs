@@ -14,7 +14,7 @@ const MOST: usize = 200;
 /// The word that confirms that timers are dropped.
 const WORD: &str = "drop";
 
-/// Replays or drops what was chosen, and leads back to the list.
+/// Replays or drops the chosen timers, and leads back to the list.
 pub(super) async fn change(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -71,7 +71,7 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
     }
 }
 
-/// Drops a timer that is dead. One that another visitor replays in the same moment may be cancelled.
+/// Drops a dead timer. A timer that another visitor replays at the same moment may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
     let stored = match service.stored_timers().get(namespace, id.into()).await {
         Ok(timer) => crate::convert::phase(timer.state.phase()),

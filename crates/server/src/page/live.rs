@@ -22,7 +22,8 @@ const FLOOR: Duration = Duration::from_secs(2);
 /// The longest time: ages grow although nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
-/// Says when a page is to be refreshed, until the service stops or the visitor has no right any more.
+/// A stream of events, each of which makes a page refresh itself. It ends when the service stops, or when the visitor
+/// loses the right.
 pub(super) async fn stream(
     State(service): State<Service>,
     visitor: Visitor,
@@ -49,7 +50,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Waits until the page is to be refreshed. None once the service stops.
+    /// Waits until the page needs a refresh. None once the service stops.
     async fn next(&mut self) -> Option<()> {
         // A page that was open before may have missed anything.
         if core::mem::take(&mut self.is_new) {

@@ -130,7 +130,7 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// A page of the schedules of a namespace, or of all if it is empty, and the place of the next one.
+/// A page of the schedules of a namespace, and the place of the next page. The empty name stands for all namespaces.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

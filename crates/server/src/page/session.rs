@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. The token that has most of them makes room for a new one, with its own first one:
-/// so nobody ends the sessions of another token by signing in.
+/// The greatest number of sessions. The token that has most of them makes room for a new session with its oldest. So a
+/// token that signs in again and again ends its own sessions, not those of others.
 const MOST: usize = 1_024;
 /// The time for which a session lasts.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
@@ -81,7 +81,7 @@ impl Sessions {
     }
 }
 
-/// Ends the first session of the token that has most, or of the one for which room is made if no other one has more.
+/// Ends the oldest session of the token that has most. Among equals that is `token`, for which room is made.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {

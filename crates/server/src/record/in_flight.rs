@@ -266,8 +266,8 @@ impl InFlight {
         status
     }
 
-    /// The lease of a holder that is gone has ended: of a process before this one, unless this one could not store an
-    /// end, which was noted then.
+    /// The lease of a holder that is gone has ended. The holder was a process before this process, or this process
+    /// itself if it could not store an end; that end is noted already.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);

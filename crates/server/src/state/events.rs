@@ -24,7 +24,7 @@ pub(crate) struct Events(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers with a token, or without one.
+    /// The number of readers of each token. Readers without a token count together.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 

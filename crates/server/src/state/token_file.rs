@@ -166,7 +166,7 @@ impl TokenFile {
         Ok((token, stored))
     }
 
-    /// Removes the one token with this id or name. Fails if there is none, or more than one has the name.
+    /// Removes the token with this id or name. Fails if there is none, or if several have the name.
     pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
         self.change(|tokens| {
             let fits = |token: &Stored| token.id() == which || *token.name == *which;

@@ -123,8 +123,8 @@ impl Tokens {
         self.last().fault.clone()
     }
 
-    /// Waits until this token has another right than this one: it was revoked, has expired, or its role was changed.
-    /// Without a token, until requests need one.
+    /// Waits until this token does not give `right` any more: it was revoked, has expired, or its role was changed.
+    /// Without a token, waits until requests need a token.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,

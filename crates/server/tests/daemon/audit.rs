@@ -1,4 +1,4 @@
-//! The audit trail of a service that runs with tokens, and what it must not have.
+//! The audit trail of a service with tokens: its entries, and the secrets that it must not have.
 
 use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, folder, run, token, until};
@@ -16,7 +16,7 @@ async fn entries(http: &Http, query: &str) -> Vec<Value> {
     answer.json["items"].as_array().unwrap().clone()
 }
 
-/// Stores so many timers with a label.
+/// Stores `count` timers with a label.
 async fn fill(http: &Http, count: usize) {
     let timer =
         |n| json!({ "delay_ms": 3_600_000, "labels": ["customer 4"], "pull": { "queue": "q", "json": n } });

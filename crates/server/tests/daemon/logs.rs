@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The lines of a log in JSON, each with what every line has.
+/// The lines of a log in JSON. Fails if a line lacks a field that all lines have.
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let line = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));

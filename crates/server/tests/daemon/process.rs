@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time for what should happen at once, on a machine that is busy.
+/// The time for an event that should come at once, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Waits until the condition is fulfilled. Fails after `SOON`.

@@ -181,8 +181,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Every route that the document has: nothing without a token, no change for a reader, and nothing in a namespace for a
-/// token of another one. A route that is added without asking for its right fails here.
+/// Every route of the document refuses a request without a token, a reader's change, and a token of another namespace.
+/// A route that is added without asking for its right fails here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_asks_for_its_role() {
     let folder = folder();
@@ -213,7 +213,7 @@ async fn every_route_asks_for_its_role() {
         }
         let (own, all) = (http.with_token(&reader), http.with_token(&reader_of_all));
         if route == "/v1/audit" {
-            // What others have done is for administrators.
+            // The actions of others are shown to administrators only.
             for reader in [own, all] {
                 assert_eq!(problem(&reader.get(&path).await), FORBIDDEN, "{place}");
             }

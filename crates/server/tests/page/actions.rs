@@ -160,7 +160,7 @@ async fn namespaces_are_made_paused_and_removed() {
     assert_eq!(act("remove", &[("name", "shop")]).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(act("remove", &[("name", "shop"), ("confirm", "shop")]).await.status, StatusCode::SEE_OTHER);
     assert!(!rig.get("/ui/access").await.text.contains("shop"));
-    // Without tokens the page makes none: the first one would lock its maker out.
+    // On a service without tokens the page makes none: the first token would lock its maker out.
     let fields = [("mark", &*mark), ("name", "me"), ("role", "admin")];
     assert_eq!(rig.post("/ui/access/tokens/make", "", &[], &fields).await.status, StatusCode::FORBIDDEN);
 }

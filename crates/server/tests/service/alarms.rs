@@ -133,7 +133,7 @@ async fn each_series_of_the_alarms_and_of_the_dashboard_is_on_the_page_from_the_
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let variables: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
     assert_eq!(variables, ["datasource", "job", "instance"]);
-    // The check finds what is wrong.
+    // The check finds each wrong expression.
     for wrong in [
         "tourbillon_overdue_second > 1",
         "tourbillon_timers{state=\"asleep\"}",

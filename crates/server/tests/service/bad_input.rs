@@ -321,7 +321,8 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
 
-/// The bodies of a schema in which a list is in the place of an object, one at a time, with the places of the lists.
+/// The bodies of a schema with a list in the place of an object. Each body has one such list, and comes with the list's
+/// place.
 fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
     let mut bodies = Vec::new();
     if let Some(reference) = schema["$ref"].as_str() {

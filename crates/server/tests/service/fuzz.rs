@@ -1,4 +1,4 @@
-//! Requests that a generator makes from the service's own OpenAPI document, valid ones and spoiled ones.
+//! Valid and spoiled requests, which a generator makes from the service's own OpenAPI document.
 //!
 //! No answer has the status 500, no handler panics, each answer has a status that the document names for its operation,
 //! and its body conforms to the schema. At the end the store's structure has no fault. `TOURBILLON_REQUESTS` is the
@@ -99,7 +99,7 @@ fn fault(value: &Value, schema: &Value, document: &Value) -> Option<String> {
 
 // --- The generator ---
 
-/// What earlier answers have named, by the names of path parameters and fields.
+/// The names and ids in earlier answers, by the path parameters and fields that take them.
 type Seen = BTreeMap<&'static str, Vec<String>>;
 
 struct Generator<'d> {
@@ -254,7 +254,7 @@ impl Generator<'_> {
     /// A value of a schema. `name` is the field's.
     fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
         let schema = resolve(schema, self.document);
-        // The rules between fields are those of `mend`: the object itself is what they are about.
+        // In an object, `allOf` and `oneOf` are rules between its own fields, which `mend` keeps.
         let is_object = schema["properties"].is_object();
         if let (Some(schemas), false) = (schema["allOf"].as_array(), is_object) {
             return self.value(&schemas[0], name, depth);
@@ -304,7 +304,7 @@ impl Generator<'_> {
         object
     }
 
-    /// Leaves one of the members that exclude each other, and adds one if one is needed.
+    /// Leaves one of the members that exclude each other. Adds a member if it is needed.
     fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
         object.retain(|_, value| !value.is_null());
         for names in EXCLUSIVE {
@@ -446,7 +446,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Remembers what an answer names.
+    /// Remembers the names and ids in an answer.
     fn see(&mut self, answer: &Value) {
         let mut see = |name: &'static str, value: &Value| {
             if let Some(text) = value.as_str() {
@@ -490,7 +490,7 @@ fn request(method: &str, draft: &Draft) -> Option<Request<Body>> {
     request.body(draft.body.clone().map_or_else(Body::empty, Body::from)).ok()
 }
 
-/// What the answers were, for a person who looks at the run.
+/// The numbers of answers, for a person who looks at the run.
 #[derive(Debug, Default)]
 struct Tally {
     statuses: BTreeMap<u16, u64>,

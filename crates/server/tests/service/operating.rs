@@ -132,7 +132,7 @@ async fn numbers_are_those_of_what_has_happened() {
     assert!(number(&scrape, last, None) <= number(&scrape, up, None));
 }
 
-/// T-19: an alarm by age, which a readiness that is green does not give, and the moment of the last delivery.
+/// An alarm by age, which a green readiness does not give, and the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-/// The numbers by namespace: each has its own, and what was removed is gone.
+/// Each namespace has its own numbers, and those of a removed namespace are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();

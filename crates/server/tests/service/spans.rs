@@ -28,7 +28,7 @@ const CALLER: &str = "b7ad6b7169203331";
 /// The longest time for which a test waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the collector got: of each request its path, its headers and what it says of the service; and all spans.
+/// The requests that the collector got, with path, headers and the attributes of the service, and all spans.
 #[derive(Default)]
 struct Taken {
     requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,

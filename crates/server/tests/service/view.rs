@@ -1,4 +1,4 @@
-//! What people look at: the pasts of timers, the hosts, the history, what is to come.
+//! Reports for people: the histories of timers, the hosts, the service's history, the timers to come.
 
 use crate::inside::Inside;
 use crate::operating::{number, scrape};
@@ -128,7 +128,7 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     .await;
     assert_eq!((&attempts[0]["outcome"], &attempts[0]["status"]), (&json!("dead"), &json!(410)));
 
-    // Replayed, with a receiver that works: the end is another one.
+    // After a replay, with a receiver that works, the timer has another end.
     receiver.behave(Manner::answer("200 OK", ""));
     rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
     let replay = format!("/v1/namespaces/default/ids/{}/replay", dead.as_str().unwrap());
@@ -171,7 +171,7 @@ async fn the_answer_of_a_receiver_is_in_no_error() {
     }
 }
 
-/// The pasts of a namespace are not those of another one that gets the name.
+/// A namespace does not get the histories of a former namespace of its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_is_made_anew_has_no_pasts() {
     let folder = tempfile::tempdir().unwrap();

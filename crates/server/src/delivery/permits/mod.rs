@@ -30,9 +30,9 @@
 //! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to
 //!   a limit. A later answer takes half of the added permits away, and silence takes all.
 //! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
-//!   longer since. A namespace that has not called the host yet begins with what the last answer to another namespace
-//!   has shown. The hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a
-//!   quarter of a host's permits. So quick hosts always have a quarter of the permits, however many others hang.
+//!   longer since. For a namespace that has not called the host yet, the last answer to another namespace decides. The
+//!   hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a quarter of a
+//!   host's permits. So quick hosts always have a quarter of the permits, however many others hang.
 //! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick.
 //!   Namespaces that press for long come to have equally many. The backlog of a namespace is parked under the reason of
 //!   that namespace, where no other namespace waits behind it.

@@ -283,7 +283,7 @@ async fn namespaces_share_the_places_at_a_host() {
     answer(&permits, &mine).await;
     let (held, _) = press(&permits, "n", &mine, 1_024).await;
     assert_eq!(held.len(), 16, "one namespace feels no share");
-    // A host that has answered one namespace quickly is known to be quick.
+    // The quick answer to the namespace `n` counts for the namespace `m`, too.
     let (others, _) = press(&permits, "m", &theirs, 1_024).await;
     assert_eq!(others.len(), 5, "three quarters of the rest of twenty-two");
     drop((held, others));

@@ -35,7 +35,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) callback: Option<&'a Callback>,
     /// The place of the timer in the request.
     pub(crate) pointer: &'a str,
-    /// The number of creations before this one in the same transaction.
+    /// The number of creations ahead of this timer in the same transaction.
     pub(crate) ahead: u64,
 }
 

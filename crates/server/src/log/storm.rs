@@ -78,9 +78,9 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     let all = KINDS.lock().unwrap_or_else(PoisonError::into_inner).settle(is_over);
     for Surplus { kind, level, count } in all {
         match level {
-            Level::ERROR => error!(target: MORE, of = kind, count, "and {count} more of this kind"),
-            Level::WARN => warn!(target: MORE, of = kind, count, "and {count} more of this kind"),
-            _ => info!(target: MORE, of = kind, count, "and {count} more of this kind"),
+            Level::ERROR => error!(target: MORE, kind, count, "and {count} more of this kind"),
+            Level::WARN => warn!(target: MORE, kind, count, "and {count} more of this kind"),
+            _ => info!(target: MORE, kind, count, "and {count} more of this kind"),
         }
     }
 }

@@ -87,7 +87,9 @@ fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     for session in open.values() {
         *counts.entry(session.token).or_default() += 1;
     }
-    let Some((most, _)) = counts.iter().max_by_key(|(of, count)| (**count, *of == token)) else { return };
+    let Some((most, _)) = counts.iter().max_by_key(|(holder, count)| (**count, *holder == token)) else {
+        return;
+    };
     let of_most = open.iter().filter(|(_, session)| session.token == *most);
     if let Some(first) = of_most.min_by_key(|(_, session)| session.ends).map(|(key, _)| *key) {
         open.remove(&first);

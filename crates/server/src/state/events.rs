@@ -111,12 +111,12 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
 /// The schedules of a store, with their events.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
-    Schedules::observed(store, move |at, what| {
-        if let ScheduleEvent::Parked(reason) = what {
+    Schedules::observed(store, move |at, schedule_event| {
+        if let ScheduleEvent::Parked(reason) = schedule_event {
             let (namespace, key) = (&*at.namespace, &*at.key);
             warn!(target: "schedule-parked", namespace, key, reason = &**reason, "the plan of a schedule cannot be followed");
         }
-        let (kind, id, detail) = match what {
+        let (kind, id, detail) = match schedule_event {
             ScheduleEvent::Fired { id, .. } => (EventKind::Created, Some(id.to_string()), None),
             ScheduleEvent::Missed(count) => (EventKind::Missed, None, Some(count.to_string())),
             ScheduleEvent::Skipped(count) => (EventKind::Skipped, None, Some(count.to_string())),

@@ -117,11 +117,11 @@ async fn a_client_without_a_token_makes_the_service_hold_little() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     let folder = folder();
-    let of = |role: &str| {
+    let bearer = |role: &str| {
         let token = token(folder.path(), &["--role", role, "--data", "data"]);
         format!("Bearer {token}")
     };
-    let (reader, writer) = (of("reader"), of("writer"));
+    let (reader, writer) = (bearer("reader"), bearer("writer"));
     let daemon = Daemon::start(folder.path(), &[]);
     let path = "/v1/namespaces/default/batch";
     // A reader is refused although nothing of the body has come.

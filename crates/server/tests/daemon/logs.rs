@@ -82,7 +82,7 @@ async fn a_timer_that_dies_has_a_line_and_a_storm_of_deaths_has_few() {
     let written = of_kind(&daemon, "timer-died").len();
     assert!(written <= 20, "{written} lines");
     assert_eq!(
-        (&more["of"], &more["count"]),
+        (&more["kind"], &more["count"]),
         (&"timer-died".into(), &(STORM + 1 - written).into()),
         "{more}"
     );

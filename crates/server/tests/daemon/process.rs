@@ -14,10 +14,10 @@ use tempfile::TempDir;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Waits until the condition is fulfilled. Fails after `SOON`.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < SOON, "{what}");
+        assert!(begun.elapsed() < SOON, "{name}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

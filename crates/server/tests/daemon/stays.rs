@@ -60,11 +60,11 @@ impl Span {
     }
 
     #[expect(clippy::print_stdout, reason = "figures")]
-    fn show(&self, what: &str) {
+    fn show(&self, phase: &str) {
         let refused: Vec<_> =
             self.refused.iter().map(|(status, (count, _))| format!("{count} x {status}")).collect();
         println!(
-            "{what}: {} created, refused: {refused:?}; {} callbacks, late by {:.0?} (p50), {:.0?} (p99)",
+            "{phase}: {} created, refused: {refused:?}; {} callbacks, late by {:.0?} (p50), {:.0?} (p99)",
             self.created,
             self.late.len(),
             self.percentile(50),

@@ -85,7 +85,7 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
     assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
     // The timeline of the timer has both attempts, in their order, and says why the number stands twice.
     let page = rig.until(first, "Attempt 1 after the replay failed for good").await.text;
-    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     let order =
         ["<b>Created", "<b>Attempt 1 failed", "<b>Replayed", "<b>Attempt 1 after the replay", "<b>Dead"];
     assert!(order.map(at).is_sorted(), "{page}");

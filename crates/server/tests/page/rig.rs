@@ -85,11 +85,11 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// A service in a folder that has these tokens, with the tokens.
-    pub(crate) async fn with_tokens(of: &[&[&str]]) -> (Self, Vec<String>) {
+    /// A service with tokens, which these commands of `tourbillond token` make, and the tokens.
+    pub(crate) async fn with_tokens(commands: &[&[&str]]) -> (Self, Vec<String>) {
         let mut tokens = Vec::new();
         let rig = Self::start_with(|settings| {
-            tokens = of.iter().map(|arguments| token(settings, arguments)).collect();
+            tokens = commands.iter().map(|arguments| token(settings, arguments)).collect();
         })
         .await;
         (rig, tokens)

@@ -157,7 +157,7 @@ async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() 
         let manner = Manner::answer("503 Away", &format!("retry-after: {asked}\r\n"));
         let receiver = Rough::start(manner).await;
         let timer = deliver(&rig, key, &receiver.url(), policy.clone()).await;
-        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
         let pause = moment("due") - moment("scheduled");
         let wanted = seconds * 1_000;
         assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");

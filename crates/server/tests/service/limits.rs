@@ -18,8 +18,8 @@ async fn place(rig: &Rig, key: &str, timer: Value) -> (StatusCode, Value) {
     rig.send("PUT", &format!("/v1/namespaces/n/timers/{key}"), timer).await
 }
 
-async fn count(rig: &Rig, what: &str) -> u64 {
-    rig.send("GET", "/v1/namespaces/n", Value::Null).await.1[what].as_u64().unwrap()
+async fn count(rig: &Rig, phase: &str) -> u64 {
+    rig.send("GET", "/v1/namespaces/n", Value::Null).await.1[phase].as_u64().unwrap()
 }
 
 async fn await_none(rig: &Rig) {

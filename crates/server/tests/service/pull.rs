@@ -211,7 +211,7 @@ async fn a_refusal_asks_for_more_time_than_the_policy_gives_and_not_for_less() {
         let claim = claim(&rig, 1, 5_000).await.remove(0);
         assert_eq!(settle(&rig, &claim, "nack", refusal).await, StatusCode::NO_CONTENT);
         let timer = get(&rig, key).await;
-        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
         let pause = moment("due") - moment("scheduled");
         let wanted = seconds * 1_000;
         assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");

@@ -184,13 +184,13 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> 
 }
 
 /// Asks again and again until there is an answer. Fails after ten seconds.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {condition}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -35,13 +35,13 @@ async fn node(server: &Server) -> Rig {
 }
 
 /// Calls `ask` until its answer has a value.
-async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(value) = ask().await {
             return value;
         }
-        assert!(begun.elapsed() < SOON, "{what}");
+        assert!(begun.elapsed() < SOON, "{condition}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -259,7 +259,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         other.send("POST", &format!("{claims}/{name}/nack"), json!({ "retry_after_ms": 0 })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     let (_, timer) = two.send("GET", &format!("{TIMERS}/patient"), Value::Null).await;
-    let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
     assert!(moment("due") - moment("scheduled") >= 60_000, "the policy's pause is longer: {timer}");
 
     place("prolonged", 3_000, 1).await;

@@ -230,7 +230,12 @@ async fn hosts_have_their_numbers_and_a_breaker_with_its_moment() {
         rig.send("POST", TIMERS, json!({ "callback": { "url": url }, "policy": policy })).await;
     }
     let find = |all: &Value, address: &str| {
-        all.as_array().unwrap().iter().find(|of| of["host"] == address).cloned().unwrap_or_default()
+        all.as_array()
+            .unwrap()
+            .iter()
+            .find(|endpoint| endpoint["host"] == address)
+            .cloned()
+            .unwrap_or_default()
     };
     let (good, bad) = (good.address.to_string(), bad.address.to_string());
     let all = eventually("the breaker opens", async || {
@@ -304,9 +309,9 @@ async fn what_is_to_come_is_counted_by_the_time_until_then() {
     }
     let horizon = inside.send("GET", "/v1/horizon", Value::Null).await.json();
     let buckets = horizon["buckets"].as_array().unwrap();
-    let of =
+    let count =
         |within: u64| buckets.iter().find(|bucket| bucket["within_ms"] == within).unwrap()["count"].clone();
-    assert_eq!((of(0), of(60_000), of(3_600_000)), (json!(0), json!(2), json!(1)), "{horizon}");
+    assert_eq!((count(0), count(60_000), count(3_600_000)), (json!(0), json!(2), json!(1)), "{horizon}");
     assert_eq!(buckets.last().unwrap().get("within_ms"), None);
     let all: u64 = buckets.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
     assert_eq!(all, 4, "{horizon}");

@@ -17,7 +17,7 @@ use tourbillon_durable::schedule::{
 use tourbillon_durable::store::Cursor;
 use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
-use words::{SHOWN, plan_problem, refused, request, rule, shown_occasion, shown_view, with_upcoming};
+use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
 /// The number of instants of a backfill by default, and the greatest number.
 const BACKFILLED: u32 = 1_000;
@@ -136,7 +136,7 @@ impl ScheduleAdmin {
         self.work_of(&whole)?;
         let now = self.now();
         let upcoming = rule(new)?.preview(now, now, SHOWN).map_err(|error| plan_problem(&error))?;
-        Ok(api::Preview { upcoming: upcoming.iter().map(shown_occasion).collect() })
+        Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
     /// A schedule after a call that returns it.

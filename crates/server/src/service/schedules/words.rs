@@ -102,12 +102,12 @@ pub(super) fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
     Ok(schedule)
 }
 
-pub(super) fn shown_occasion(occasion: &Occurrence) -> api::Occasion {
+pub(super) fn shown_occurrence(occurrence: &Occurrence) -> api::Occasion {
     api::Occasion {
-        at: occasion.instant.map(moment),
-        planned: occasion.planned.to_string(),
-        local: occasion.local.as_deref().map(str::to_owned),
-        clock_change: match occasion.change {
+        at: occurrence.instant.map(moment),
+        planned: occurrence.planned.to_string(),
+        local: occurrence.local.as_deref().map(str::to_owned),
+        clock_change: match occurrence.change {
             Some(ClockChange::Moved) => Some(api::ClockChange::Moved),
             Some(ClockChange::Skipped) => Some(api::ClockChange::Skipped),
             Some(ClockChange::Doubled) => Some(api::ClockChange::Doubled),
@@ -195,7 +195,7 @@ pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: b
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();
     api::ScheduleView {
-        upcoming: upcoming.iter().map(shown_occasion).collect(),
+        upcoming: upcoming.iter().map(shown_occurrence).collect(),
         ..shown_view(view, with_payload)
     }
 }

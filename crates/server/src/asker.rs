@@ -97,7 +97,7 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Fulfils the request by this work.
+    /// Runs the work that fulfils the request. Within it, [`present`] returns this sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
     }

@@ -33,7 +33,7 @@ const AGAIN_MS: u64 = 1_000;
 /// The bodies under way, of clients that have the name `C` here.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes.
+    /// The greatest number of bytes of all bodies together.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -177,7 +177,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     async fn room(&self, bytes: usize) {
         loop {
             let mut freed = core::pin::pin!(self.bodies.freed.notified());
-            // From here on no end of another body is missed.
+            // From here on no wake-up is lost: a body that ends before the `await` is noticed.
             freed.as_mut().enable();
             if self.bodies.take(&self.client, bytes) {
                 return;
@@ -206,9 +206,9 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// As many bytes are under way as there may be.
+    /// The room is full, or too many bodies wait for room.
     NoRoom,
-    /// The client, or its connection.
+    /// The client or its connection has failed.
     Broken(String),
 }
 

@@ -91,8 +91,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Takes the timers out that are not of the list. The occurrences to come of a schedule are in a namespace that
-    /// nobody asks for.
+    /// Removes the timers that are not of the list. The timers by which schedules decide are in namespaces of their
+    /// own, which nobody asks for.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));

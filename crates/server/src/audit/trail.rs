@@ -4,8 +4,8 @@
 //! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
 //! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
 //!
-//! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
-//! oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
+//! Once there are five files, the first two are merged into a file of the usual size, for which the namespace with the
+//! most bytes loses its oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
 //!
 //! A line that a loss of power has torn is left out by readers, and the next entry begins on a line of its own.
 
@@ -131,7 +131,7 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            // A crash may have left more than one too many.
+            // A crash may have left several files too many.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
@@ -184,8 +184,8 @@ impl Trail {
         options.open(self.path(number))
     }
 
-    /// The entries that are wanted, at most `limit` of them, the newest first: all, or those before a place. With the
-    /// place before which there may be more. Blocks.
+    /// At most `limit` wanted entries, the newest first, and with `before` only entries before that place. With them
+    /// comes the place before which there may be more. Blocks.
     ///
     /// # Errors
     ///

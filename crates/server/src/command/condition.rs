@@ -7,7 +7,7 @@ use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 use tracing::{error, info, warn};
 
-/// The condition as it was last looked at.
+/// The condition at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     fault: Option<&'static str>,

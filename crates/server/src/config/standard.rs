@@ -55,7 +55,7 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// The headers for the collector, which may be secret and are thus no setting: names and percent-encoded values, with
+/// The headers for the collector, which may be secret and thus are not settings: names and percent-encoded values, with
 /// commas between. Fails with the name of a variable that cannot be read.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];

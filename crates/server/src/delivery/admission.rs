@@ -15,7 +15,7 @@ const BATCH: usize = 500;
 /// The time in which an unparked timer should have arrived.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The time after which a rate is looked at again whose unparked timers have not all arrived.
+/// The time between two looks at a rate while some of its unparked timers have not arrived.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of callbacks at a time.
@@ -62,8 +62,8 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Admits a delivery, which a callback begins with its host and path, and a pull without. Fails with the reason for
-    /// which the timer must be parked.
+    /// Admits a delivery. `to` has the host and the path of a callback, and nothing for a pull. Fails with the reason
+    /// for which the timer must be parked.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
@@ -153,7 +153,7 @@ impl Admission {
         match paced.rate.free(now) {
             Err(moment) => Wanted::At(moment),
             Ok(free) if free > paced.coming => Wanted::Now((free - paced.coming).min(BATCH)),
-            // An arrival shows nothing to the unparker.
+            // The unparker does not notice an arrival, so it looks again soon.
             Ok(_) => Wanted::At(paced.coming_until.min(now + SOON)),
         }
     }

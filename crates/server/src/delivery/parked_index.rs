@@ -46,7 +46,7 @@ struct Parked {
     count: u64,
     /// An unpark is under way.
     is_busy: bool,
-    /// The parks that were noted since it began.
+    /// The parks that were noted since the unpark, or the fetch, began.
     since: u64,
     /// The parks that were noted since the pass began.
     during_pass: u64,
@@ -88,7 +88,7 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that parks may have been missed, or that other nodes are live than before.
+    /// Notes that parks may have been missed, or that the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();

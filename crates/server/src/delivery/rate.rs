@@ -1,8 +1,8 @@
 //! The rate of a namespace: slots of equal distance, after the generic cell rate algorithm.
 //!
 //! A delivery takes the next slot. A slot that has passed is good for a twentieth of a second, so that deliveries which
-//! are unparked in time, and arrive a little later, use the whole rate. In any span of time the deliveries are at most
-//! as many as the rate permits in the span and a twentieth of a second, and one more.
+//! are unparked in time, and arrive a little later, use the whole rate. In any span of time there is at most one
+//! delivery more than the rate permits in the span and a twentieth of a second.
 
 use core::time::Duration;
 use std::time::Instant;

@@ -188,7 +188,7 @@ const FORWARDING: [&str; 9] = [
     "x-envoy-expected-rq-timeout-ms",
 ];
 
-/// The reason why a request to a service without tokens does not come from this machine, if it does not.
+/// The sign by which a request to a service without tokens comes from another machine, if there is such a sign.
 ///
 /// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
 /// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.

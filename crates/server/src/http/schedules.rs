@@ -54,7 +54,7 @@ async fn list_schedules(
 ) -> Answer<Json<Page<ScheduleView>>> {
     let limit = page_size(query.limit, "schedules")?;
     let prefix = query.key_prefix.unwrap_or_default();
-    // A cursor holds for the list that it is of.
+    // A cursor is valid in its own list only.
     let list = format!("{}/{prefix}/", scope.namespace);
     let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
     let cursor = place.map(|place| Cursor::from_bytes(&place));

@@ -71,7 +71,7 @@ struct Request {
     waits: bool,
     /// Whether it has a right.
     is_known: bool,
-    /// Whether it had none when it was answered.
+    /// Whether it had no right when it was answered.
     is_answered_unknown: bool,
     /// The moment at which the connection got a piece of the answer; none once it asks for the next piece.
     offered: Option<Timestamp>,
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// How long a connection is of no use to its client, and whether it never was.
+/// Since when a connection is of no use to its client, and whether it has been of use before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
@@ -220,7 +220,7 @@ impl Activity {
 /// The consequences of an answer for its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// The answer is one more without a right than may wait for the client.
+    /// More answers without a right wait for the client than may.
     pub(super) is_beyond: bool,
     /// The connection is a stranger's from now on.
     pub(super) makes_a_stranger: bool,

@@ -214,7 +214,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// The answer to one request more without a right than may wait for their client. It has no body that would wait.
+/// The answer to a request without a right if too many such answers wait for the client already. It has no body that
+/// would wait, too.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -39,7 +39,7 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// The greatest number of strangers there can be: those that were counted, and those that have come since.
+    /// An upper bound of the number of strangers: those at the last count, and those that have come since.
     strangers: usize,
     /// The greatest number of connections since it was last found that many have ended.
     peak: usize,
@@ -95,13 +95,13 @@ impl Places {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
         state.strangers += 1;
-        // They are counted once for several that have come.
+        // Several places are freed at once, so that not each new stranger costs a count.
         if state.strangers > most {
             state.limit_strangers(most - most / FEW);
         }
     }
 
-    /// Whether half of the connections have ended since the call before that returned true, and these were not few.
+    /// Whether half of the connections have ended since this was last true. Few connections do not count.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();

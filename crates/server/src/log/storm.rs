@@ -69,7 +69,7 @@ impl Kinds {
     }
 }
 
-/// Whether an event is to have a line.
+/// Whether an event gets a line.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -85,7 +85,7 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Says how many lines were left out of the kinds whose span is over. To be called about once a second.
+/// Says how many lines were left out of the kinds whose span is over. The service calls it about once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);

@@ -36,7 +36,7 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The conditions of the list. Those that are empty are none.
+/// The conditions of the list. An empty field is not a condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {

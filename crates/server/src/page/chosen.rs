@@ -58,7 +58,7 @@ fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     Ok((namespace, id_of(id)?))
 }
 
-/// Whether a refusal is the timer's own: it has gone, is dead no more, or its key is another one's by now.
+/// Whether a refusal is the timer's own: it has gone, is not dead any more, or its key is another timer's by now.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }

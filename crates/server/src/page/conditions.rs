@@ -37,7 +37,7 @@ pub(super) struct Asked {
     /// The due moments between which timers are.
     from: String,
     until: String,
-    /// `asc`, `desc`, or that of the list.
+    /// `asc`, `desc`, or empty for the list's own order.
     order: String,
     /// The place and the error of dead timers.
     place: String,
@@ -47,7 +47,7 @@ pub(super) struct Asked {
     pub(super) done: String,
 }
 
-/// The conditions, read. An empty text is none.
+/// The conditions, parsed. An empty text is not a condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     /// The namespace, empty for all of them.

@@ -91,7 +91,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Those of some namespaces.
+    /// The sums over some namespaces.
     fn of(views: &[NamespaceView]) -> Self {
         let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
         Self {

@@ -21,7 +21,7 @@ pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The mark of forms while the service has no tokens, and nobody signs in.
+    /// The CSRF token of forms while the service has no tokens, and nobody signs in.
     mark: Box<str>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Sessions {
 pub(super) struct Session {
     /// The token's hash.
     pub(super) token: TokenHash,
-    /// The mark that the session's forms carry.
+    /// The CSRF token of this session's forms.
     pub(super) mark: Box<str>,
     ends: Instant,
 }
@@ -52,7 +52,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mark of forms without a session. No form fits an empty mark.
+    /// The CSRF token of forms without a session. No form is accepted while it is empty.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }

@@ -111,7 +111,7 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Whether a timer is parked since someone has paused it.
+/// Whether a timer is parked because someone has paused it.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
@@ -276,7 +276,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // They were before those that are known.
+        // These attempts came before the attempts that are known.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {

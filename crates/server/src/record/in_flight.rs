@@ -151,7 +151,7 @@ impl InFlight {
         self.lock().history.replayed(timer.id, known_of(timer), at);
     }
 
-    /// Notes that a timer was cancelled that no delivery had.
+    /// Notes that a timer was cancelled while no delivery had it.
     pub(crate) fn cancelled(&self, timer: &Timer) {
         let known = known_of(timer);
         let now = self.now();

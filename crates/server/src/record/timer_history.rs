@@ -146,7 +146,7 @@ impl TimerHistory {
         });
     }
 
-    /// Notes that a timer was put aside. That of a timer without attempts is in the store only.
+    /// Notes that a timer was parked. Of a timer without attempts, only the store has this fact.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);

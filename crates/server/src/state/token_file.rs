@@ -36,7 +36,7 @@ pub(super) fn now() -> Moment {
     Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A token, without itself.
+/// The record of a token, without the token itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {

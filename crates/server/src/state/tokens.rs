@@ -182,7 +182,8 @@ impl Tokens {
 
     fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
-        // All are compared, and each in the same time.
+        // All are compared, and each comparison takes the same time, so that the time of an answer shows nothing of a
+        // token.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
             if bool::from(stored.hash.ct_eq(presented)) {

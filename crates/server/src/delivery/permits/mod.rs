@@ -58,8 +58,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that wait in all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a quick host is remembered at which nothing happens, and the number of limiters up to which it
-/// is.
+/// The time for which an idle host is remembered as quick, and the number of limiters beyond which it is not.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
 /// The number of namespaces without a permit that are looked at when a permit is free.
 const LOOKS: usize = 4;
@@ -72,7 +71,7 @@ pub(crate) struct PermitRequest {
     pub(crate) limit: usize,
 }
 
-/// The permits that hosts may have together that are slow or not known.
+/// The permits that slow hosts and hosts that are not known may have together.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }

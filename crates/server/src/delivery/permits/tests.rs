@@ -132,13 +132,13 @@ async fn a_delivery_that_is_dropped_while_it_waits_leaves_no_trace() {
     }
 }
 
-/// The limiters of a callback to a host, as the admission make them.
+/// The limiters of a callback to a host, as the admission makes them.
 async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> Result<Permit, Reason> {
     let (slow, share) = (Reason::Slow(namespace.into()), Reason::Share(namespace.into()));
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until that is refused at once. Returns the permits and the reason of the refusal.
+/// Calls a host until a call is refused at once. Returns the permits and the reason of the refusal.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {

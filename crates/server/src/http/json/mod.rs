@@ -38,8 +38,8 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls a part of the inner deserializer. Its errors are those of JSON, unless the part has left a fault: such a
-/// fault passes by the inner error type, which would make a text of it.
+/// Calls a part of the inner deserializer. A fault that the part has left takes the place of the inner error, which
+/// could carry the fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))

@@ -124,6 +124,7 @@ impl Trail {
         files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
+        // A loss of power may have cut the last line: the entry begins on a line of its own.
         if is_torn(&mut file)? {
             line.insert(0, b'\n');
         }

@@ -68,6 +68,7 @@ impl Admission {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
+        // A pull calls no host. Its bounds are the receivers, and the limit of open claims.
         if !to.is_empty() {
             to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
             request(Reason::Slow(name.into()), slow_permits(self.limits.all));
@@ -79,6 +80,7 @@ impl Admission {
         let permit = self.permits.enter(requests).await?;
         // The namespace may have been paused, or its limits changed, while the delivery waited.
         let namespace = self.namespace(name)?;
+        // The rate comes last, since a slot cannot be given back.
         if let Some(per_second) = namespace.limits.rate_per_second {
             let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
             if !rest.is_zero() {
@@ -133,6 +135,7 @@ impl Admission {
             | Reason::Concurrency(_)
             | Reason::Host(..)
             | Reason::Path(..) => self.permits.wanted(reason, now),
+            // The pull queues know how many timers their receivers want.
             Reason::Queue(..) => Wanted::Nothing,
         }
     }

@@ -182,6 +182,7 @@ async fn answer(
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
+        // The handler knows only that the body has failed. The fault has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
     let noted = under_way.note_answer(MOST_UNKNOWN);

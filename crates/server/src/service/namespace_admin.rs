@@ -121,10 +121,12 @@ impl NamespaceAdmin {
         }
         // From now on no timer is stored in it, but for those that were admitted before.
         let begin = Instant::now();
+        // A creation holds the namespace until its timer is stored.
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
+            // A timer was stored after all: the namespace comes back with its limits and secrets.
             let key: Box<str> = name.into();
             self.change(move |map| {
                 map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));

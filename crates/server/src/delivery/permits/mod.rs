@@ -176,7 +176,9 @@ impl State {
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
+            // A delivery that has given up its wait leaves its number behind.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
+            // A delivery takes all its permits at once, so it goes on waiting in the limiter that is full now.
             if let Some(other) = self.full(&waiter.limiters, now).cloned() {
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.waiting.push_back(number);
@@ -218,6 +220,7 @@ impl State {
         let mut others = Vec::new();
         for reason in reasons {
             let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
+            // A share that must go on waiting is put at the end, so the shares take turns.
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
                 let Some(other) = other else { break };
@@ -241,6 +244,7 @@ impl State {
             limiter.turn(now);
             limiter.ends.0 += 1;
             limiter.moved = now;
+            // Any answer shows that the host is back. A path is back once a delivery succeeds.
             let shows_recovery = match reason {
                 Reason::Host(..) => outcome.has_answered,
                 _ => outcome.works,

@@ -1,5 +1,6 @@
-//! What one tenant costs another: how late the callbacks of a tenant come that does nothing wrong, alone and beside one
-//! that does everything that it may, and how long the service takes for a request meanwhile.
+//! The cost of one tenant for another. A well-behaved tenant runs alone, then beside a tenant that does all that its
+//! limits permit. Measured are the lateness of the first tenant's callbacks and the time that the service takes for a
+//! request.
 //!
 //! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows
 //! on Redis need `redis-server`.
@@ -31,7 +32,7 @@ const NAMES: usize = 100;
 
 type Lateness = Arc<Mutex<Vec<Duration>>>;
 
-/// Starts a receiver with a path that works, one that refuses, and one that hangs.
+/// Starts a receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
 async fn receiver() -> (Lateness, SocketAddr) {
     let lateness = Lateness::default();
     let app = Router::new()
@@ -76,7 +77,7 @@ async fn place(app: &Router, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// The least number that so many of a hundred do not exceed.
+/// The percentile `of_hundred` of the numbers, which it sorts.
 fn percentile(numbers: &mut [Duration], of_hundred: usize) -> Duration {
     numbers.sort_unstable();
     numbers[(numbers.len() * of_hundred).div_ceil(100).saturating_sub(1)]

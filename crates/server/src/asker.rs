@@ -1,5 +1,5 @@
-//! The sender of the request that a task fulfils, and the request's id. What is logged, stored or noted for a request
-//! names it so. The task knows its request: no function passes it on.
+//! The sender of the request that a task fulfils, and the request's id. Log lines, stored timers and entries of the
+//! audit trail name the request by this id. Both are values of the task, so that no function passes them on.
 
 use axum::extract::Request;
 use core::net::IpAddr;
@@ -21,8 +21,8 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// The id that a client gave, or a new one if it gave none that can be taken: 1 to 128 letters, digits and
-    /// characters of `-_.:/+=@`.
+    /// The id that the client gave, or else a new id. The client's id must stand in a single header, and have 1 to 128
+    /// letters, digits and characters of `-_.:/+=@`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
@@ -84,7 +84,8 @@ pub(crate) fn request_id() -> Option<RequestId> {
 }
 
 impl Asker {
-    /// The sender of this request. Behind a proxy its address is the last one in `X-Forwarded-For`.
+    /// The sender of this request. Behind a proxy its address is the last address in `X-Forwarded-For`: the proxy has
+    /// added it, and the client may have made up the others.
     pub(crate) fn of(request: &mut Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions_mut().remove::<Origin>() {
             Some(Origin { peer, id }) => (Some(peer.to_canonical()), id),
@@ -96,7 +97,7 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Fulfils the request by this work.
+    /// Runs the work that fulfils the request. Within it, [`present`] returns this sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
     }

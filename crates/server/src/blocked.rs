@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// The reason why a callback to this URL is blocked, with the setting that permits it, if one does.
+/// The reason why a callback to this URL is blocked, and the setting that would permit it, if there is such a setting.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
@@ -20,7 +20,8 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
                     format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
                 }
                 (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
-                // Not even whether it is private: that would tell what is inside.
+                // The URL has a name. Whether its address is private is not shown: a client could explore the inner
+                // network by that.
                 (false, _) => {
                     format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
                 }

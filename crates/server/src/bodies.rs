@@ -1,9 +1,11 @@
 //! Bodies of requests under way: a bound of their bytes in memory, of which each client has a share.
 //!
-//! A body counts with the length that its request announces, before anything of it is read, and without one as it
-//! arrives; until its request is answered. A body for which there is no room waits for a while, in which the client
-//! is not read from; few bodies wait, and each client has a share of them, too. Room by what has arrived would let
-//! all bodies begin and none end.
+//! A body counts until its request is answered. If the request announces a length, the body counts with that length
+//! before its first byte is read; otherwise each frame counts as it arrives. If announced bodies counted as they
+//! arrive, too, many could begin, fill the room together, and none could end.
+//!
+//! A body for which there is no room waits for [`PATIENCE`], in which nothing is read from its client. At most
+//! [`MOST_WAITING`] bodies wait, and each client has a share of them, too.
 
 use crate::share::free_for;
 use axum::RequestExt as _;
@@ -31,7 +33,7 @@ const AGAIN_MS: u64 = 1_000;
 /// The bodies under way, of clients that have the name `C` here.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes.
+    /// The greatest number of bytes of all bodies together.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -125,7 +127,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// The bytes that one request of a client holds, until this is dropped.
+/// The bytes that a client's request holds. They are given back on drop.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -175,7 +177,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     async fn room(&self, bytes: usize) {
         loop {
             let mut freed = core::pin::pin!(self.bodies.freed.notified());
-            // From here on no end of another body is missed.
+            // From here on no wake-up is lost: a body that ends before the `await` is noticed.
             freed.as_mut().enable();
             if self.bodies.take(&self.client, bytes) {
                 return;
@@ -204,9 +206,9 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// As many bytes are under way as there may be.
+    /// The room is full, or too many bodies wait for room.
     NoRoom,
-    /// The client, or its connection.
+    /// The client or its connection has failed.
     Broken(String),
 }
 

@@ -1,4 +1,4 @@
-//! The client of a request: what its connection shows to the interface, and what the connection learns from it.
+//! The client of a request: the facts that pass between its connection and the HTTP interface.
 
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
@@ -45,8 +45,8 @@ pub(crate) fn note_known(extensions: &Extensions) {
     }
 }
 
-/// A request that waits for what may never come. Extracting it says so to the connection: the request ends once its
-/// client closes its half.
+/// Marks a request that may wait without end, such as a long poll. A handler that extracts it has its request ended
+/// once the client closes its half of the connection.
 #[derive(Debug)]
 pub(crate) struct Waits;
 

@@ -184,8 +184,8 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time by which the store's runtime waits longer for a handler than the handler for the receiver: the handler's
-/// end is the one that counts, and the handler may wait for a place before.
+/// The time by which the store's runtime waits longer for a handler than the handler waits for the receiver. So the
+/// handler ends first, although it may wait for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// The time for one attempt, in milliseconds.

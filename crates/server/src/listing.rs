@@ -14,7 +14,7 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of pages of the store that one page is made of.
+/// The greatest number of pages of the store that make a page of the list.
 const MOST_PAGES: usize = 10;
 /// The same of a walk, which asks each namespace at least once.
 const MOST_OF_A_WALK: usize = 50;
@@ -72,9 +72,9 @@ impl Listing {
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// The page at the place that a cursor shows, the first one without a cursor. It may have fewer timers than asked
-    /// for, although there are further ones: if some are not of the list, or the payloads of the first fifty have a
-    /// megabyte together.
+    /// The page at the place of the cursor, or the first page without a cursor. It may have fewer timers than asked for
+    /// although more follow: if some of the store's timers are not of the list, or if the payloads of the first fifty
+    /// have a megabyte together.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -91,8 +91,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Takes the timers out that are not of the list. The occurrences to come of a schedule are in a namespace that
-    /// nobody asks for.
+    /// Removes the timers that are not of the list. The timers by which schedules decide are in namespaces of their
+    /// own, which nobody asks for.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -161,7 +161,7 @@ impl Listing {
     }
 }
 
-/// The number of timers that a page with these ones has room for, if the others are as large.
+/// The number of further timers that a page with these timers has room for, if they are as large.
 fn room(timers: &[Timer], limit: u32) -> u32 {
     let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
     let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();

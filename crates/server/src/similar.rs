@@ -1,8 +1,8 @@
 //! Names that were probably meant.
 
-/// The name that resembles a text most, if one does: for a suggestion. A text that is much longer or shorter than all
-/// names costs nothing: the comparison takes time in proportion to both lengths, and a request may have a text of
-/// megabytes.
+/// The name that most resembles a text, for a suggestion. None if no name is near. A text that is much longer or
+/// shorter than all names costs nothing: the comparison takes time in proportion to both lengths, and a request may
+/// have a text of megabytes.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);
     let near = names.filter(|name| length.abs_diff(name.chars().count()) <= most);

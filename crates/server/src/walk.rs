@@ -11,8 +11,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The beginning of the namespace behind another one, of the first one without another one. In a walk that goes
-    /// back the last one is the first.
+    /// The beginning of the namespace that follows `other`, or of the first namespace if `other` is none. A walk that
+    /// goes back starts with the last namespace.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,

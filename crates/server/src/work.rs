@@ -96,7 +96,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// The head of a stored form, an empty one if the bytes are not a work.
+/// The head of a stored work. It is empty if the bytes are not a work.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

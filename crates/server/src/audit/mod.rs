@@ -91,7 +91,7 @@ fn log(entry: &AuditEntry) {
         peer = by.peer.as_deref(),
         request = by.request_id.as_deref(),
         namespace = namespace.as_deref(),
-        of = target.as_deref(),
+        changed = target.as_deref(),
         count,
         detail = detail.as_deref(),
         "a change was noted"

@@ -4,8 +4,8 @@
 //! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
 //! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
 //!
-//! Once there are five files, the first two become one of the usual size: the namespace that has most of them loses its
-//! oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
+//! Once there are five files, the first two are merged into a file of the usual size, for which the namespace with the
+//! most bytes loses its oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
 //!
 //! A line that a loss of power has torn is left out by readers, and the next entry begins on a line of its own.
 
@@ -124,6 +124,7 @@ impl Trail {
         files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
+        // A loss of power may have cut the last line: the entry begins on a line of its own.
         if is_torn(&mut file)? {
             line.insert(0, b'\n');
         }
@@ -131,15 +132,15 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            // A crash may have left more than one too many.
+            // A crash may have left several files too many.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
         Ok(())
     }
 
-    /// Makes one file of two. The namespace that has most of them loses its oldest entries. After a crash in between
-    /// the second file may have those of the first one already.
+    /// Merges two files. If the result is too large, the namespace with the most bytes loses its oldest entries. After
+    /// a crash during an earlier merge, the second file may have the entries of the first already.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -184,8 +185,8 @@ impl Trail {
         options.open(self.path(number))
     }
 
-    /// The entries that are wanted, at most `limit` of them, the newest first: all, or those before a place. With the
-    /// place before which there may be more. Blocks.
+    /// At most `limit` wanted entries, the newest first, and with `before` only entries before that place. With them
+    /// comes the place before which there may be more. Blocks.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl Trail {
                 _ => usize::MAX,
             };
             let bytes = match std::fs::read(self.path(file)) {
-                // It was the oldest one, and a writer has removed it.
+                // A writer has removed this file, the oldest, since the list was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };

@@ -34,7 +34,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
     let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
-        // An opening would write, and give what is damaged a checksum that fits.
+        // Opening the store would write to it, and give damaged pages valid checksums.
         faults.extend(pages.iter().map(ToString::to_string));
         return show(&place, None, &Found { timers: None, faults }, matches);
     }
@@ -44,7 +44,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     show(&place, None, &found, matches)
 }
 
-/// What a check has found.
+/// The findings of a check.
 struct Found {
     /// The number of timers; none if the store was not read.
     timers: Option<u64>,
@@ -78,7 +78,7 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Prints what was found. Fails if there are faults, or if no store was read.
+/// Prints the findings. Fails if there are faults, or if no store was read.
 fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
     let Found { timers, faults } = found;
     let lines = report.map(Report::lines).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The condition of a service that runs: what has changed since the last look is logged.
+//! The condition of a running service. Each look logs the changes since the look before.
 
 use crate::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 use tracing::{error, info, warn};
 
-/// The condition as it was last looked at.
+/// The condition at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
     refuses: bool,
     has_no_collector: bool,
-    /// What the search for damage has found.
+    /// The number of damaged entries that the search has found so far.
     damaged: u64,
     breakers: Breakers,
 }
@@ -62,7 +62,7 @@ impl Condition {
         self.refuses = refusal.is_some();
     }
 
-    /// Logs what the search for damage has found since the last look.
+    /// Logs the number of damaged entries that the search has found since the last look.
     fn note_damage(&mut self, damaged: u64) {
         let count = damaged.saturating_sub(self.damaged);
         if count > 0 {
@@ -89,7 +89,7 @@ impl Condition {
     }
 }
 
-/// The hosts whose breakers are open. One that opens and closes between two looks has no line.
+/// The hosts whose breakers are open. A breaker that opens and closes between two looks has no line.
 #[derive(Debug, Default)]
 struct Breakers(BTreeSet<Box<str>>);
 

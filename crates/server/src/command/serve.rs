@@ -30,7 +30,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The time between two looks at the file of tokens and at the service's health.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Refuses to be reachable without protection.
+/// Fails if other machines can reach the service without tokens and TLS.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
     let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -61,7 +61,7 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     Err(message.into())
 }
 
-/// Raises the number of files that the process may open to what the system permits.
+/// Raises the limit of open files to the greatest number that the system permits.
 fn raise_file_limit() {
     #[cfg(unix)]
     {
@@ -93,7 +93,7 @@ fn run_until_stopped(config: &Config) -> Outcome {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config));
-    // What still runs has been given back.
+    // Tasks may still run. Their timers have been given back.
     runtime.shutdown_background();
     ended
 }
@@ -218,10 +218,10 @@ async fn second(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Looks after a service that runs, until a signal ends it.
+/// Watches a running service until a signal ends it.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
-    // The manager wants a sign in each interval; half of one leaves room for a machine that is busy.
+    // The manager wants a sign in each interval; half an interval leaves room for a busy machine.
     let pause = watchdog.map_or(LOOK, |interval| LOOK.min(interval / 2));
     let mut looks = tokio::time::interval(pause.max(Duration::from_millis(10)));
     let mut condition = Condition::default();

@@ -1,4 +1,4 @@
-//! What the commands share: the output, and how a command ends.
+//! Output and exit codes of the commands, and their entries in the audit trail.
 
 use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
@@ -11,7 +11,7 @@ use tourbillon_api::{AuditAuthor, AuditVia};
 /// The reason why a command failed, for a person.
 pub(super) type Failure = Box<dyn core::error::Error>;
 
-/// What the program ends with.
+/// The result of a command: an exit code, or a failure to print.
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
 /// The code with which the program ends after a failure.
@@ -26,8 +26,8 @@ pub(super) fn say(line: impl fmt::Display) {
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Notes in the audit trail of a service what this command has changed. Where the service has no data folder, as with a
-/// command that names only the file of tokens, none is made for the trail.
+/// Adds the change that this command made to the audit trail of the service. Without a data folder there is no entry: a
+/// command that names only the file of tokens must not make a folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();

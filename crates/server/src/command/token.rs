@@ -95,7 +95,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("new", matches)) => {
             let out = matches.get_one::<PathBuf>("out");
-            // Before the token is stored: one that cannot be handed over is not made.
+            // Before the token is stored, so that no token is made that cannot be handed over.
             let out = out.map(|path| Out::create(path)).transpose()?;
             let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
             let role = match text("role") {

@@ -18,7 +18,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
-    /// The line, from one on. Zero if the whole file is concerned.
+    /// The number of the line, from 1 on; 0 for the whole file.
     pub(crate) line: usize,
     pub(crate) message: String,
 }
@@ -69,7 +69,7 @@ pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> 
 fn unknown(key: &str) -> String {
     let sections = SETTINGS.iter().map(Setting::section).filter(|section| !section.is_empty());
     let names = SETTINGS.iter().map(|setting| setting.key).chain(sections);
-    // Somebody may also have the right name in the wrong section.
+    // The name may be right, and its section wrong.
     let last = key.rsplit('.').next().unwrap_or(key);
     let elsewhere = SETTINGS.iter().find(|setting| setting.key.rsplit('.').next() == Some(last));
     match similar(key, names).or(elsewhere.map(|setting| setting.key)) {

@@ -1,4 +1,4 @@
-//! The configuration: defaults, then the file, then the environment, then flags; the later ones win.
+//! The configuration: defaults, then the file, then the environment, then flags. A later source wins.
 //!
 //! All come from one table ([`table`]). Variables that OpenTelemetry names stand between the defaults and the file
 //! ([`standard`]). No setting is a secret: tokens and keys are in files, and the settings are the
@@ -114,7 +114,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let standard = standard::read(&sources.environment);
     loaded.warnings.extend(standard.warnings);
     for (key, name, value) in standard.values {
-        // A variable that is not this program's own is no reason not to start.
+        // Other programs use these variables, too. So a bad value is a warning, and the service starts.
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
         if let Some(Err(error)) =
             setting.map(|setting| loaded.set(setting, &value, Origin::Variable(name.to_owned())))
@@ -178,7 +178,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// A variable that is not known is no error: other programs have variables of this beginning too.
+    /// Warns of an unknown variable that resembles a setting. It is not an error, since other programs may have
+    /// variables with this prefix.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));

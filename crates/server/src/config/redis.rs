@@ -1,4 +1,4 @@
-//! The settings of Redis: which of them go together, and what they mean for a connection.
+//! The settings of Redis: the rules between them, and the connection that they describe.
 
 use super::{Config, ConfigError};
 use crate::settings::RedisSettings;
@@ -119,7 +119,8 @@ impl Config {
         let failed = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
         let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
         if let Some(path) = &self.redis_sentinel_password_file {
-            // The file is read again for each connection. One that is missing now is a fault of the settings.
+            // The file is read again for each connection. It is read here so that a missing file is reported at the
+            // start.
             secret(path)?;
             if urls.iter_mut().any(|url| url.set_password(None).is_err()) {
                 let message = "redis.servers: a local socket takes no password";

@@ -5,7 +5,7 @@
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// What the variables say.
+/// The settings that the variables give, and warnings about variables.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
     /// The key of a setting, the variable, and the value.
@@ -13,21 +13,21 @@ pub(super) struct Standard {
     pub(super) warnings: Vec<String>,
 }
 
-/// The value of a variable. An empty one is none.
-fn of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
+/// The value of a variable. An empty value counts as unset.
+fn value_of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
     let value = environment.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.to_str());
     value.filter(|value| !value.is_empty())
 }
 
 /// Reads the variables for settings of the table.
 pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
-    let of = |name| of(environment, name);
+    let value = |name| value_of(environment, name);
     let mut read = Standard::default();
-    if let Some(name) = of("OTEL_SERVICE_NAME") {
+    if let Some(name) = value("OTEL_SERVICE_NAME") {
         read.values.push(("telemetry.service_name", "OTEL_SERVICE_NAME", name.to_owned()));
     }
-    let traces = of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-    let all = of("OTEL_EXPORTER_OTLP_ENDPOINT");
+    let traces = value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    let all = value("OTEL_EXPORTER_OTLP_ENDPOINT");
     let (name, endpoint) = match (traces, all) {
         (Some(url), _) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.to_owned()),
         (None, Some(url)) => {
@@ -35,8 +35,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
         }
         (None, None) => return read,
     };
-    let is_off = of("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
-        || of("OTEL_TRACES_EXPORTER") == Some("none");
+    let is_off = value("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
+        || value("OTEL_TRACES_EXPORTER") == Some("none");
     if is_off {
         return read;
     }
@@ -46,7 +46,7 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
         return read;
     }
     let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-    if let Some((name, protocol)) = protocol.into_iter().find_map(|name| Some((name, of(name)?)))
+    if let Some((name, protocol)) = protocol.into_iter().find_map(|name| Some((name, value(name)?)))
         && protocol != "http/protobuf"
     {
         read.warnings.push(format!("{name}: {protocol:?} is not spoken; spans are sent by http/protobuf"));
@@ -55,7 +55,7 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// The headers for the collector, which may be secret and are thus no setting: names and percent-encoded values, with
+/// The headers for the collector, which may be secret and thus are not settings: names and percent-encoded values, with
 /// commas between. Fails with the name of a variable that cannot be read.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];

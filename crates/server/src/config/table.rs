@@ -15,7 +15,7 @@ pub(crate) const PREFIX: &str = "TOURBILLON_";
 pub(crate) struct Setting {
     /// The key in the file, with its section.
     pub(crate) key: &'static str,
-    /// What the setting is for, a sentence or two.
+    /// The purpose of the setting, in a sentence or two.
     help: &'static [&'static str],
     /// The words for the value in the help.
     pub(crate) value: &'static str,
@@ -37,7 +37,7 @@ impl Setting {
         self.key.replace(['.', '_'], "-")
     }
 
-    /// What the setting is for.
+    /// The purpose of the setting, on one line.
     pub(crate) fn help(&self) -> String {
         self.help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
     }
@@ -92,8 +92,8 @@ settings! {
     behind_proxy: bool, "behind_proxy" = "false";
     /// The file of the tokens; `tokens.json` in the data folder if it is empty.
     tokens: Option<PathBuf>, "tokens" = "";
-    /// The time for callbacks and requests under way when the service is stopped. What is not done by then is delivered
-    /// again after the next start.
+    /// The time for callbacks and requests under way when the service is stopped. Deliveries that have not ended by
+    /// then are made again after the next start.
     drain: Duration, "drain" = "10s";
 
     /// The file of the certificate and those that vouch for it, in PEM.
@@ -101,7 +101,7 @@ settings! {
     /// The file of the certificate's key, in PEM.
     tls_key: Option<PathBuf>, "tls.key" = "";
 
-    /// The greatest number of connections. Further ones are closed at once.
+    /// The greatest number of connections. Further connections are closed at once.
     max_connections: u32, "limits.connections" = "4096";
     /// The greatest size of a request's header.
     max_header: Size, "limits.header" = "16KiB";
@@ -134,7 +134,8 @@ settings! {
     /// The greatest number of callbacks of a namespace to one host at a time; a quarter for a host that is slow or not
     /// known yet. Several namespaces have a third more together.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
-    /// The same for a host that answers within a tenth of a second: it gets one more with each answer, up to so many.
+    /// The same for a host that answers within a tenth of a second: each such answer adds a callback, up to this
+    /// number.
     prompt_host_concurrency: usize, "deliveries.prompt_host_concurrency" = "256";
     /// The number of failures in a row after which a host, or a path of it, gets no callbacks of the namespace for a
     /// while.
@@ -175,17 +176,17 @@ settings! {
     scrub: u32, "store.scrub" = "250";
 
     /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a
-    /// store in the data folder. One is the server itself. Several are nodes of a cluster (`redis.cluster`) or
-    /// Sentinels (`redis.sentinel`).
+    /// store in the data folder. They name the server itself, nodes of a cluster (`redis.cluster`) or Sentinels
+    /// (`redis.sentinel`).
     redis_servers: Vec<ServerUrl>, "redis.servers" = "";
     /// The name by which the Sentinels in `redis.servers` know the primary.
     redis_sentinel: Option<String>, "redis.sentinel" = "";
     /// Whether the servers are nodes of a cluster.
     redis_cluster: bool, "redis.cluster" = "false";
-    /// The name of the deployment: the nodes that name the same one share its timers.
+    /// The name of the deployment. Nodes with the same name share its timers.
     redis_deployment: String, "redis.deployment" = "tourbillon";
-    /// The number of shards of a deployment that is made: a power of two up to 1024. Zero takes a deployment as it is,
-    /// and makes one with 64.
+    /// The number of shards of a deployment that is made: a power of two up to 1024. With 0 an existing deployment
+    /// stays as it is, and a new deployment has 64.
     redis_shards: u32, "redis.shards" = "0";
     /// The user of the servers' access control list.
     redis_username: Option<String>, "redis.username" = "";
@@ -193,19 +194,19 @@ settings! {
     redis_password_file: Option<PathBuf>, "redis.password_file" = "";
     /// The file of the Sentinels' password, which is read for each connection. A name for it stands in their URLs.
     redis_sentinel_password_file: Option<PathBuf>, "redis.sentinel_password_file" = "";
-    /// A file of certificates, in PEM, that vouch for the servers' ones, instead of the system's.
+    /// A file of certificates, in PEM, that vouch for the servers, instead of the system's certificates.
     redis_certificates: Option<PathBuf>, "redis.certificates" = "";
     /// The file of the certificate that the servers ask for, in PEM.
     redis_client_certificate: Option<PathBuf>, "redis.client_certificate" = "";
     /// The file of that certificate's key, in PEM.
     redis_client_key: Option<PathBuf>, "redis.client_key" = "";
-    /// What a change waits for: `none`, `wait:REPLICAS:TIME` for replicas that have it, or `waitaof:REPLICAS:TIME` for
-    /// append-only files on disks.
+    /// The copies that a change waits for: `none`, `wait:REPLICAS:TIME` for replicas that have it, or
+    /// `waitaof:REPLICAS:TIME` for append-only files on disks.
     redis_sync: Sync, "redis.sync" = "none";
     /// The name of this node for people; the host's name if it is empty.
     redis_node: Option<String>, "redis.node" = "";
-    /// The time for which a node takes shards for itself: so long do the timers of a node wait whose machine or network
-    /// dies, until others take its shards over. The death of a process is seen at once. From 100 ms to an hour.
+    /// The lease of a node on its shards. If its machine or network dies, its timers wait for this time until other
+    /// nodes take its shards over. The death of a process is seen at once. From 100 ms to an hour.
     redis_ttl: Duration, "redis.ttl" = "10s";
     /// The time by which the servers' data may go back while the service runs, as in a failover to a replica without
     /// the last writes. Further than that, as after a restart from an older snapshot, the node refuses the data, and

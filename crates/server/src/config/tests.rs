@@ -117,8 +117,8 @@ fn a_misspelt_variable_is_a_warning() {
     assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
 }
 
-/// The variables of OpenTelemetry are for all programs of a machine: the settings of this one win, and their faults are
-/// warnings.
+/// The variables of OpenTelemetry are for all programs of a machine. So the program's own settings win, and a fault in
+/// such a variable is a warning.
 #[test]
 fn a_setting_wins_over_a_variable_of_opentelemetry() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use tourbillon_callback::guard::Range;
 use tourbillon_redis::SyncPolicy;
 use url::Url;
 
-/// What a value is in a file.
+/// The type of a value in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -29,14 +29,14 @@ impl Form {
     }
 }
 
-/// A value that is read from a text and written as one.
+/// A value of a setting, which has a form as text.
 pub(crate) trait Value: Sized {
-    /// What the value is in a file.
+    /// The type of the value in a file.
     const FORM: Form;
     /// The words for it in the help.
     const NAME: &'static str;
 
-    /// Reads a value. Fails with what the text should be.
+    /// Reads a value. Fails with a description of the texts that it accepts.
     fn parse(text: &str) -> Result<Self, String>;
 
     /// Writes a value in the way in which `parse` reads it.
@@ -186,7 +186,7 @@ impl Value for Endpoint {
     const FORM: Form = Form::Text;
     const NAME: &'static str = "URL";
 
-    /// A URL without a path gets the one at which collectors take spans.
+    /// A URL without a path gets the path at which collectors take spans.
     fn parse(text: &str) -> Result<Self, String> {
         // A URL may have a password: the text is not repeated in the message.
         let mut url = Url::parse(text)
@@ -239,7 +239,7 @@ impl Value for ServerUrl {
     }
 }
 
-/// What a change in Redis waits for.
+/// The copies that a change in Redis waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync(pub(crate) SyncPolicy);
 

@@ -15,7 +15,7 @@ const BATCH: usize = 500;
 /// The time in which an unparked timer should have arrived.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The time after which a rate is looked at again whose unparked timers have not all arrived.
+/// The time between two looks at a rate while some of its unparked timers have not arrived.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The greatest numbers of callbacks at a time.
@@ -62,12 +62,13 @@ impl Admission {
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Admits a delivery, which a callback begins with its host and path, and a pull without. Fails with the reason for
-    /// which the timer must be parked.
+    /// Admits a delivery. `to` has the host and the path of a callback, and nothing for a pull. Fails with the reason
+    /// for which the timer must be parked.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
+        // A pull calls no host. Its bounds are the receivers, and the limit of open claims.
         if !to.is_empty() {
             to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
             request(Reason::Slow(name.into()), slow_permits(self.limits.all));
@@ -79,6 +80,7 @@ impl Admission {
         let permit = self.permits.enter(requests).await?;
         // The namespace may have been paused, or its limits changed, while the delivery waited.
         let namespace = self.namespace(name)?;
+        // The rate comes last, since a slot cannot be given back.
         if let Some(per_second) = namespace.limits.rate_per_second {
             let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
             if !rest.is_zero() {
@@ -133,6 +135,7 @@ impl Admission {
             | Reason::Concurrency(_)
             | Reason::Host(..)
             | Reason::Path(..) => self.permits.wanted(reason, now),
+            // The pull queues know how many timers their receivers want.
             Reason::Queue(..) => Wanted::Nothing,
         }
     }
@@ -153,7 +156,7 @@ impl Admission {
         match paced.rate.free(now) {
             Err(moment) => Wanted::At(moment),
             Ok(free) if free > paced.coming => Wanted::Now((free - paced.coming).min(BATCH)),
-            // An arrival shows nothing to the unparker.
+            // The unparker does not notice an arrival, so it looks again soon.
             Ok(_) => Wanted::At(paced.coming_until.min(now + SOON)),
         }
     }

@@ -1,4 +1,4 @@
-//! A timer that is due and sends an HTTP request.
+//! The handler of timers that send HTTP requests.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -82,7 +82,7 @@ impl CallbackHandler {
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                // Without the beginning of the answer: people see errors that may not see answers.
+                // Without the beginning of the answer: errors are shown to people that may not see answers.
                 self.retry_pause.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,

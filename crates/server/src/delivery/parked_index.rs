@@ -5,9 +5,9 @@
 //! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
 //! that is stored is added here ([`ParkedIndex::add`]), which makes the unparker look at the reason again, after the
 //! park. Each event that makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later
-//! of the two calls finds both the timer and the room. The count may be too high, after a cancel for example, and never
-//! stays too low: zero is believed only after an unpark or a pass has found nothing, and parks that were added in the
-//! meantime count on top.
+//! of the two calls finds both the timer and the room. The count may be too high, after a cancel for example. It never
+//! stays too low: it becomes zero only after an unpark or a pass has found nothing, and parks that were added during
+//! that search count on top.
 //!
 //! # Passes
 //! A *pass* asks the store for all reasons with their numbers, at the start and beside other nodes again and again: the
@@ -46,10 +46,10 @@ struct Parked {
     count: u64,
     /// An unpark is under way.
     is_busy: bool,
-    /// The parks that were noted since it began.
+    /// The parks that were noted since the unpark, or the fetch, began.
     since: u64,
     /// The parks that were noted since the pass began.
-    meanwhile: u64,
+    during_pass: u64,
     /// A look was wanted since the unpark, or the fetch, began.
     is_wanted: bool,
 }
@@ -67,7 +67,7 @@ impl ParkedIndex {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
         (parked.count, parked.since) = (parked.count + 1, parked.since + 1);
-        parked.meanwhile += 1;
+        parked.during_pass += 1;
         state.emptied.remove(&reason);
         state.marked.insert(reason);
         drop(state);
@@ -88,7 +88,7 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that parks may have been missed, or that other nodes are live than before.
+    /// Notes that parks may have been missed, or that the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
@@ -133,7 +133,7 @@ impl ParkedIndex {
 
     /// Begins a pass.
     pub(crate) fn begin_pass(&self) {
-        self.lock().parked.values_mut().for_each(|parked| parked.meanwhile = 0);
+        self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
     /// Takes the findings of a pass since [`begin_pass`](Self::begin_pass).
@@ -143,7 +143,7 @@ impl ParkedIndex {
         parked.retain(|reason, parked| {
             let count = found.remove(reason).unwrap_or(0);
             if !parked.is_busy {
-                parked.count = count + parked.meanwhile;
+                parked.count = count + parked.during_pass;
             }
             parked.is_busy || parked.count > 0
         });
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!((index.take_marked(), index.total()), (vec![reason.clone()], 0));
         index.begin(&reason);
         index.want(&reason);
-        assert!(!index.end_fetch(&reason, Some(0)), "a park was heard of meanwhile");
+        assert!(!index.end_fetch(&reason, Some(0)), "a park was noted during the fetch");
         assert_eq!(index.take_marked(), vec![reason.clone()]);
         index.begin(&reason);
         assert!(index.end_fetch(&reason, Some(0)) && !index.may_have(&reason));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_corrects_the_numbers_and_adds_what_was_parked_meanwhile() {
+    fn a_pass_corrects_the_numbers_and_adds_the_parks_of_its_time() {
         let index = ParkedIndex::default();
         let [known, gone, found, busy] = ["a", "b", "c", "d"].map(|name| Reason::Rate(name.into()));
         for reason in [&known, &known, &gone, &busy] {

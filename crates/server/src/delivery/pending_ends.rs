@@ -26,7 +26,7 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Answers the ticket once the store has this end, with key the handler is about to answer.
+    /// Answers the ticket once the store has this end, with which the handler is about to answer.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));

@@ -1,4 +1,4 @@
-//! A timer that is due and that a receiver fetches.
+//! The handler of timers that receivers fetch.
 
 use super::admission::Admission;
 use super::observer::Observer;

@@ -1,8 +1,8 @@
 //! The rate of a namespace: slots of equal distance, after the generic cell rate algorithm.
 //!
 //! A delivery takes the next slot. A slot that has passed is good for a twentieth of a second, so that deliveries which
-//! are unparked in time, and arrive a little later, use the whole rate. In any span of time the deliveries are at most
-//! as many as the rate permits in the span and a twentieth of a second, and one more.
+//! are unparked in time, and arrive a little later, use the whole rate. In any span of time there is at most one
+//! delivery more than the rate permits in the span and a twentieth of a second.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -43,7 +43,7 @@ impl Rate {
         })
     }
 
-    /// The number of slots that can be taken, or the moment from which one can.
+    /// The number of slots that are free now. If there is none, fails with the moment from which a slot is free.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

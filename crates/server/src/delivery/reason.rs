@@ -58,7 +58,7 @@ impl Reason {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Whether it is that of the host and port, or of one of its paths.
+    /// Whether the reason is about the host and port, or about a path of it.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }

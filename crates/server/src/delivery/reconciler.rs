@@ -48,7 +48,7 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a timer read. Does not block.
+    /// Requests that a timer is read again. Does not block.
     pub(crate) fn add(&self, id: TimerId) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {

@@ -7,8 +7,9 @@
 //! At its start it asks the store for the reasons of parked timers, since a reason may have ended while no process ran.
 //! Beside other nodes it repeats this: a dead node has parked timers of which only the store knows.
 //!
-//! Beside other nodes it puts back only timers of the shards of this node: these come here, where the room is. Another
-//! node might park a timer again for the same reason, and this node put it back again, without end.
+//! Beside other nodes it puts back only timers of the shards of this node: these come here, where the room is.
+//! Otherwise another node might park a timer again for the same reason, and this node would put it back again, without
+//! end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -29,7 +30,7 @@ const PASS: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest number of timers that one unpark puts back.
+/// The greatest number of timers that an unpark puts back.
 const BATCH: usize = 500;
 /// The number of reasons that are asked for at once at the start.
 const PAGE: u32 = 1_000;
@@ -43,7 +44,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held during a pass: only one runs at a time.
+    /// Held during a pass, so that passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -65,7 +66,7 @@ impl Unparker {
                 self.admission.sweep();
                 self.parked.look_everywhere();
                 if has_others {
-                    // News of a park may be lost.
+                    // A message about a park may be lost.
                     self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
                 }
             }
@@ -102,7 +103,7 @@ impl Unparker {
     }
 
     async fn unpark(self: Arc<Self>, store: Arc<dyn TimerStore>, reason: Reason, timers: usize) {
-        // They may arrive before the store's answer.
+        // The timers may arrive before the store's answer.
         self.queues.expect(&reason, timers);
         self.admission.expect(&reason, timers);
         let found = unpark(&*store, &reason, timers).await;

@@ -25,7 +25,7 @@ struct AuditQuery {
     namespace: Option<String>,
     /// The name of a token, or its id.
     token: Option<String>,
-    /// What was done.
+    /// The kind of change.
     action: Option<AuditAction>,
     /// The moment of the first entries.
     since: Option<Moment>,
@@ -38,12 +38,12 @@ struct AuditQuery {
     limit: Option<u32>,
 }
 
-/// Lists who has changed what, the newest first, a page at a time.
+/// Lists the changes with their authors, the newest first, a page at a time.
 ///
 /// The trail has each change of a namespace, its limits and secrets, of the tokens, and of many timers at a time; each
-/// change that was made on the page; and backups and restores. Timers and schedules that programs make, change and
-/// cancel one at a time are not in it. It has no secrets and no payloads. The list is at its end when `next` is
-/// missing. On Redis each node has the changes that it was asked for.
+/// change that was made on the page; and backups and restores. Changes of single timers and schedules by programs are
+/// not in it. It has no secrets and no payloads. The list is at its end when `next` is missing. On Redis each node has
+/// the changes that it was asked for.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "service",
     params(AuditQuery),

@@ -49,7 +49,8 @@ impl Granted<'_> {
 }
 
 impl Right {
-    /// Fails unless the request may do what this role permits in this namespace.
+    /// Fails unless the request has at least this role in this namespace. Without a namespace, the request concerns the
+    /// whole service.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
         if self.permits(role, namespace) {
             return Ok(Granted(&self.hold));
@@ -62,7 +63,7 @@ impl Right {
         Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
-    /// Whether the request may do what this role permits in this namespace.
+    /// Whether the request has at least this role in this namespace.
     pub(super) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.principal.permits(role, namespace)
     }
@@ -108,7 +109,7 @@ impl FromRequestParts<Service> for Right {
     }
 }
 
-/// The token of a request, if it has one. Fails with the reason why what it has is none.
+/// The token of a request, if it has one. Fails with a reason if the header is not a bearer token.
 fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = match (values.next(), values.next()) {
@@ -187,10 +188,10 @@ const FORWARDING: [&str; 9] = [
     "x-envoy-expected-rq-timeout-ms",
 ];
 
-/// The reason why a request to a service without tokens does not come from this machine, if it does not.
+/// The sign by which a request to a service without tokens comes from another machine, if there is such a sign.
 ///
-/// HTTP/1.0 is what nginx speaks by default to the service behind it, under the service's own address and without a
-/// header that names the client. Nothing else has spoken it for long.
+/// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
+/// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.
 fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
     if version < Version::HTTP_11 || FORWARDING.iter().any(|name| headers.contains_key(*name)) {
         return Some("a service behind a proxy needs tokens");

@@ -21,9 +21,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 /// Makes at most 1,000 changes in one transaction.
 ///
 /// Each change has its result, in the same order, and sees the changes before it. A change that is refused hinders no
-/// other: its result is a problem, and the answer's status is 200. A request that cannot be read changes nothing. Two
-/// changes with the same idempotency key are not under way together: the second one gets `idempotency-in-progress`. The
-/// body has at most 8 MiB.
+/// other: its result is a problem, and the answer's status is 200. A request that cannot be read changes nothing. Of
+/// two changes with the same idempotency key, the second gets `idempotency-in-progress`. The body has at most 8 MiB.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/batch", tag = "timers",
     request_body(content = Batch, example = json!({ "changes": [

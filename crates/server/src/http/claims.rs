@@ -22,15 +22,15 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(renew))
 }
 
-/// The greatest number of timers that one request fetches.
+/// The greatest number of timers that a request fetches.
 const MOST_CLAIMS: u32 = 100;
 /// The longest wait, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
 /// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
-/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`. Where nodes share the timers,
-/// each of them hands over the timers of all.
+/// Fetches timers of a queue that are due. Waits at most `wait_ms` for the first of them. Where nodes share the timers,
+/// each node hands over the timers of all.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
     request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })),

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the handlers' descriptions leave out since it is the same for all.
+//! The OpenAPI document. Adds the parts that are the same for all handlers, which their descriptions leave out.
 
 use super::rules;
 use http::Method;

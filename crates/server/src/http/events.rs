@@ -76,7 +76,7 @@ async fn events(
 struct Reader {
     events: Subscription,
     namespace: Option<String>,
-    /// The number of events that were missed since the last one that was shown.
+    /// The number of events that were missed since the last event that was shown.
     missed: u64,
     stop: Stop,
 }

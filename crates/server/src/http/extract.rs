@@ -31,7 +31,7 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the body, whose bytes count in what the client holds, and returns it with the request's headers.
+    /// Reads the body, and returns it with the request's headers. Its bytes count in `hold`.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -91,7 +91,7 @@ pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
     }
 }
 
-/// The trace context of a request. One that is not valid is ignored.
+/// The trace context of a request. A context that is not valid is ignored.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Trace> {
     let mut values = headers.get_all("traceparent").iter();
     match (values.next(), values.next()) {

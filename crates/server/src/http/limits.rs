@@ -90,6 +90,7 @@ impl Inner {
         let mut response = match admitted {
             Err(problem) => Refused(problem).into_response(),
             Ok(()) => {
+                // A panic must not end the connection, on which other requests may be under way.
                 let answered =
                     AssertUnwindSafe(async { self.router.clone().call(request).await }).catch_unwind().await;
                 answered.map(|response| response.unwrap_or_else(|never| match never {})).unwrap_or_else(
@@ -103,6 +104,7 @@ impl Inner {
         challenge(&mut response, has_token);
         counters.answered(response.status().as_u16());
         let headers = response.headers_mut();
+        // An answer depends on the token and on the moment: no cache may keep it.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response

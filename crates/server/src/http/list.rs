@@ -62,8 +62,8 @@ enum Order {
 ///
 /// The list is at its end when `next` is missing. Without a condition, or by the phase alone, a page has timers unless
 /// there are none left, whatever other namespaces have; a namespace with more than 50,000 timers on Redis, or a million
-/// in a file, may still have empty pages. By other conditions a page may have fewer timers than asked for, and even
-/// none, although there are further ones. A page of more than 50 ends early if their bodies have a megabyte together.
+/// in a file, may still have empty pages. By other conditions a page may have fewer timers than asked for, even none,
+/// although more follow. A page of more than 50 ends early if their bodies have a megabyte together.
 ///
 /// The order is, for the first of these conditions that is given, that of the ids (a label), of
 /// the keys (the beginning of the key, unless the phase is `dead`), of the due moments (a reason, `pending`), of the

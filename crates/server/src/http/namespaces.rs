@@ -70,8 +70,8 @@ async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answ
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes a new signing secret, which is shown this once. The former one signs beside it for a day. At most ten sign at
-/// a time: the oldest one makes room.
+/// Makes a new signing secret, which is shown this once. The former secret signs beside it for a day. At most ten
+/// secrets sign at a time: the oldest makes room.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
     responses(

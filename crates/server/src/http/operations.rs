@@ -31,7 +31,7 @@ pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
     (StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation))
 }
 
-/// Cancels all timers that have a label, or whose keys have a beginning, dead ones included.
+/// Cancels all timers that have a label, or whose keys have a beginning, dead timers included.
 ///
 /// Timers that are made after the answer stay. The operation goes on after a restart of the service, and is shown for
 /// an hour after its end; its counts may be lower than the truth if the service was killed.
@@ -72,7 +72,7 @@ async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<
     begin(&scope, Work::Replay(which)).await
 }
 
-/// Lists the operations that run, or have ended within the last hour, the last one first.
+/// Lists the operations that run, or have ended within the last hour, the latest first.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/operations", tag = "operations",
     responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))

@@ -24,8 +24,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(stats))
 }
 
-/// Shows whether the loop that delivers timers polls. If it does not, only a new start of the process helps, unless the
-/// reason is a store that nodes share and that this one cannot reach: the loop goes on by itself once it can.
+/// Shows whether the loop that delivers timers polls. If it does not, only a restart of the process helps. There is one
+/// exception: if this node cannot reach a store that nodes share, the loop goes on by itself once it can.
 #[utoipa::path(
     get, path = "/healthz", tag = "service", security(()),
     responses(

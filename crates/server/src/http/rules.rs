@@ -28,7 +28,7 @@ const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 /// The format of numbers of 32 bits.
 const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
 
-/// An object with this field, and not as null, which is the same as without it.
+/// An object in which this field is present and not null. A field that is null counts as missing.
 fn given(name: &str) -> Value {
     json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
 }
@@ -38,7 +38,7 @@ fn one_of(names: &[&str]) -> Value {
     names.iter().copied().map(given).collect()
 }
 
-/// Objects with two of these fields, for each two of them.
+/// For each two of these fields, the objects that have both.
 fn pairs(names: &[&str]) -> Vec<Value> {
     let later = |at: usize| names.iter().skip(at + 1);
     let with_later = |(at, a): (usize, &&str)| -> Vec<Value> {
@@ -47,8 +47,8 @@ fn pairs(names: &[&str]) -> Vec<Value> {
     names.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// The rules between fields: the schema, and the word of it that has the rule. A schema gets one word, for the words
-/// that the library does not know are in no order.
+/// The rules between fields: a schema, the keyword that has the rule, and the rule. A schema gets a single keyword,
+/// since the library writes keywords that it does not know in a random order.
 fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
@@ -79,7 +79,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     ]
 }
 
-/// Adds a word to a schema which the library does not know.
+/// Adds a keyword that the library does not know to a schema.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
@@ -148,8 +148,8 @@ fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Names the ranges of numbers of 32 bits without a sign: the format of the document is that of numbers with one, so
-/// they get the format of 64 bits.
+/// Completes numbers of 32 bits without a sign: they get their greatest value, and the format of 64 bits, since the
+/// document's format of 32 bits is for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -223,7 +223,7 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     let RefOr::T(Parameter { name, parameter_in, schema: Some(schema), .. }) = parameter else { return };
     complete_ranges(schema);
     let Some(shape) = object(schema) else { return };
-    // A header or a parameter of the query is there or not: none is null.
+    // A header or a parameter of the query is present or missing, and never null.
     if let SchemaType::Array(types) = &shape.schema_type
         && let Some(kind) = types.iter().find(|kind| **kind != Type::Null)
     {

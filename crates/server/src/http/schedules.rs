@@ -54,7 +54,7 @@ async fn list_schedules(
 ) -> Answer<Json<Page<ScheduleView>>> {
     let limit = page_size(query.limit, "schedules")?;
     let prefix = query.key_prefix.unwrap_or_default();
-    // A cursor holds for the list that it is of.
+    // A cursor is valid in its own list only.
     let list = format!("{}/{prefix}/", scope.namespace);
     let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
     let cursor = place.map(|place| Cursor::from_bytes(&place));
@@ -68,7 +68,7 @@ async fn list_schedules(
 /// Makes a schedule, or changes it as a whole.
 ///
 /// The numbers of a schedule that is changed stay, and so does a pause. If its instants are the same as before, those
-/// that have come and were not decided on yet stay, too; otherwise it goes on with the first one from now on.
+/// that have come and were not decided on yet stay, too; otherwise it goes on with the first instant from now on.
 #[utoipa::path(
     put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     request_body(content = NewSchedule, examples(
@@ -192,7 +192,7 @@ async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json
 /// Makes the occurrences of a range of instants in the past at once.
 ///
 /// Their ids follow from their instants: an instant whose occurrence is stored, or has ended within an hour, gets no
-/// second one and is counted in `refused`. The operation goes on after a restart of the service.
+/// second occurrence and is counted in `refused`. The operation goes on after a restart of the service.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/backfill", tag = "schedules",
     request_body(content = Backfill, example = json!({ "from": "2026-11-01T00:00:00.000Z" })),
@@ -210,7 +210,7 @@ async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Ba
     ))
 }
 
-/// Shows the next ten instants of a schedule that is not made. What its instants do may be missing.
+/// Shows the next ten instants of a schedule that is not made. The callback or the queue may be missing.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/previews", tag = "schedules",
     request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),

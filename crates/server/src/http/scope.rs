@@ -137,7 +137,7 @@ struct Parameter {
     text: String,
 }
 
-/// The parameter with this name, or the last one.
+/// The parameter of the path with this name, or without a name the last parameter.
 async fn parameter(parts: &mut Parts, service: &Service, name: Option<&str>) -> Result<Parameter, Refused> {
     let bad = |detail: String| Refused(Problem::new(ProblemKind::BadRequest, detail));
     let all = RawPathParams::from_request_parts(parts, service)

@@ -1,4 +1,5 @@
-//! Single timers, by their keys or their ids: those without keys, and dead ones, which have left their keys to others.
+//! Single timers, by key or by id. A timer without a key has only its id, and so has a dead timer, whose key is free
+//! for others.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -103,8 +104,8 @@ async fn put_timer(
 /// With an idempotency key the request may be repeated: while the timer is stored, and for an hour after its end, no
 /// second timer is made and the answer is `repeated`. The same idempotency key with another request is refused with
 /// `idempotency-mismatch`; after a restart of the service that holds for timers that are still stored only. A request
-/// that comes while another one with the key is under way gets `idempotency-in-progress`. Requests that were refused
-/// are not remembered.
+/// that comes while another request with the key is under way gets `idempotency-in-progress`. Requests that were
+/// refused are not remembered.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
     request_body(content = NewTimer, example = json!({
@@ -156,7 +157,7 @@ async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) 
     Ok(Json(scope.service.changes().move_timer(&scope.namespace, timer.named(), &to).await?))
 }
 
-/// Cancels a timer. One that is dead is dropped, by its id.
+/// Cancels a timer. A dead timer is dropped, by its id.
 ///
 /// The answer has the status 200 whether or not there is such a timer.
 #[utoipa::path(
@@ -171,7 +172,7 @@ async fn change(scope: Within<Writer>, timer: TimerName, verb: Verb) -> Answer<J
     Ok(Json(scope.service.changes().change(&scope.namespace, timer.named(), verb).await?))
 }
 
-/// Delivers a timer now: one that is pending or paused, or, by its id, dead.
+/// Delivers a timer now. It is pending or paused; by its id, it may also be dead.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/fire", tag = "timers",
     responses(

@@ -1,4 +1,4 @@
-//! What people look at: the past, the present and the near future of the service. All answers come from counters.
+//! Reports for people: the past, the present and the near future of the service. All answers come from counters.
 
 use super::answer::{Answer, Refused};
 use super::extract::Query;

@@ -1,4 +1,4 @@
-//! What a connection waits for, and since when.
+//! The activity of a connection: the event that it waits for, and since when.
 //!
 //! | the connection | its time begins with | and lasts |
 //! |---|---|---|
@@ -14,10 +14,10 @@
 //! takes nothing of an answer by that.
 //!
 //! # A client that closes its half
-//! A client with HTTP/1 may close its half of the connection after a request and wait for the answer. The end of what
-//! it sends looks the same if it has gone. So the end is held back while a request is under way that has arrived in
-//! full, and is shown once the answer is written. Requests that wait for what may never come, a long poll or a stream
-//! of events, are an exception: they end with the client's half, since a timer that was handed to nobody is late by
+//! A client with HTTP/1 may close its half of the connection after a request and wait for the answer. A client that has
+//! gone looks the same. So the end is held back while a request is under way that has arrived in full, and is shown
+//! once the answer is written. Requests that may wait without end, a long poll or a stream of events, are an exception:
+//! they end with the client's half. Otherwise a timer could be handed to a client that has gone, and would be late by
 //! its lease.
 
 use super::limits::Limits;
@@ -42,7 +42,7 @@ struct State {
     /// The number of the next request.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether one of its requests had a right, and whether one was answered without.
+    /// Whether a request had a right, and whether a request was answered without a right.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
@@ -52,7 +52,7 @@ struct State {
     first_byte: Option<Timestamp>,
     /// The first write that waits for the client.
     blocked_since: Option<Timestamp>,
-    /// What waits for the end of the client's half, while that is held back.
+    /// The task that reads from the connection, while the end of the client's half is held back from it.
     reader: Option<Waker>,
     /// The moment at which the server began to stop.
     stopping_since: Option<Timestamp>,
@@ -63,17 +63,17 @@ struct Request {
     number: u64,
     /// Whether nobody waits for the body any more: it has arrived, or is not read.
     is_complete: bool,
-    /// Whether the connection has wanted more of what the client sends, and has found the end.
+    /// Whether the connection has tried to read more bytes of the client, and has found the end.
     has_ended: bool,
     /// Whether the request wanted more of its body after that.
     wants_more: bool,
-    /// Whether it waits for what may never come.
+    /// Whether it may wait without end.
     waits: bool,
     /// Whether it has a right.
     is_known: bool,
-    /// Whether it had none when it was answered.
+    /// Whether it had no right when it was answered.
     is_answered_unknown: bool,
-    /// The moment at which a piece of the answer was given to the connection, until the next one is asked for.
+    /// The moment at which the connection got a piece of the answer; none once it asks for the next piece.
     offered: Option<Timestamp>,
 }
 
@@ -88,13 +88,13 @@ impl State {
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// What is to be woken after a change of the state.
+    /// The reader, if the state has changed so that it may see the end.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
 }
 
-/// How long a connection is of no use to its client, and whether it never was.
+/// Since when a connection is of no use to its client, and whether it has been of use before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
@@ -133,7 +133,7 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes what waits for that.
+    /// Changes the state, and wakes the reader if it may see the end now.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -150,7 +150,7 @@ impl Activity {
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
         let untaken = state.blocked_since.into_iter().chain(offered).min();
         let untaken = untaken.map(|since| since + limits.write_timeout);
-        // What is left of the last answer has the time of writes.
+        // The write timeout holds for the rest of the last answer.
         let is_writing = state.stopping_since.is_some() && state.blocked_since.is_some();
         let is_waiting = state.under_way.is_empty() && !is_writing;
         let waiting = is_waiting.then(|| match (state.stopping_since, state.first_byte) {
@@ -217,10 +217,10 @@ impl Activity {
     }
 }
 
-/// What follows from an answer.
+/// The consequences of an answer for its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// The answer is one more without a right than may wait for the client.
+    /// More answers without a right wait for the client than may.
     pub(super) is_beyond: bool,
     /// The connection is a stranger's from now on.
     pub(super) makes_a_stranger: bool,

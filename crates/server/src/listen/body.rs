@@ -1,4 +1,4 @@
-//! The bodies of requests and answers: a limit of size and time for the one, the end of the request for the other.
+//! The bodies of requests, with limits of size and time, and the bodies of answers, whose end is the request's end.
 
 use super::activity::{Stage, UnderWay};
 use super::limits::Limits;
@@ -131,14 +131,15 @@ const PIECE: usize = 16 << 10;
 /// The body of an answer. Its request is under way until the body is dropped.
 ///
 /// With HTTP/2 the answer goes out in pieces, and its last byte by itself: a connection asks for a piece once the
-/// client has room for it, and takes a whole one into its own memory even if the room is a single byte. So it is seen
-/// whether the client takes anything, and no more than a piece of each answer waits beyond what the client permits.
+/// client has room for it, and takes the whole piece into its own memory even if the room is a single byte. So the
+/// question for the next piece shows that the client takes bytes, and at most a piece of each answer is in memory
+/// beyond the client's window.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// What is left of a piece of the body.
+    /// The rest of the body's frame that is being sent in pieces.
     rest: Bytes,
 }
 

@@ -41,7 +41,7 @@ const MOST_UNKNOWN: usize = 4;
 /// The bytes of a body that a client with HTTP/2 may send ahead, and those of all bodies of its connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// What answers requests.
+/// A service that answers requests and never fails.
 pub(super) trait Answers:
     Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -60,8 +60,7 @@ impl<S> Answers for S where
 {
 }
 
-/// Serves the requests of one connection. `stop` changes once when the requests under way are to be the
-/// last.
+/// Serves the requests of one connection. `stop` changes once. From then on no further requests are taken.
 pub(super) async fn serve<S>(
     stream: S,
     service: impl Answers,
@@ -183,6 +182,7 @@ async fn answer(
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
+        // The handler knows only that the body has failed. The fault has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
     let noted = under_way.note_answer(MOST_UNKNOWN);
@@ -198,8 +198,8 @@ async fn answer(
     Ok(response)
 }
 
-/// Whether a request names its host as its version demands. A proxy before the service might take another one of two
-/// names.
+/// Whether a request names its host as its version demands. If it named two hosts, a proxy before the service might
+/// take the other of them.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -215,7 +215,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// The answer to one request more without a right than may wait for their client. It has no body that would wait.
+/// The answer to a request without a right if too many such answers wait for the client already. It has no body that
+/// would wait, too.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// How many connections there are, and how long each stage of one may take.
+/// The limits of connections: their number, and the time for each stage of a connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {

@@ -68,7 +68,7 @@ impl Listeners {
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// Changes when the connections are to be dropped.
+    /// A change drops the connections.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
@@ -121,7 +121,7 @@ impl Server {
         self.stop.send_replace(true);
     }
 
-    /// Waits until all connections have ended, at most so long. Returns whether they have.
+    /// Waits until all connections have ended, at most for the time `patience`. Returns whether they have ended.
     pub async fn ended(&self, patience: Duration) -> bool {
         self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
@@ -148,7 +148,7 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
     }
 }
 
-/// What a task that accepts connections needs.
+/// The state of a task that accepts connections.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
@@ -181,7 +181,7 @@ impl<S: Answers> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, mut place: Place) {
-        // Answers are small and written at once. Without this they are no less right.
+        // Answers are small and written at once. If this fails, they are only later.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());

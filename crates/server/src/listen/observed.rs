@@ -1,4 +1,4 @@
-//! A stream that notes what it waits for.
+//! A connection's stream, whose reads and writes are noted.
 
 use super::activity::Activity;
 use core::pin::Pin;
@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that notes what it waits for, and holds the client's end back: see `activity`.
+/// A stream that notes its reads and writes, and holds the client's end back: see `activity`.
 #[derive(Debug)]
 pub(super) struct Observed<S> {
     stream: S,

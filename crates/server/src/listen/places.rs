@@ -1,9 +1,9 @@
 //! The places of connections.
 //!
-//! If all places are taken, connections that are of no use to their clients make room: those that have sent no request
-//! before those that have no request under way, of the address that has most of them, and there the longest quiet ones
-//! first. A few places are for clients on this machine only, so that a check of the service's health finds one
-//! whatever others hold.
+//! If all places are taken, connections that are of no use to their clients make room. Those that have sent no request
+//! go before those that have no request under way. Among them the address that has most goes first, and of its
+//! connections those that are quiet for the longest time. A few places are for clients on this machine only, so that a
+//! check of the service's health finds one whatever others hold.
 //!
 //! Strangers have a part of the places: connections whose requests were answered, and of which none had a right. Each
 //! holds more memory than a silent one, above all with HTTP/2 and answers that the client does not take. Beyond their
@@ -39,7 +39,7 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// The greatest number of strangers there can be: those that were counted, and those that have come since.
+    /// An upper bound of the number of strangers: those at the last count, and those that have come since.
     strangers: usize,
     /// The greatest number of connections since it was last found that many have ended.
     peak: usize,
@@ -90,18 +90,18 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Notes that one more connection is a stranger's. If these have more than their part, some lose their places.
+    /// Notes that a further connection is a stranger's. If these have more than their part, some lose their places.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
         state.strangers += 1;
-        // They are counted once for several that have come.
+        // Several places are freed at once, so that not each new stranger costs a count.
         if state.strangers > most {
             state.limit_strangers(most - most / FEW);
         }
     }
 
-    /// Whether half of the connections have ended since the call before that returned true, and these were not few.
+    /// Whether half of the connections have ended since this was last true. Few connections do not count.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Takes at most so many places from connections that can do without. Returns whether there was one.
+    /// Takes at most `most` places from connections that can do without. Returns whether it took any.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self

@@ -46,7 +46,7 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Whether a terminal obeys a character, or a reader of lines does.
+/// Whether a terminal, or a reader of lines, takes a character as a command.
 fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,7 +1,7 @@
 //! The log of a service: a line on the standard error for each event that this crate emits by `tracing`.
 //!
 //! A line has the moment in UTC, a level, a kind, a message and fields. The kind is the event's target; the guide lists
-//! all of them. What every line is subject to is here, so that no caller has to think of it:
+//! all of them. These rules hold for every line, so that no caller has to think of them:
 //!
 //! - A storm of one kind makes few lines: [`storm`].
 //! - A line stays one line, whatever values it has: [`line`].

@@ -1,4 +1,4 @@
-//! Storms: when many events of one kind come, the first ones have lines, and the others are counted.
+//! Storms: of many events of one kind, the first get lines, and the others are counted.
 //!
 //! In ten seconds a kind has at most 20 lines. After them one line says how many more there were. Lines that somebody
 //! asks for by the level `debug` have no bound.
@@ -25,7 +25,7 @@ struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of what was not written last.
+    /// The level of the last event that was not written.
     level: Level,
 }
 
@@ -55,7 +55,7 @@ impl Kinds {
         false
     }
 
-    /// Forgets the kinds whose span is over. Returns what was not written of them.
+    /// Forgets the kinds whose span is over. Returns the numbers of their events that were not written.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -69,7 +69,7 @@ impl Kinds {
     }
 }
 
-/// Whether an event is to have a line.
+/// Whether an event gets a line.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -78,14 +78,14 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     let all = KINDS.lock().unwrap_or_else(PoisonError::into_inner).settle(is_over);
     for Surplus { kind, level, count } in all {
         match level {
-            Level::ERROR => error!(target: MORE, of = kind, count, "and {count} more of this kind"),
-            Level::WARN => warn!(target: MORE, of = kind, count, "and {count} more of this kind"),
-            _ => info!(target: MORE, of = kind, count, "and {count} more of this kind"),
+            Level::ERROR => error!(target: MORE, kind, count, "and {count} more of this kind"),
+            Level::WARN => warn!(target: MORE, kind, count, "and {count} more of this kind"),
+            _ => info!(target: MORE, kind, count, "and {count} more of this kind"),
         }
     }
 }
 
-/// Says how many lines were left out of the kinds whose span is over. To be called about once a second.
+/// Says how many lines were left out of the kinds whose span is over. The service calls it about once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);

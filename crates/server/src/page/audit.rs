@@ -36,7 +36,7 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The conditions of the list. Those that are empty are none.
+/// The conditions of the list. An empty field is not a condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -132,7 +132,7 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
     }
 }
 
-/// Shows which person or program has changed what.
+/// Shows the audit trail.
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,

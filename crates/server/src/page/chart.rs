@@ -92,7 +92,7 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
         .take_while(|p| *p <= most)
         .collect();
     let step = powers.len().div_ceil(4).max(1);
-    // The line at zero has no number: that of one is too near.
+    // The line at zero has no number, since the number at the line above is too near.
     let zero = Line { y: ABOVE + height, text: String::new() };
     // From the greatest power downwards, so that the greatest has its line.
     let powers = powers.iter().rev().step_by(step);
@@ -101,8 +101,8 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     core::iter::once(zero).chain(lines).collect()
 }
 
-/// The pending timers by the time until they are due: each bucket ends later than the one before by about the same
-/// factor. The ends of the buckets are the marks of the axis.
+/// The pending timers by the time until they are due: each bucket ends later than the bucket before it, by about the
+/// same factor. The ends of the buckets are the marks of the axis.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
@@ -268,14 +268,14 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     })
 }
 
-/// What the values of a series are.
+/// The kind of a series' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Numbers of events, which are shown as rates and added up in the caption.
     Events,
     /// Lengths of time, in milliseconds.
     Times,
-    /// Numbers of what there is.
+    /// Numbers of things at a moment, such as stored timers.
     Numbers,
 }
 
@@ -303,7 +303,7 @@ pub(super) struct Small {
     pub(super) chart: Chart,
 }
 
-/// The labels of the time from so long ago until now.
+/// The labels of a time axis that begins `hours` ago and ends now.
 fn ago(hours: u64, y: u64) -> Vec<Label> {
     let text = |quarters: u64| {
         let minutes = hours * 15 * quarters;
@@ -317,7 +317,7 @@ fn ago(hours: u64, y: u64) -> Vec<Label> {
     ]
 }
 
-/// The history of so many hours, one chart a series. Gaps stay empty.
+/// The history of the last `hours`, a chart for each series. Gaps stay empty.
 pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
     const HEIGHT: u64 = 56;
     let (since, until) = (history.since.as_millis(), history.until.as_millis());

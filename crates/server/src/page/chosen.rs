@@ -14,7 +14,7 @@ const MOST: usize = 200;
 /// The word that confirms that timers are dropped.
 const WORD: &str = "drop";
 
-/// Replays or drops what was chosen, and leads back to the list.
+/// Replays or drops the chosen timers, and leads back to the list.
 pub(super) async fn change(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -58,7 +58,7 @@ fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     Ok((namespace, id_of(id)?))
 }
 
-/// Whether a refusal is the timer's own: it has gone, is dead no more, or its key is another one's by now.
+/// Whether a refusal is the timer's own: it has gone, is not dead any more, or its key is another timer's by now.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }
@@ -71,7 +71,7 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
     }
 }
 
-/// Drops a timer that is dead. One that another visitor replays in the same moment may be cancelled.
+/// Drops a dead timer. A timer that another visitor replays at the same moment may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
     let stored = match service.stored_timers().get(namespace, id.into()).await {
         Ok(timer) => timer.state.phase(),

@@ -22,7 +22,7 @@ const MOST_OFFERED: usize = 100;
 const LONGEST: usize = 255;
 const LONGEST_CURSOR: usize = 1_024;
 
-/// The conditions of a list. An empty one is none.
+/// The conditions of a list. An empty field is not a condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -36,7 +36,7 @@ pub(super) struct Asked {
     /// The due moments between which timers are.
     from: String,
     until: String,
-    /// `asc`, `desc`, or that of the list.
+    /// `asc`, `desc`, or empty for the list's own order.
     order: String,
     /// The place and the error of dead timers.
     place: String,
@@ -46,7 +46,7 @@ pub(super) struct Asked {
     pub(super) done: String,
 }
 
-/// The conditions, read. An empty text is none.
+/// The conditions, parsed. An empty text is not a condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     /// The namespace, empty for all of them.
@@ -133,7 +133,8 @@ impl Asked {
     }
 }
 
-/// The namespace that is asked for, empty for all. Without one, it is the only one that the visitor may see.
+/// The namespace that is asked for; empty for all. If none is asked for, it is the namespace of the visitor's token, or
+/// the service's if it has a single namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),
@@ -240,7 +241,7 @@ impl Conditions {
         }
     }
 
-    /// A page of the list, and the cursor of the next one.
+    /// A page of the list, and the cursor of the next page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
@@ -269,7 +270,7 @@ impl Conditions {
     }
 }
 
-/// The namespaces that a form offers, with whether each is the one that is shown.
+/// The namespaces that a form offers, each with whether it is shown.
 pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);

@@ -31,7 +31,7 @@ struct DeadPage<'a> {
     /// The address of the groups.
     groups: String,
     may_change: bool,
-    /// Whether the visitor may change the timers of the one namespace that is shown.
+    /// Whether a single namespace is shown and the visitor may change its timers.
     may_change_all: bool,
     count: String,
     is_filtered: bool,

@@ -1,4 +1,4 @@
-//! What ended lately: the timers that are not stored any more and are remembered, and those that died.
+//! The timers that ended lately: those that are remembered and not stored any more, and those that died.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -74,7 +74,7 @@ impl EndedRow {
         }
     }
 
-    /// The timers that had this key and have ended, the latest first. Dead ones are stored, and left out.
+    /// The timers that had this key and have ended, the latest first. Dead timers are still stored, and left out.
     pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
         let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
             how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)

@@ -17,12 +17,13 @@ use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
 use tokio::sync::broadcast::error::RecvError;
 
-/// The shortest time between two refreshments of a page.
+/// The shortest time between two refreshes of a page.
 const FLOOR: Duration = Duration::from_secs(2);
 /// The longest time: ages grow although nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
-/// Says when a page is to be refreshed, until the service stops or the visitor has no right any more.
+/// A stream of events, each of which makes a page refresh itself. It ends when the service stops, or when the visitor
+/// loses the right.
 pub(super) async fn stream(
     State(service): State<Service>,
     visitor: Visitor,
@@ -49,9 +50,9 @@ struct Reader {
 }
 
 impl Reader {
-    /// Waits until the page is to be refreshed. None once the service stops.
+    /// Waits until the page needs a refresh. None once the service stops.
     async fn next(&mut self) -> Option<()> {
-        // A page that was open before may have missed anything.
+        // A page that connects again may have missed events.
         if core::mem::take(&mut self.is_new) {
             return Some(());
         }
@@ -69,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// Waits for an event that the visitor may see, or one that was missed.
+    /// Waits for an event that the visitor may see, or for the sign that events were missed.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

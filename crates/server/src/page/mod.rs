@@ -86,11 +86,11 @@ pub(crate) fn routes() -> Router<Service> {
     Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
 }
 
-/// What a page may load and do: its own files, and nothing else.
+/// The content security policy: a page loads and calls its own service only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Makes pages of faults, and forbids browsers what no page does.
+/// Turns faults into pages, and sets the headers that restrict browsers.
 async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     let seen = Seen::default();
     request.extensions_mut().insert(seen.clone());

@@ -93,7 +93,7 @@ fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
     }
 }
 
-/// The numbers of the shards that are lost, the first ones if there are many.
+/// The numbers of the lost shards. If there are many, the first of them and the number of the others.
 fn lost(shards: &[Shard]) -> String {
     let lost: Vec<_> =
         shards.iter().filter(|shard| shard.lost).map(|shard| shard.number.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The overview: how the service is, what it did, and what comes.
+//! The overview: the service's condition, its recent work, and the timers to come.
 
 use super::chart::{self, Chart, Small};
 use super::conditions::Search;
@@ -91,7 +91,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Those of some namespaces.
+    /// The sums over some namespaces.
     fn of(views: &[NamespaceView]) -> Self {
         let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
         Self {
@@ -102,7 +102,7 @@ impl Stored {
         }
     }
 
-    /// The figures, each of which leads to the list of what it counts.
+    /// The figures, each with the way to the list of the timers that it counts.
     fn figures(&self) -> [Figure; 3] {
         [
             Figure {
@@ -168,7 +168,7 @@ fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// The length of the history that was asked for. By default it is the shortest one that has all that is known.
+/// The length of the history that was asked for, in hours. By default it is the shortest that covers all samples.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);

@@ -18,7 +18,7 @@ use url::form_urlencoded;
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form, whose bytes count in what the client holds.
+    /// Reads a form. Its bytes count in `hold`.
     pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind

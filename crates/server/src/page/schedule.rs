@@ -1,4 +1,4 @@
-//! A schedule: when it comes next in its own zone and in UTC, and what became of it.
+//! A schedule: its next instants in its own zone and in UTC, its state, and its settings.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -119,7 +119,7 @@ struct SchedulePage<'a> {
     done: Option<&'static str>,
 }
 
-/// Why a schedule does what it does.
+/// The state of a schedule, with its reason, in words.
 fn why(view: &ScheduleView, now: Moment) -> String {
     match view.state {
         ScheduleState::Active => match view.next {

@@ -91,12 +91,12 @@ pub(super) async fn show_schedules(
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
     let namespace = visible(&namespace, &service, &visitor)?;
-    // A cursor holds for the list that it is of.
+    // A cursor is valid in its own list only.
     let mark = format!("{namespace}/{q}/");
     let place = if cursor.is_empty() {
         None
     } else {
-        // The place is of a namespace that the visitor asks for: the mark is known to everybody.
+        // Everybody can make the mark, so the namespace of the place is checked, too.
         let is_asked = |place: &Place| namespace.is_empty() || *place.namespace == *namespace;
         let place = Place::of(&place_of(&cursor, mark.as_bytes())?).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
@@ -130,7 +130,7 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// A page of the schedules of a namespace, or of all if it is empty, and the place of the next one.
+/// A page of the schedules of a namespace, and the place of the next page. The empty name stands for all namespaces.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

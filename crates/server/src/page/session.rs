@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. The token that has most of them makes room for a new one, with its own first one:
-/// so nobody ends the sessions of another token by signing in.
+/// The greatest number of sessions. The token that has most of them makes room for a new session with its oldest. So a
+/// token that signs in again and again ends its own sessions, not those of others.
 const MOST: usize = 1_024;
 /// The time for which a session lasts.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
@@ -21,7 +21,7 @@ pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The mark of forms while the service has no tokens, and nobody signs in.
+    /// The CSRF token of forms while the service has no tokens, and nobody signs in.
     mark: Box<str>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Sessions {
 pub(super) struct Session {
     /// The token's hash.
     pub(super) token: TokenHash,
-    /// The mark that the session's forms carry.
+    /// The CSRF token of this session's forms.
     pub(super) mark: Box<str>,
     ends: Instant,
 }
@@ -52,7 +52,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mark of forms without a session. No form fits an empty mark.
+    /// The CSRF token of forms without a session. No form is accepted while it is empty.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }
@@ -81,13 +81,15 @@ impl Sessions {
     }
 }
 
-/// Ends the first session of the token that has most, or of the one for which room is made if no other one has more.
+/// Ends the oldest session of the token that has most. Among equals that is `token`, for which room is made.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {
         *counts.entry(session.token).or_default() += 1;
     }
-    let Some((most, _)) = counts.iter().max_by_key(|(of, count)| (**count, *of == token)) else { return };
+    let Some((most, _)) = counts.iter().max_by_key(|(holder, count)| (**count, *holder == token)) else {
+        return;
+    };
     let of_most = open.iter().filter(|(_, session)| session.token == *most);
     if let Some(first) = of_most.min_by_key(|(_, session)| session.ends).map(|(key, _)| *key) {
         open.remove(&first);

@@ -54,7 +54,7 @@ pub(super) async fn form(
     if service.tokens().is_open() { Redirect::to(destination(&to)).into_response() } else { page(&to, false) }
 }
 
-/// The header that sets the cookie, for so many seconds.
+/// The header that sets the cookie, which lasts for `seconds`.
 fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     let over_tls = service.settings().over_tls;
     let secure = if over_tls { "; Secure" } else { "" };

@@ -82,7 +82,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     text
 }
 
-/// A rate in tenths of an event an hour: so many events in so many milliseconds.
+/// The rate of `count` events in `millis`, in tenths of an event an hour.
 pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
     u64::try_from(tenths).unwrap_or(u64::MAX)
@@ -104,7 +104,7 @@ pub(super) fn rate(tenths_per_hour: u64) -> String {
     }
 }
 
-/// The beginning of a text, of at most so many characters.
+/// The beginning of a text, at most `most` characters.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

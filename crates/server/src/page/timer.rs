@@ -1,4 +1,4 @@
-//! One timer: what it does, where it is and why, and what has become of it so far.
+//! A single timer: its destination, its state with the reason, and its history.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -111,7 +111,7 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Whether a timer is parked since someone has paused it.
+/// Whether a timer is parked because someone has paused it.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
@@ -206,7 +206,7 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
     }
 }
 
-/// An attempt, after so many replays.
+/// An attempt, after `replays` replays.
 fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     let (class, word) = match past.outcome {
         None => ("now", "is under way"),
@@ -276,7 +276,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // They were before those that are known.
+        // These attempts came before the attempts that are known.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {
@@ -322,7 +322,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     steps
 }
 
-/// What is done if a delivery fails, in words.
+/// The policy for failed deliveries, in words.
 pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
@@ -371,7 +371,7 @@ pub(super) async fn show_timer(
     }
     let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
-    // The timer may end in between; the order is the one in which it is then found in its past.
+    // The store is asked before the history. So a timer that ends between the two questions is found in the history.
     let stored = match service.stored_timers().get(&namespace, id.into()).await {
         Ok(timer) => Some(timer),
         Err(problem) if is_missing(&problem) => None,

@@ -90,7 +90,7 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// The condition whose timers can be changed together, if it is the only one.
+/// The condition whose timers can be changed together, if there is no other condition.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {

@@ -1,4 +1,4 @@
-//! What all pages have: the frame, moments, and the answer.
+//! Parts of all pages: the frame, moments, and the answer.
 
 use super::text::{ago_or_in, plain};
 use super::visitor::Visitor;

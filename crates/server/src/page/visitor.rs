@@ -15,13 +15,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::{Arc, OnceLock};
 use tourbillon_api::Role;
 
-/// The right of a request, and what its forms need.
+/// The right of a request, and the CSRF token for its forms.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     principal: Principal,
     /// The token of the session. None if nobody signs in.
     token: Option<TokenHash>,
-    /// The mark that forms carry: a page of another site does not know it.
+    /// The CSRF token that forms carry: a page of another site does not know it.
     pub(super) mark: Box<str>,
     /// Whether the service has no tokens, and nobody signs in.
     pub(super) is_open: bool,
@@ -55,7 +55,7 @@ impl Visitor {
         self.principal.permits(Role::Admin, None)
     }
 
-    /// The only namespace that the visitor may see, if there is only one.
+    /// The namespace of the visitor's token, if the token is for a single namespace.
     pub(super) fn only_namespace(&self) -> Option<&str> {
         self.principal.namespace.as_deref()
     }
@@ -80,7 +80,7 @@ impl Visitor {
     }
 }
 
-/// The name of the cookie. Browsers accept the longer one over TLS only, and from this host only.
+/// The name of the cookie. Browsers accept the prefix `__Host-` over TLS only, and from this host only.
 pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }

@@ -6,8 +6,8 @@
 //! A record that is torn, of another time, or not written yet is a gap, and nothing but that.
 //!
 //! The file is written once a minute and at the end of the service, and is not forced to the disk: a killed process
-//! loses at most a minute of history, a loss of power what the system had not written. A file that is not one of these
-//! is set aside, and a file that cannot be written leaves the history in memory.
+//! loses at most a minute of history. A loss of power may lose more, as the system has not written all of the file yet.
+//! A file that is not one of these is set aside, and a file that cannot be written leaves the history in memory.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
@@ -137,8 +137,8 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the sample of the ten seconds that have ended at this moment, or before it. Returns whether the file is to
-    /// be written.
+    /// Notes the sample of the ten seconds that have ended at this moment, or before it. Returns whether it is time to
+    /// write the file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();

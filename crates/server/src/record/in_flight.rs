@@ -147,7 +147,7 @@ impl InFlight {
         self.lock().history.replayed(timer.id, known_of(timer), at);
     }
 
-    /// Notes that a timer was cancelled that no delivery had.
+    /// Notes that a timer was cancelled while no delivery had it.
     pub(crate) fn cancelled(&self, timer: &Timer) {
         let known = known_of(timer);
         let now = self.now();
@@ -262,8 +262,8 @@ impl InFlight {
         status
     }
 
-    /// The lease of a holder that is gone has ended: of a process before this one, unless this one could not store an
-    /// end, which was noted then.
+    /// The lease of a holder that is gone has ended. The holder was a process before this process, or this process
+    /// itself if it could not store an end; that end is noted already.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);

@@ -1,8 +1,8 @@
 //! The changes that the store refuses for reasons of its own: a full or broken disk, and not a limit of the caller's.
 //!
-//! A refusal lasts until a change of its kind succeeds: claims that succeed do not end the refusal of creations. A
-//! service that no creation comes to would be unready for ever, so a refusal also ends after some time in which no
-//! other came, if the store itself gives no reason any more.
+//! A refusal lasts until a change of its kind succeeds: claims that succeed do not end the refusal of creations. If no
+//! creation came any more, a refusal of creations would keep the service unready for ever. So a refusal also ends if no
+//! other follows for some time and the store itself gives no reason any more.
 
 use super::by_word::ByWord;
 use crate::state::Counter;

@@ -54,8 +54,8 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// The namespaces with numbers of their own, then the others together. A namespace that is not among the existing
-    /// ones leaves its place to another one.
+    /// The namespaces with numbers of their own, then the others together. A namespace that is not in `existing` loses
+    /// its numbers, and makes room for another namespace.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

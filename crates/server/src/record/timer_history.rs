@@ -8,7 +8,7 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of timers of each sort.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts of all timers, and of one.
+/// The greatest number of attempts, of all timers together and of a single timer.
 const MOST_ATTEMPTS: usize = 49_152;
 const MOST_OF_A_TIMER: usize = 16;
 /// The greatest number of interruptions of one timer, and of its replays.
@@ -62,7 +62,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// The entry of a timer, as the latest one.
+    /// The entry of a timer, which becomes the latest entry.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -146,7 +146,7 @@ impl TimerHistory {
         });
     }
 
-    /// Notes that a timer was put aside. That of a timer without attempts is in the store only.
+    /// Notes that a timer was parked. Of a timer without attempts, only the store has this fact.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);
@@ -199,8 +199,8 @@ impl TimerHistory {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
     }
 
-    /// The timers that have ended and are wanted, the latest first: those that were touched before this number, and the
-    /// number of the last one if there may be others.
+    /// At most `limit` timers that have ended and are wanted, the latest first, of those that were touched before the
+    /// number `before`. With them comes the number of the last timer, if more may follow.
     pub(super) fn ended_lately(
         &self,
         before: Option<u64>,

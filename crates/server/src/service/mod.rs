@@ -204,7 +204,7 @@ impl Service {
         &self.0.events
     }
 
-    /// The bodies of requests with a token or without one, by their tokens.
+    /// The bodies of requests, by token. Requests without a token count as those of a single client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }

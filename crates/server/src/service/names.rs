@@ -50,7 +50,7 @@ pub(crate) fn by_key(namespace: &str, key: &str) -> Address {
     Address::Key(KeyOf { namespace: namespace.into(), key: key.into() })
 }
 
-/// The id of a text.
+/// Parses the id of a timer.
 pub(crate) fn id(text: &str) -> Result<TimerId, Problem> {
     text.parse().map_err(|_| Problem::new(ProblemKind::BadRequest, "an id is the text of a UUID"))
 }

@@ -16,9 +16,9 @@ use tourbillon_api::{
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 
-/// The time for which a former secret signs beside the new one.
+/// The time for which a former secret signs beside the new secret.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at a time. The oldest one makes room.
+/// The greatest number of secrets that sign at a time. The oldest makes room.
 const MOST_SECRETS: usize = 10;
 /// The length of a secret, in bytes.
 const SECRET: usize = 32;
@@ -89,7 +89,7 @@ impl NamespaceAdmin {
             })
             .await?;
         if is_new {
-            // The histories of a former namespace of this name are not shown to the new one.
+            // The new namespace must not see the histories of a former namespace of this name.
             self.in_flight.forget(name);
         }
         Ok((is_new, self.view(name).await?))
@@ -121,10 +121,12 @@ impl NamespaceAdmin {
         }
         // From now on no timer is stored in it, but for those that were admitted before.
         let begin = Instant::now();
+        // A creation holds the namespace until its timer is stored.
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
+            // A timer was stored after all: the namespace comes back with its limits and secrets.
             let key: Box<str> = name.into();
             self.change(move |map| {
                 map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));

@@ -8,7 +8,7 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, count: u64) {
-        // Nothing is read by way of a count.
+        // Ordering: Relaxed. No other data is read through a count.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 

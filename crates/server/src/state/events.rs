@@ -24,7 +24,7 @@ pub(crate) struct Events(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers with a token, or without one.
+    /// The number of readers of each token. Readers without a token count together.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -111,12 +111,12 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
 /// The schedules of a store, with their events.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
-    Schedules::observed(store, move |at, what| {
-        if let ScheduleEvent::Parked(reason) = what {
+    Schedules::observed(store, move |at, schedule_event| {
+        if let ScheduleEvent::Parked(reason) = schedule_event {
             let (namespace, key) = (&*at.namespace, &*at.key);
             warn!(target: "schedule-parked", namespace, key, reason = &**reason, "the plan of a schedule cannot be followed");
         }
-        let (kind, id, detail) = match what {
+        let (kind, id, detail) = match schedule_event {
             ScheduleEvent::Fired { id, .. } => (EventKind::Created, Some(id.to_string()), None),
             ScheduleEvent::Missed(count) => (EventKind::Missed, None, Some(count.to_string())),
             ScheduleEvent::Skipped(count) => (EventKind::Skipped, None, Some(count.to_string())),

@@ -67,8 +67,8 @@ fn explained(_: &Path, error: io::Error) -> io::Error {
     error
 }
 
-/// Makes a folder, and those that it is in, if it is missing. Only its owner may look into a folder that was made. One
-/// that is there stays as it is. The names of folders that were made survive a loss of power.
+/// Makes a folder, and the folders around it, if they are missing. Only the owner may look into a folder that was made.
+/// An existing folder stays as it is. The names of folders that were made survive a loss of power.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();

@@ -36,7 +36,7 @@ pub(super) fn now() -> Moment {
     Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A token, without itself.
+/// The record of a token, without the token itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -166,7 +166,7 @@ impl TokenFile {
         Ok((token, stored))
     }
 
-    /// Removes the one token with this id or name. Fails if there is none, or more than one has the name.
+    /// Removes the token with this id or name. Fails if there is none, or if several have the name.
     pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
         self.change(|tokens| {
             let fits = |token: &Stored| token.id() == which || *token.name == *which;

@@ -123,8 +123,8 @@ impl Tokens {
         self.last().fault.clone()
     }
 
-    /// Waits until this token has another right than this one: it was revoked, has expired, or its role was changed.
-    /// Without a token, until requests need one.
+    /// Waits until this token does not give `right` any more: it was revoked, has expired, or its role was changed.
+    /// Without a token, waits until requests need a token.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,
@@ -182,7 +182,8 @@ impl Tokens {
 
     fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
-        // All are compared, and each in the same time.
+        // All are compared, and each comparison takes the same time, so that the time of an answer shows nothing of a
+        // token.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
             if bool::from(stored.hash.ct_eq(presented)) {

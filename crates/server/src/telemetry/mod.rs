@@ -8,8 +8,8 @@
 //!
 //! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace, and of those
 //! a share is recorded. The context of the creation's span is stored with the timer, and each attempt is a child of
-//! that span. A timer without a stored context, such as one that a schedule makes, has a trace whose id is the timer's,
-//! so its attempts are together.
+//! that span. A timer that a schedule makes has no stored context. The id of its trace is the timer's id, so that its
+//! attempts are in one trace.
 //!
 //! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries
 //! all the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients;
@@ -123,8 +123,8 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// The exporter, and the context of a new span, in the trace of the context before or in a new one. Fails with the
-    /// context that is carried on if the span is not recorded.
+    /// The exporter, and the context of a new span: in the trace of `before`, or in a new trace. If the span is not
+    /// recorded, fails with the context that is passed on.
     fn recording(
         &self,
         before: Option<Trace>,
@@ -153,8 +153,8 @@ impl Telemetry {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the spans that wait, and takes no more. Blocks the calling thread: for so long, but at least half a second
-    /// and at most five. A second call returns at once.
+    /// Sends the spans that wait, and takes no more. Blocks the calling thread for at most `patience`, which is raised
+    /// to half a second and lowered to five seconds. A second call returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -170,7 +170,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The context for the work within the span. A trace that is not recorded has one too.
+    /// The context for the work within the span. It is there even if the trace is not recorded.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
@@ -197,7 +197,7 @@ impl Span {
         }
     }
 
-    /// Notes the end of a callback. `class` is the word for what has happened.
+    /// Notes the end of a callback. `class` is the word for its outcome.
     pub(crate) fn answered(&mut self, status: Option<u16>, class: &str, error: Option<&str>) {
         let Some(open) = &mut self.open else { return };
         if let Some(status) = status {

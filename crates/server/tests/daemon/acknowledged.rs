@@ -12,7 +12,7 @@ use tourbillon_fault::Server;
 const TIMERS: usize = 60;
 
 fn pull() -> Value {
-    // A retry after a day is no delivery of this test.
+    // A retry comes after a day, and so not in this test.
     json!({ "pull": { "queue": "q" }, "policy": { "backoff": { "kind": "fixed", "pause_ms": 86_400_000 } } })
 }
 
@@ -80,7 +80,7 @@ async fn ends_of_claims_that_were_answered_on_redis_survive_a_kill_of_the_node()
     let Some(server) = Server::start(&[]) else { return };
     let folder = folder();
     kill_after_ends(on_redis(folder.path(), &server), "ack").await;
-    // What is stored comes again once another node has the shards.
+    // A timer that is stored comes again once another node has the shards.
     let daemon = on_redis(folder.path(), &server);
     let stored = Http::new(daemon.address).get("/v1/namespaces/default/timers?limit=100").await;
     assert_eq!(stored.json["items"], json!([]), "of {TIMERS}");

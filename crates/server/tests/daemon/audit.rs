@@ -1,4 +1,4 @@
-//! The audit trail of a service that runs with tokens, and what it must not have.
+//! The audit trail of a service with tokens: its entries, and the secrets that it must not have.
 
 use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, folder, run, token, until};
@@ -16,7 +16,7 @@ async fn entries(http: &Http, query: &str) -> Vec<Value> {
     answer.json["items"].as_array().unwrap().clone()
 }
 
-/// Stores so many timers with a label.
+/// Stores `count` timers with a label.
 async fn fill(http: &Http, count: usize) {
     let timer =
         |n| json!({ "delay_ms": 3_600_000, "labels": ["customer 4"], "pull": { "queue": "q", "json": n } });
@@ -34,10 +34,10 @@ fn files(folder: &Path) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
     let folder = folder();
-    let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
-    let admin = of(&["--role", "admin", "--name", "head"]);
-    let writer = of(&["--role", "writer", "--name", "deploy robot", "--namespace", "default"]);
-    let tenant = of(&["--role", "admin", "--name", "tenant", "--namespace", "default"]);
+    let make_token = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
+    let admin = make_token(&["--role", "admin", "--name", "head"]);
+    let writer = make_token(&["--role", "writer", "--name", "deploy robot", "--namespace", "default"]);
+    let tenant = make_token(&["--role", "admin", "--name", "tenant", "--namespace", "default"]);
     let mut daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
     let (head, robot) = (http.with_token(&admin), http.with_token(&writer));
@@ -79,7 +79,7 @@ async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
         entries(&head, &format!("?until={at}")).await.iter().all(|entry| entry["at"].as_str().unwrap() < at)
     );
 
-    for (who, query, status) in [
+    for (client, query, status) in [
         (&robot, "?namespace=default", 403),
         (&http, "", 401),
         (&http.with_token(&tenant), "", 403),
@@ -91,7 +91,7 @@ async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
         (&head, "?action=x", 400),
         (&head, "?colour=x", 400),
     ] {
-        assert_eq!(who.get(&format!("/v1/audit{query}")).await.status, status, "{query}");
+        assert_eq!(client.get(&format!("/v1/audit{query}")).await.status, status, "{query}");
     }
     daemon.signal(Signal::TERM);
     daemon.end(Duration::from_secs(20));
@@ -103,9 +103,9 @@ async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_there_or_in_the_log() {
     let folder = folder();
-    let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
-    let admin = of(&["--role", "admin", "--name", "head"]);
-    let revoked = of(&["--role", "writer", "--name", "former"]);
+    let make_token = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
+    let admin = make_token(&["--role", "admin", "--name", "head"]);
+    let revoked = make_token(&["--role", "writer", "--name", "former"]);
     assert!(run(folder.path(), &["token", "revoke", "former", "--data", "data"]).status.success());
     let receiver = Receiver::start(Duration::ZERO).await;
     receiver.answer(StatusCode::GONE);

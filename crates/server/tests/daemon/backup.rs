@@ -51,7 +51,7 @@ fn stored(folder: &Path, data: &str) -> Value {
     check["timers"].clone()
 }
 
-/// A service on what was restored.
+/// A service on the restored folder.
 fn restored(folder: &Path) -> Daemon {
     let arguments = ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "restored"];
     Daemon::spawn(program(folder, &[&arguments[..], &["--listen", "127.0.0.1:0"]].concat()))
@@ -68,7 +68,7 @@ async fn make(http: &Http, count: usize) {
     }
 }
 
-/// A backup of so many timers, in the file `backup`.
+/// A backup of `count` timers, in the file `backup`.
 async fn filled(folder: &Path, count: usize) -> Vec<u8> {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
@@ -88,7 +88,7 @@ async fn a_backup_under_load_has_what_was_acknowledged_before_and_is_the_same_af
     assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
     assert_eq!(http.send("POST", "/v1/namespaces/shop/secrets", &Value::Null).await.status, 201);
     assert_eq!(http.send("PUT", "/v1/namespaces/shop/timers/a", &far()).await.status, 201);
-    // What an hour of service leaves behind: a paused timer, and one that is withdrawn.
+    // An hour of service leaves behind a paused timer and a withdrawn timer.
     make(&http, 2).await;
     let paused = http.send("POST", &format!("{}/pause", timer("k0")), &Value::Null).await;
     assert_eq!(paused.status, 200, "{}", paused.json);
@@ -170,7 +170,7 @@ async fn backups_are_for_administrators_of_all_namespaces() {
     assert_eq!(http.with_token(&admin).bytes("GET", "/v1/backup").await.unwrap().0, 405);
 }
 
-/// Readers that leave in the middle, readers that do not read, and a service that stops meanwhile.
+/// Readers that leave in the middle, readers that do not read, and a service that stops during a backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_that_is_interrupted_has_no_end_and_frees_its_place() {
     let folder = folder();
@@ -274,7 +274,7 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
-/// The exit code of a command that must end by itself, and what it said.
+/// The exit code and the messages of a command that must end by itself.
 fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = program(folder, arguments);
     let mut child =
@@ -307,7 +307,7 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
-    // A second one at the same time is refused.
+    // A second restore at the same time is refused.
     let held = std::fs::File::open(path("restored/restoring")).unwrap();
     held.lock().unwrap();
     let (code, said) = restore(folder.path(), &[]);
@@ -359,7 +359,7 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     }
 }
 
-/// The timer of a backup so many times, each with an id and a key of its own.
+/// `count` copies of a backup's timer, each with an id and a key of its own.
 fn copies(timer: &Value, count: u32) -> Vec<Value> {
     let copy = |number: u32| {
         let mut timer = timer.clone();

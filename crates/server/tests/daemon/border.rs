@@ -33,7 +33,7 @@ async fn greatest<T>(daemon: &Daemon, work: impl Future<Output = T>) -> (u64, T)
     }
 }
 
-/// Waits until a process has given back all but so many MiB of what it has taken.
+/// Waits until a process has at most `but` MiB more than at the start.
 async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     let begun = Instant::now();
     while resident(daemon) > start + but {
@@ -42,7 +42,7 @@ async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     }
 }
 
-/// A connection with HTTP/2, whose client answers pings. `window` is what it takes of an answer that it does not read.
+/// A connection with HTTP/2, whose client answers pings. It takes `window` bytes of an answer that it does not read.
 pub(crate) async fn http_2(
     address: SocketAddr,
     window: u32,
@@ -65,7 +65,7 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> R
     request.body(Full::new(body)).unwrap()
 }
 
-/// Sends the same request so many times on each of so many connections, and counts the answers by their statuses.
+/// Sends the same request `requests` times on each of `connections` connections, and counts the answers by status.
 async fn flood(
     address: SocketAddr,
     (connections, requests): (usize, usize),
@@ -117,11 +117,11 @@ async fn a_client_without_a_token_makes_the_service_hold_little() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     let folder = folder();
-    let of = |role: &str| {
+    let bearer = |role: &str| {
         let token = token(folder.path(), &["--role", role, "--data", "data"]);
         format!("Bearer {token}")
     };
-    let (reader, writer) = (of("reader"), of("writer"));
+    let (reader, writer) = (bearer("reader"), bearer("writer"));
     let daemon = Daemon::start(folder.path(), &[]);
     let path = "/v1/namespaces/default/batch";
     // A reader is refused although nothing of the body has come.
@@ -134,7 +134,7 @@ async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     assert!(raw.send(head.as_bytes()).await);
     assert!(raw.head().await.starts_with("HTTP/1.1 403"));
 
-    // Writers share what there is, and the service goes on.
+    // Writers share the room for bodies, and the service goes on.
     let body = Bytes::from(format!("{{\"changes\": [{}]}}", " ".repeat(8_000_000)));
     let make = || request("POST", path, &[("authorization", &writer), JSON], body.clone());
     let (most, counts) = greatest(&daemon, flood(daemon.address, (10, 10), make)).await;
@@ -201,7 +201,7 @@ async fn a_client_with_http_2_that_takes_nothing_of_one_answer_is_cut() {
     for path in ["/openapi.json", &timer("k")] {
         let (mut sender, connection) = http_2(daemon.address, 1).await;
         let unread = sender.send_request(request("GET", path, &[], Bytes::new())).await.unwrap();
-        // Other answers of the connection are taken meanwhile.
+        // The client goes on taking other answers of the connection.
         let taken = Arc::new(AtomicU64::new(0));
         let is_over = Arc::new(AtomicBool::new(false));
         let (counter, end) = (Arc::clone(&taken), Arc::clone(&is_over));

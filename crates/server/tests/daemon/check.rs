@@ -1,4 +1,4 @@
-//! `tourbillond check` names what is damaged: a timer by key and id, a page by its offset, a file by its name.
+//! `tourbillond check` names the damaged parts: a timer by key and id, a page by its offset, a file by its name.
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, folder, run, text, token};
@@ -62,7 +62,7 @@ async fn a_check_names_a_damaged_timer_a_page_and_the_files_beside_the_store() {
         let path = data.join(name);
         let whole = std::fs::read(&path).unwrap();
         let mut damaged = whole.clone();
-        // A letter of a name becomes another one, or a digit of a hash: JSON as before.
+        // Changes a letter of a name or a digit of a hash: the file is still JSON.
         let at = damaged.iter().rposition(u8::is_ascii_alphanumeric).unwrap();
         damaged[at] ^= 1;
         std::fs::write(&path, &damaged).unwrap();

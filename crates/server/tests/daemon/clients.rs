@@ -38,7 +38,7 @@ impl Http {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// Sends a request with a JSON body, or without one if it is null. Fails if there is no answer.
+    /// Sends a request with a JSON body, or without a body if it is null. Fails if there is no answer.
     pub(crate) async fn try_send(
         &self,
         method: &str,
@@ -116,7 +116,8 @@ impl Raw {
         self.0.write_all(bytes).await.is_ok()
     }
 
-    /// What the server sends until it closes the connection, or until so long has passed.
+    /// The text that the server sends until it closes the connection, or until the time `within` has passed, and
+    /// whether it has closed it.
     pub(crate) async fn rest(&mut self, within: Duration) -> (String, bool) {
         let mut bytes = Vec::new();
         let closed = tokio::time::timeout(within, self.0.read_to_end(&mut bytes)).await.is_ok();

@@ -22,10 +22,10 @@ fn each_second(receiver: &Receiver) -> Value {
     json!({ "every_ms": 1_000, "missed": "skip", "callback": { "url": receiver.url("/") } })
 }
 
-async fn eventually(what: &str, daemon: &Daemon, mut is_so: impl AsyncFnMut() -> bool) {
+async fn eventually(condition: &str, daemon: &Daemon, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < NOTICED, "{what}: {}", daemon.log());
+        assert!(begun.elapsed() < NOTICED, "{condition}: {}", daemon.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -102,7 +102,7 @@ struct Small(tempfile::TempDir);
 
 #[cfg(target_os = "linux")]
 impl Small {
-    /// A file system of so many MiB, or none if this process may not mount one.
+    /// A file system of `mebibytes` MiB, or none if this process may not mount it.
     fn mount(mebibytes: u64) -> Option<Self> {
         let folder = folder();
         let size = format!("size={mebibytes}m");

@@ -1,4 +1,4 @@
-//! What HTTP/1 demands: one host, and answers to a client that has closed its half of the connection.
+//! Demands of HTTP/1: a single host, and answers to a client that has closed its half of the connection.
 
 use crate::clients::{Http, Raw, far, timer};
 use crate::process::{Daemon, SOON, folder};

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The lines of a log in JSON, each with what every line has.
+/// The lines of a log in JSON. Fails if a line lacks a field that all lines have.
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let line = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -82,7 +82,7 @@ async fn a_timer_that_dies_has_a_line_and_a_storm_of_deaths_has_few() {
     let written = of_kind(&daemon, "timer-died").len();
     assert!(written <= 20, "{written} lines");
     assert_eq!(
-        (&more["of"], &more["count"]),
+        (&more["kind"], &more["count"]),
         (&"timer-died".into(), &(STORM + 1 - written).into()),
         "{more}"
     );

@@ -48,9 +48,10 @@ async fn a_token_that_root_revokes_for_a_service_of_another_user_is_revoked() {
     fs::create_dir(&data).unwrap();
     chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
     let file = data.join("tokens.json");
-    let of = |name: &str| token(folder.path(), &["--role", "admin", "--name", name, "--data", "data"]);
-    let (kept, revoked) = (of("kept"), of("revoked"));
-    let owner = || fs::metadata(&file).map(|of| (of.uid(), of.gid(), of.mode() & 0o777)).unwrap();
+    let make_token =
+        |name: &str| token(folder.path(), &["--role", "admin", "--name", name, "--data", "data"]);
+    let (kept, revoked) = (make_token("kept"), make_token("revoked"));
+    let owner = || fs::metadata(&file).map(|file| (file.uid(), file.gid(), file.mode() & 0o777)).unwrap();
     assert_eq!(owner(), (NOBODY, NOBODY, 0o600), "a new file is for the owner of the folder");
 
     let daemon = Daemon::spawn(as_nobody(folder.path(), ARGUMENTS));

@@ -36,9 +36,13 @@ async fn events(daemon: &Daemon, token: &str) -> Raw {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_of_events_ends_with_its_token() {
     let folder = folder();
-    let of = |more: &[&str]| token(folder.path(), &[&["--role", "reader", "--data", "data"], more].concat());
-    let (revoked, expiring, kept) =
-        (of(&["--name", "revoked"]), of(&["--expires", "3s"]), of(&["--name", "kept"]));
+    let make_token =
+        |more: &[&str]| token(folder.path(), &[&["--role", "reader", "--data", "data"], more].concat());
+    let (revoked, expiring, kept) = (
+        make_token(&["--name", "revoked"]),
+        make_token(&["--expires", "3s"]),
+        make_token(&["--name", "kept"]),
+    );
     let daemon = Daemon::start(folder.path(), &[]);
     let mut streams = Vec::new();
     for token in [&revoked, &expiring, &kept] {
@@ -63,8 +67,8 @@ async fn a_stream_of_events_ends_with_its_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_token_cannot_hold_all_streams_of_events() {
     let folder = folder();
-    let of = |role: &str| token(folder.path(), &["--role", role, "--data", "data"]);
-    let (greedy, other) = (of("reader"), of("admin"));
+    let make_token = |role: &str| token(folder.path(), &["--role", role, "--data", "data"]);
+    let (greedy, other) = (make_token("reader"), make_token("admin"));
     let daemon = Daemon::start(folder.path(), &[]);
     let mut streams = Vec::new();
     let mut refused = 0;

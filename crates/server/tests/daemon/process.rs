@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time for what should happen at once, on a machine that is busy.
+/// The time for an event that should come at once, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Waits until the condition is fulfilled. Fails after `SOON`.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < SOON, "{what}");
+        assert!(begun.elapsed() < SOON, "{name}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

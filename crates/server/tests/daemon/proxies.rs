@@ -158,7 +158,7 @@ impl Proxy {
     }
 }
 
-/// What the page promises, with requests that go by way of the proxy.
+/// Checks the promises of the page on proxies, with requests through this proxy.
 async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     let bearer = format!("Bearer {token}");
     let token = ("authorization", &*bearer);

@@ -316,7 +316,7 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
         let ended = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
         (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
     };
-    // What a restore leaves behind that is killed: its note, and some timers, of ids that the backup has too.
+    // A killed restore leaves behind its note and some timers. Their ids may be in the backup, too.
     let store = open(&server).await;
     let (timers, _) = contents(&backup);
     let id: TimerId = timers[0]["id"].as_str().unwrap().parse().unwrap();
@@ -364,7 +364,7 @@ async fn shares(http: &Http) -> Vec<u64> {
     live.filter_map(|node| node["shards"].as_u64()).collect()
 }
 
-/// The time until the shards are divided between so many nodes.
+/// The time until the shards are divided between `nodes` nodes.
 async fn divided(http: &Http, nodes: usize) -> Duration {
     let begun = Instant::now();
     loop {

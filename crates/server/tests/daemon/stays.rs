@@ -1,5 +1,5 @@
 //! Faults of Redis that stay, seen over HTTP by two services: callbacks arrive while the fault lasts, requests are
-//! answered, and what is refused says why. Each test prints its figures.
+//! answered, and each refusal has its reason. Each test prints its figures.
 //!
 //! `TOURBILLON_STAYS=60` is the number of seconds for which each fault stays.
 
@@ -44,7 +44,7 @@ struct Made {
     json: Value,
 }
 
-/// What a span of creations came to.
+/// The outcomes of the creations in a span of time.
 #[derive(Default)]
 struct Span {
     created: usize,
@@ -60,11 +60,11 @@ impl Span {
     }
 
     #[expect(clippy::print_stdout, reason = "figures")]
-    fn show(&self, what: &str) {
+    fn show(&self, phase: &str) {
         let refused: Vec<_> =
             self.refused.iter().map(|(status, (count, _))| format!("{count} x {status}")).collect();
         println!(
-            "{what}: {} created, refused: {refused:?}; {} callbacks, late by {:.0?} (p50), {:.0?} (p99)",
+            "{phase}: {} created, refused: {refused:?}; {} callbacks, late by {:.0?} (p50), {:.0?} (p99)",
             self.created,
             self.late.len(),
             self.percentile(50),
@@ -239,7 +239,7 @@ async fn a_replica_that_stays_dead_delays_no_callback() {
     let mut dead = stage.create_for(stay()).await;
     dead.late = stage.lateness(&promised).await;
     dead.show("the replica is dead");
-    // What was promised to nobody is as safe as it was: a creation is unknown, and says so.
+    // Without the replica no creation is acknowledged: each answer says that the outcome is unknown.
     for (status, (_, why)) in &dead.refused {
         assert!(*status == 503 && why.contains("unknown"), "{status}: {why}");
     }

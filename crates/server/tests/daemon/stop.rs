@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The time for the program's own work at its end, besides `drain`.
 const SECOND: Duration = Duration::from_secs(1);
-/// What a busy machine adds.
+/// The time that a busy machine adds.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// Makes timers until the service is gone. Returns the keys of those that it acknowledged.
@@ -86,7 +86,7 @@ async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     {
         println!("stopped in {took:?}; delivered after the next start in {:?}", begun.elapsed());
     }
-    // What was cut counts as no attempt.
+    // A delivery that was cut does not count as an attempt.
     for cut in &before {
         let again = receiver.log().into_iter().filter(|received| received.answered && received.id == cut.id);
         assert!(
@@ -125,7 +125,7 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
         ["--drain", "1h", "--timeouts-header", "1h", "--timeouts-body", "1h", "--timeouts-write", "1h"];
     let mut daemon = Daemon::start(folder.path(), &long);
     let http = Http::new(daemon.address);
-    // An answer that is longer than what the sockets hold.
+    // An answer that is longer than the buffers of the sockets.
     let body = "x".repeat(60_000);
     for key in 0..200 {
         let far = json!({ "delay_ms": 600_000, "labels": ["long"], "pull": { "queue": "q", "body": body } });
@@ -153,7 +153,7 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
     drop(clients);
 }
 
-/// Without requests under way the end waits for nothing: not for a kept connection, nor for one that is silent.
+/// Without requests under way the end waits for no connection, whether it has had requests or is silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_end_at_once() {
     let folder = folder();

@@ -94,7 +94,7 @@ async fn a_certificate_changes_and_no_connection_breaks() {
     tokio::spawn(connection);
     let shown = new.send_request(request("GET", address, &admin, String::new())).await.unwrap();
     assert_eq!((shown.status().as_u16(), shown.version()), (200, Version::HTTP_2));
-    // The connection from before is the same one still.
+    // The connection from before still works.
     let shown = old.send_request(request("GET", address, &admin, String::new())).await.unwrap();
     assert_eq!(shown.status(), 200);
 }

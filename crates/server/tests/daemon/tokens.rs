@@ -55,10 +55,11 @@ fn a_token_in_a_file_is_its_owners_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_token_permits_what_its_role_does_in_its_namespace() {
     let folder = folder();
-    let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
-    let (reader, writer) = (of(&["--role", "reader"]), of(&["--role", "writer", "--namespace", "default"]));
-    let other = of(&["--role", "admin", "--namespace", "other"]);
-    let expired = of(&["--role", "admin", "--expires", "0s"]);
+    let make_token = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
+    let (reader, writer) =
+        (make_token(&["--role", "reader"]), make_token(&["--role", "writer", "--namespace", "default"]));
+    let other = make_token(&["--role", "admin", "--namespace", "other"]);
+    let expired = make_token(&["--role", "admin", "--expires", "0s"]);
     let daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
     let (path, mut far) = (timer("k"), far());
@@ -158,7 +159,7 @@ fn routes() -> Vec<(String, String, Value)> {
     let document: Value = serde_json::from_slice(&fs::read(of_crate("openapi.json")).unwrap()).unwrap();
     let mut routes = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, operation) in item.as_object().unwrap().iter().filter(|(_, of)| of.is_object()) {
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(_, member)| member.is_object()) {
             let content = &operation["requestBody"]["content"]["application/json"];
             let examples = content["examples"].as_object().into_iter().flat_map(|examples| examples.values());
             let mut examples = examples.map(|example| &example["value"]).chain(content.get("example"));
@@ -181,17 +182,17 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Every route that the document has: nothing without a token, no change for a reader, and nothing in a namespace for a
-/// token of another one. A route that is added without asking for its right fails here.
+/// Every route of the document refuses a request without a token, a reader's change, and a token of another namespace.
+/// A route that is added without asking for its right fails here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_asks_for_its_role() {
     let folder = folder();
-    let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
+    let make_token = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
     let (reader, reader_of_all) =
-        (of(&["--role", "reader", "--namespace", "default"]), of(&["--role", "reader"]));
+        (make_token(&["--role", "reader", "--namespace", "default"]), make_token(&["--role", "reader"]));
     let (writer, other) = (
-        of(&["--role", "writer", "--namespace", "default"]),
-        of(&["--role", "admin", "--namespace", "other"]),
+        make_token(&["--role", "writer", "--namespace", "default"]),
+        make_token(&["--role", "admin", "--namespace", "other"]),
     );
     let daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
@@ -213,7 +214,7 @@ async fn every_route_asks_for_its_role() {
         }
         let (own, all) = (http.with_token(&reader), http.with_token(&reader_of_all));
         if route == "/v1/audit" {
-            // What others have done is for administrators.
+            // The actions of others are shown to administrators only.
             for reader in [own, all] {
                 assert_eq!(problem(&reader.get(&path).await), FORBIDDEN, "{place}");
             }

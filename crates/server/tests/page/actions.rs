@@ -85,7 +85,7 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
     assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
     // The timeline of the timer has both attempts, in their order, and says why the number stands twice.
     let page = rig.until(first, "Attempt 1 after the replay failed for good").await.text;
-    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     let order =
         ["<b>Created", "<b>Attempt 1 failed", "<b>Replayed", "<b>Attempt 1 after the replay", "<b>Dead"];
     assert!(order.map(at).is_sorted(), "{page}");
@@ -160,7 +160,7 @@ async fn namespaces_are_made_paused_and_removed() {
     assert_eq!(act("remove", &[("name", "shop")]).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(act("remove", &[("name", "shop"), ("confirm", "shop")]).await.status, StatusCode::SEE_OTHER);
     assert!(!rig.get("/ui/access").await.text.contains("shop"));
-    // Without tokens the page makes none: the first one would lock its maker out.
+    // On a service without tokens the page makes none: the first token would lock its maker out.
     let fields = [("mark", &*mark), ("name", "me"), ("role", "admin")];
     assert_eq!(rig.post("/ui/access/tokens/make", "", &[], &fields).await.status, StatusCode::FORBIDDEN);
 }

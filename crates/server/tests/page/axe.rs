@@ -1,6 +1,6 @@
 //! Rules of accessibility, after axe-core.
 //!
-//! axe-core is no dependency of the project. `TOURBILLON_AXE` names its file `axe.min.js`, which `npm pack axe-core`
+//! axe-core is not a dependency of the project. `TOURBILLON_AXE` names its file `axe.min.js`, which `npm pack axe-core`
 //! fetches; without it the test says that it is skipped.
 
 use crate::driver::Browser;

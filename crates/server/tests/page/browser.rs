@@ -113,7 +113,7 @@ async fn a_page_that_is_open_is_refreshed_unless_it_is_paused_and_survives_a_res
     browser.until_text("No timer is stored").await;
     rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("first").await;
-    // Paused, the page stays as it is: what was stored meanwhile appears once it goes on.
+    // A paused page stays as it is: timers that are stored during the pause appear once it goes on.
     browser.click("#live").await;
     browser.until("document.querySelector('#live').getAttribute('aria-pressed') === 'false'").await;
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
@@ -157,7 +157,7 @@ async fn a_visitor_signs_in_and_out_and_is_asked_again_after_a_restart() {
     assert_eq!(browser.value("document.cookie").await, "", "no script sees the cookie");
     browser.go(&rig.url("/ui/access")).await;
     browser.picture("access-tokens").await;
-    // The answers to the wrong token and to an icon that nobody has are no faults of the pages.
+    // The answers to the wrong token and to the missing icon are not faults of the pages.
     let mut reports = browser.reports().await;
     reports.retain(|report| !report.contains("403"));
     assert!(reports.is_empty(), "{reports:?}");
@@ -189,7 +189,8 @@ async fn without_scripts_pages_are_read_and_forms_work() {
     browser.picture("overview-without-scripts").await;
 }
 
-/// Presses Tab until the focus is at what the selector finds, as a user without a mouse does, and sees each stop.
+/// Presses Tab until the focus is at the element of the selector, as a user without a mouse does. Each stop on the way
+/// must be visible.
 async fn tab_to(browser: &Browser, selector: &str) {
     for _ in 0..100 {
         browser.press(TAB).await;
@@ -235,8 +236,8 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and
-/// each answer differs from the one before. Counts the refreshments.
+/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream sends events at
+/// once, and each answer differs from the answer before. Counts the refreshes.
 const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
     Date.now = () => begun + (now() - begun) * 100;
@@ -253,7 +254,7 @@ const HURRY: &str = r#"
     };
 "#;
 
-/// The page has not kept what hundreds of refreshes replaced. The browser collects some of it late.
+/// The page has not kept the nodes that hundreds of refreshes replaced. The browser frees some of them late.
 #[track_caller]
 fn assert_few(before: (u64, u64), after: (u64, u64)) {
     let is_few = after.0 < before.0 * 5 && after.1 < before.1 * 5;
@@ -302,8 +303,7 @@ async fn a_connection_that_has_ended_without_a_word_is_noticed() {
     browser.until_text("No timer is stored").await;
     rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("first").await;
-    // Nothing comes through any more, neither over the connections that are open nor over new ones, and nothing is
-    // closed.
+    // Nothing is forwarded any more, neither on open connections nor on new connections, and none is closed.
     between.is_open.send_replace(false);
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("The service cannot be reached").await;

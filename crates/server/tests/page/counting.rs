@@ -1,4 +1,4 @@
-//! A store in memory that counts what it is asked for.
+//! A store in memory that counts the calls to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
@@ -6,7 +6,7 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
 /// The store.
 pub(crate) type Counting = Hooked<Counts>;
 
-/// What a store was asked for.
+/// The calls to a store.
 #[derive(Default)]
 pub(crate) struct Counts {
     /// The calls of `list`, and the timers that they asked for.

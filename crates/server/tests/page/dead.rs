@@ -10,7 +10,7 @@ fn boxes(page: &Page) -> Vec<String> {
     boxes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
 }
 
-/// A service with dead timers in two namespaces: three with one error, two with another one.
+/// A service with dead timers in two namespaces: three with one error, two with another error.
 async fn filled() -> (Rig, String) {
     let rig = Rig::start().await;
     rig.api("PUT", "/v1/namespaces/shop", "", json!({})).await;
@@ -59,7 +59,7 @@ async fn the_latest_comes_first_and_what_was_chosen_is_replayed_or_dropped() {
     let replayed = act("replay", &[&ids[1], &ids[3]], "").await;
     assert_eq!(replayed.to(), "/ui/dead?order=asc&done=replay-chosen");
     rig.until("/ui/dead", "3 in all namespaces").await;
-    // One of them is gone meanwhile: the others are changed, and the page says so.
+    // One of them is gone by now: the others are changed, and the page says so.
     assert_eq!(act("replay", &[&ids[0], &ids[4]], "").await.to(), "/ui/dead?order=asc&done=part");
 }
 

@@ -1,7 +1,7 @@
 //! A browser without a window, driven by the WebDriver protocol: Chromium with its `chromedriver`.
 //!
 //! The few calls that the tests need are made here by the HTTP client that the tests have anyway. The crates for
-//! WebDriver bring some twenty packages with them, old versions of what is here among them.
+//! WebDriver bring some twenty packages with them, among them old versions of packages that are here already.
 
 use crate::rig::SOON;
 use axum::body::Bytes;
@@ -188,7 +188,7 @@ impl Browser {
         self.call(Method::POST, "/actions", actions).await;
     }
 
-    /// What the browser has reported since the last call: violations of the policy, errors of scripts, failed requests.
+    /// The reports of the browser since the last call: violations of the policy, errors of scripts, failed requests.
     pub(crate) async fn reports(&self) -> Vec<String> {
         let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()

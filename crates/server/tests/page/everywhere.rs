@@ -1,4 +1,4 @@
-//! Lists over all namespaces, what ended lately, order and range, queues.
+//! Lists over all namespaces, timers that ended lately, order and range, queues.
 
 use crate::rig::{Page, Rig, percent};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn figure(page: &Page, name: &str) -> (usize, String) {
     (rest.split('<').next().unwrap().replace(',', "").parse().unwrap(), address)
 }
 
-/// Timers of four namespaces: pending, dead and parked ones, of which one namespace has most.
+/// Makes pending, dead and parked timers in four namespaces, with more of them in each further namespace.
 async fn spread(rig: &Rig) {
     for (at, namespace) in ["default", "a", "b", "quiet"].into_iter().enumerate() {
         let limits = json!({ "paused": namespace == "quiet" });
@@ -158,7 +158,7 @@ async fn what_ended_lately_is_listed_and_found_by_its_key() {
     let path = format!("/ui/timers/default/{delivered}");
     assert_eq!(rig.get("/ui/timers?q=order+1").await.to(), path);
     assert_eq!(rig.get(&format!("/ui/timers?q={delivered}")).await.to(), path);
-    // Beside stored ones whose keys begin so, it is named.
+    // If stored timers have keys with the same beginning, the page lists them and names the ended timer.
     rig.put("order 11", 204, json!({ "delay_ms": 3_600_000 })).await;
     let page = rig.get("/ui/timers?q=order+1").await;
     assert!(page.text.contains(&path) && keys(&page) == ["order 11"], "{}", page.text);
@@ -222,7 +222,7 @@ async fn queues_have_their_depth_their_age_and_their_receivers() {
         _ = waiting => panic!("there is no timer"),
         queues = seen => assert_eq!(queues[1]["depth"], 0, "{queues}"),
     }
-    // What was fetched waits no more.
+    // A queue does not count fetched timers as waiting.
     let request = json!({ "max": 10 });
     rig.api("POST", "/v1/namespaces/default/queues/emails/claims", "", request).await;
     until(|queues| {

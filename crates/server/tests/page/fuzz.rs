@@ -1,4 +1,4 @@
-//! T-16: bad texts in every parameter of every page.
+//! Bad texts in every parameter of every page.
 
 use crate::counting::Counting;
 use crate::rig::{Rig, percent};

@@ -1,10 +1,11 @@
-//! What the script does for the hand: the focus that stays, what is held, the zone, copies, the numbers of charts.
+//! The script's work for a visitor's hand: the focus that stays, the list that is held, the zone, copies, the numbers
+//! of charts.
 
 use crate::driver::Browser;
 use crate::rig::Rig;
 use serde_json::{Value, json};
 
-/// Makes the pauses of the page a twentieth as long, and keeps what is copied.
+/// Makes the pauses of the page a twentieth as long, and keeps the copied text.
 const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);
     Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } });";
 

@@ -94,8 +94,8 @@ async fn an_empty_list_says_what_to_do_next() {
     }
 }
 
-/// T-04: however many timers there are, a page asks the store for a bounded number of timers, by an index, and reads
-/// nothing as a whole.
+/// However many timers there are, a page asks the store for a bounded number of timers, by an index, and reads nothing
+/// as a whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     let store = Arc::new(Counting::default());
@@ -133,7 +133,7 @@ async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     }
 }
 
-/// T-04 by time, on the real store: `TOURBILLON_TIMERS` says how many, ten million by default.
+/// The time for a page, on the real store. `TOURBILLON_TIMERS` is the number of timers, ten million by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and gigabytes of disk"]
 async fn ten_million_timers_by_hand() {

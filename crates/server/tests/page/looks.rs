@@ -1,7 +1,7 @@
 //! A service with much of everything, and pictures of its pages.
 //!
-//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. What a
-//! test can see by itself is that nothing is wider than the window, and that the browser reports nothing.
+//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. A test
+//! by itself sees only that nothing is wider than the window, and that the browser reports nothing.
 
 use crate::driver::Browser;
 use crate::rig::{Rig, percent};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// The namespaces: the last one is paused.
+/// The namespaces. The last is paused.
 const NAMESPACES: [&str; 5] = [
     "default",
     "billing",
@@ -85,7 +85,7 @@ fn write_history(folder: &Path) {
     std::fs::write(folder.join("history.ring"), bytes).unwrap();
 }
 
-/// A service with so many timers in several namespaces, and with all else that its pages show.
+/// A service with `count` timers in several namespaces, and with all else that its pages show.
 pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     let rig = Rig::start_with(|settings| {
         if has_past {
@@ -200,7 +200,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     rig
 }
 
-/// Schedules: clock changes of three zones, months, periods, limits, and counts of what was skipped.
+/// Schedules: clock changes of three zones, months, periods, limits, and counts of skipped instants.
 fn schedules(slow: &str) -> Vec<(String, Value)> {
     let key = str::to_owned;
     vec![
@@ -297,8 +297,8 @@ pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
 /// The widths of windows, from a telephone to a desk.
 const WIDTHS: [u32; 5] = [360, 390, 768, 1_280, 1_920];
 
-/// What lies outside of its window or of its box: the page, a text that is cut without a way to see it, and the buttons
-/// of rows, which must be in sight without scrolling.
+/// Finds the parts that lie outside of their window or box: the page, a text that is cut without a way to see it, and
+/// the buttons of rows, which must be in sight without scrolling.
 const OUTSIDE: &str = r#"(() => {
     const found = [], wide = document.documentElement.scrollWidth - innerWidth;
     if (wide > 0) found.push(`the page is ${wide} too wide`);
@@ -350,14 +350,14 @@ async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_r
     let Some(browser) = Browser::start().await else { return };
     let rig = seeded(400, false).await;
     look(&browser, &rig).await;
-    // The ground is light in the one theme and dark in the other.
+    // The ground is light in one theme and dark in the other.
     let mut grounds = Vec::new();
     for scheme in ["light", "dark"] {
         browser.scheme(scheme).await;
         grounds.push(browser.value("getComputedStyle(document.documentElement).backgroundColor").await);
     }
     assert_ne!(grounds[0], grounds[1]);
-    // A violation would be reported: the browser is asked for one.
+    // Violates the policy on purpose, to see that a violation is reported.
     browser.value("document.body.setAttribute('style', 'color: red')").await;
     let reports = browser.reports().await;
     assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
-/// The time for what should happen at once, on a machine that is busy.
+/// The time for an event that should come at once, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// An answer of the page.
@@ -85,11 +85,11 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// A service in a folder that has these tokens, with the tokens.
-    pub(crate) async fn with_tokens(of: &[&[&str]]) -> (Self, Vec<String>) {
+    /// A service with tokens, which these commands of `tourbillond token` make, and the tokens.
+    pub(crate) async fn with_tokens(commands: &[&[&str]]) -> (Self, Vec<String>) {
         let mut tokens = Vec::new();
         let rig = Self::start_with(|settings| {
-            tokens = of.iter().map(|arguments| token(settings, arguments)).collect();
+            tokens = commands.iter().map(|arguments| token(settings, arguments)).collect();
         })
         .await;
         (rig, tokens)
@@ -145,13 +145,13 @@ impl Rig {
     }
 
     /// Ends the service and starts it again at the same address, once the function has been called.
-    pub(crate) async fn restart<T>(mut self, meanwhile: impl AsyncFnOnce() -> T) -> (Self, T) {
+    pub(crate) async fn restart<T>(mut self, while_stopped: impl AsyncFnOnce() -> T) -> (Self, T) {
         let (settings, folder, address) = (self.settings.clone(), self.folder.take().unwrap(), self.address);
         self.server.abort();
         let service = self.service.clone();
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
         drop(self);
-        let answer = meanwhile().await;
+        let answer = while_stopped().await;
         (Self::open(settings, folder, address, None).await, answer)
     }
 
@@ -245,10 +245,11 @@ impl Rig {
     }
 }
 
-/// A way to a service that can stop to forward, without a word to either side.
+/// A proxy before a service. It can stop to forward without closing connections.
 pub(crate) struct Between {
     pub(crate) address: SocketAddr,
-    /// Whether connections that begin now are forwarded. One that was open when this became false is dead for good.
+    /// Whether connections that begin now are forwarded. A connection that was open when this became false is dead for
+    /// good.
     pub(crate) is_open: watch::Sender<bool>,
 }
 

@@ -76,7 +76,7 @@ async fn a_token_that_is_revoked_ends_its_sessions() {
     assert_eq!(rig.post("/ui/access/tokens/revoke", &admin, &[], &fields).await.to(), "/ui/access");
     assert_eq!(rig.get_as("/ui/timers", &reader).await.status, StatusCode::SEE_OTHER);
 
-    // A new one is shown once, and works.
+    // A new token is shown once, and works.
     let fields = [("mark", &*mark), ("name", "third"), ("role", "writer"), ("namespace", "default")];
     let page = rig.post("/ui/access/tokens/make", &admin, &[], &fields).await.text;
     let (_, rest) = page.split_once(r#"<pre id="secret">"#).unwrap();

@@ -33,8 +33,9 @@ fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
         let (name, after) = rest.split_at(end);
         let labels = after.strip_prefix('{').map_or("", |inside| &inside[..inside.find('}').unwrap()]);
         // Prometheus adds the job and the instance.
-        let is_own =
-            |label: &&str| !label.is_empty() && !OF_PROMETHEUS.iter().any(|of| label.trim().starts_with(of));
+        let is_own = |label: &&str| {
+            !label.is_empty() && !OF_PROMETHEUS.iter().any(|prefix| label.trim().starts_with(prefix))
+        };
         let labels = labels.split(',').filter(is_own).map(|label| {
             assert!(!label.contains("=~") && !label.contains("!~"), "a pattern is not checked: {label}");
             let (name, value) = label.split_once('=').unwrap();
@@ -133,7 +134,7 @@ async fn each_series_of_the_alarms_and_of_the_dashboard_is_on_the_page_from_the_
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let variables: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
     assert_eq!(variables, ["datasource", "job", "instance"]);
-    // The check finds what is wrong.
+    // The check finds each wrong expression.
     for wrong in [
         "tourbillon_overdue_second > 1",
         "tourbillon_timers{state=\"asleep\"}",

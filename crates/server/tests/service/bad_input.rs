@@ -97,13 +97,13 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
         ),
         ("no timeout", with("\"policy\": {\"timeout_ms\": 0}").into(), "/policy/timeout_ms"),
     ];
-    for (what, body, pointer) in rows {
+    for (case, body, pointer) in rows {
         let answer = post(&inside, "application/json", body).await;
-        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{what}: {answer:?}");
+        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{case}: {answer:?}");
         let problem = answer.json();
         let place = problem["errors"][0]["pointer"].as_str();
-        assert!(pointer == "*" || place == Some(pointer), "{what}: {problem}");
-        assert!(answer.bytes.len() < 4_096, "{what}: the answer repeats the request");
+        assert!(pointer == "*" || place == Some(pointer), "{case}: {problem}");
+        assert!(answer.bytes.len() < 4_096, "{case}: the answer repeats the request");
     }
     let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
     assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
@@ -194,7 +194,7 @@ async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
     let url = |length: usize| {
         format!("{{\"callback\": {{\"url\": \"http://127.0.0.1:9999/{}\"}}}}", "u".repeat(length))
     };
-    for (what, body, status, word) in [
+    for (case, body, status, word) in [
         ("the greatest body", body(64 << 10), 201, ""),
         ("a greater one", body((64 << 10) + 1), 413, "too-large"),
         ("the greatest body in base 64", base64(64 << 10), 201, ""),
@@ -213,9 +213,9 @@ async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
     ] {
         let answer = post(&inside, "application/json", body).await;
         if status == 201 {
-            assert_eq!(answer.status, 201, "{what}: {answer:?}");
+            assert_eq!(answer.status, 201, "{case}: {answer:?}");
         } else {
-            assert_eq!(answer.problem(), (status, word.to_owned()), "{what}: {answer:?}");
+            assert_eq!(answer.problem(), (status, word.to_owned()), "{case}: {answer:?}");
         }
     }
     let key = "k".repeat(255);
@@ -243,7 +243,7 @@ async fn a_head_that_cannot_be_read_is_refused() {
     let long = "x".repeat(9_000);
     let long = long.as_str();
     let none: [(&str, &str); 0] = [];
-    let of = |name: &'static str, value: &'static str| vec![(name, value)];
+    let header = |name: &'static str, value: &'static str| vec![(name, value)];
     let rows: Vec<Row<'_>> = vec![
         ("GET", format!("{TIMERS}/%FF"), none.to_vec(), 400, "bad-request"),
         ("GET", format!("{TIMERS}/{long}"), none.to_vec(), 413, "too-large"),
@@ -268,7 +268,7 @@ async fn a_head_that_cannot_be_read_is_refused() {
         ("GET", "/nowhere".to_owned(), none.to_vec(), 404, "not-found"),
         ("GET", "//v1/stats".to_owned(), none.to_vec(), 404, "not-found"),
         ("GET", "/v1/../v1/stats".to_owned(), none.to_vec(), 404, "not-found"),
-        ("POST", TIMERS.to_owned(), of("idempotency-key", ""), 400, "bad-request"),
+        ("POST", TIMERS.to_owned(), header("idempotency-key", ""), 400, "bad-request"),
         ("POST", TIMERS.to_owned(), vec![("idempotency-key", &long[..256])], 400, "bad-request"),
         (
             "POST",
@@ -277,7 +277,7 @@ async fn a_head_that_cannot_be_read_is_refused() {
             400,
             "bad-request",
         ),
-        ("POST", TIMERS.to_owned(), of("idempotency-key", "\u{e9}"), 400, "bad-request"),
+        ("POST", TIMERS.to_owned(), header("idempotency-key", "\u{e9}"), 400, "bad-request"),
     ];
     for (method, path, headers, status, word) in rows {
         let body = if method == "POST" {
@@ -321,7 +321,8 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
 
-/// The bodies of a schema in which a list is in the place of an object, one at a time, with the places of the lists.
+/// The bodies of a schema with a list in the place of an object. Each body has one such list, and comes with the list's
+/// place.
 fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
     let mut bodies = Vec::new();
     if let Some(reference) = schema["$ref"].as_str() {

@@ -1,5 +1,5 @@
-//! What parked timers and queues cost a deployment on Redis, in commands of the server: those that scripts call count.
-//! Without `redis-server` the tests say that they were skipped.
+//! The costs of parked timers and queues in a deployment on Redis, in commands of the server. Commands that scripts
+//! call count, too. Without `redis-server` the tests say that they were skipped.
 
 use crate::rig::Rig;
 use futures_util::StreamExt as _;
@@ -84,7 +84,7 @@ async fn parked_timers_cost_no_commands_by_their_number() {
         store.import(timers.collect()).await.unwrap();
     }
     drop(store);
-    // The nodes look for what is parked soon after a node has come.
+    // The nodes look for parked timers soon after a node has come.
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.command(&["CONFIG", "RESETSTAT"]);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What comes of callbacks, by the receiver's log and by the interface.
+//! The outcomes of callbacks, in the receiver's log and in the interface.
 
 use crate::receivers::{Manner, Rough, dead, eventually, resolver};
 use crate::rig::{Receiver, Rig};
@@ -75,7 +75,7 @@ async fn a_body_in_json_arrives_byte_for_byte() {
     }
 }
 
-/// F-29: each answer, and each silence, and what is stored of it.
+/// Each answer and each silence of a receiver, and the outcome that is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
@@ -157,7 +157,7 @@ async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() 
         let manner = Manner::answer("503 Away", &format!("retry-after: {asked}\r\n"));
         let receiver = Rough::start(manner).await;
         let timer = deliver(&rig, key, &receiver.url(), policy.clone()).await;
-        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
         let pause = moment("due") - moment("scheduled");
         let wanted = seconds * 1_000;
         assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");
@@ -172,7 +172,7 @@ fn names(text: &Value, words: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_destinations_are_refused_or_dead_at_once() {
-    // A name with a permitted address, then with an inner one too, each time that it is dialled.
+    // A name that has a permitted address at first, and an inner address, too, each time that it is dialled.
     let permitted = Rough::start(Manner::answer("500 Bad", "connection: close\r\n")).await;
     let rig = Rig::start_with(|settings| {
         settings.caller.resolver = Some(resolver(vec![vec!["127.0.0.1"], vec!["127.0.0.1", "10.0.0.1"]]));
@@ -262,8 +262,8 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// T-14: a host that hangs has its places and a few more, and others have theirs. What waits for the host is parked,
-/// and nothing asks again and again whether it may go on.
+/// A host that hangs has its permits and a few more, and other hosts have theirs. Timers for the host are parked, and
+/// nothing asks again and again whether they may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
@@ -286,7 +286,7 @@ async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     assert!(stats.parked < 320, "300 timers, and a few that were put back: {stats:?}");
 }
 
-/// T-14: thirty hosts that hang, more than there are places. A host that has answered is called at once all the same.
+/// Thirty hosts hang, more than there are permits. A host that has answered is called at once all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
@@ -315,7 +315,7 @@ async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     assert_eq!(taken(), 18);
 }
 
-/// F-30: the breaker opens, its host's timers cost no attempts, and come once the host works.
+/// The breaker opens. Its host's timers cost no attempts, and come once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     let rig = Rig::start_with(|settings| {
@@ -347,8 +347,8 @@ async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// F-30: a host that is down for longer than the policies allow: the attempts of one timer end, and the age of another.
-/// Both are dead letters, which arrive after all once the host works and they are replayed.
+/// A host is down for longer than the policies allow: a timer dies by its attempts, another by its age. Both are dead
+/// letters, which arrive after all once the host works and they are replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {
@@ -390,7 +390,7 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     assert_eq!(came, ids);
 }
 
-/// T-14: many timers at one moment to one host: each arrives once, at most sixteen at a time.
+/// Many timers at one moment to one host: each arrives once, at most sixteen at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;

@@ -59,7 +59,7 @@ async fn ask(inside: &Inside, method: &str, path: &str, row: &Row, token: Option
     inside.ask(request.body(Body::from(row.2.clone())).unwrap()).await
 }
 
-/// An answer without what differs from one timer to the next.
+/// An answer without the parts that differ from timer to timer.
 fn same(answer: &Answered) -> String {
     let mut headers: Vec<_> = answer
         .headers

@@ -11,7 +11,7 @@ pub(crate) enum Fails {
     Nothing,
     /// Changes have their effect, and the answer is lost.
     Answers,
-    /// Changes, with this kind of error, once so many transactions with cancellations have succeeded.
+    /// Changes fail with this kind of error, once this number of transactions with cancellations has succeeded.
     Changes(StoreErrorKind, u32),
     /// Reads.
     Reads,

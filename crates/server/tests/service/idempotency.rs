@@ -101,7 +101,8 @@ async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
         async |key, delay| inside.with("POST", TIMERS, &[("idempotency-key", key)], timer(delay)).await;
     assert_eq!(again("stored", 1).await.problem(), (422, "idempotency-mismatch".to_owned()));
     assert_eq!(again("stored", 60_000).await.json()["outcome"], "repeated");
-    // No second timer is made; the request that made the first one is forgotten, as the document says.
+    // No second timer is made. The first request is forgotten, as the document says, so that another request is not
+    // refused.
     assert_eq!(again("ended", 60_000).await.json()["outcome"], "repeated");
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
 }

@@ -77,7 +77,7 @@ impl Inside {
         Answered { status: parts.status, headers: parts.headers, bytes }
     }
 
-    /// Sends a request with a JSON body, or without one if it is null, and with these headers.
+    /// Sends a request with these headers and a JSON body, or without a body if it is null.
     pub(crate) async fn with(
         &self,
         method: &str,
@@ -114,7 +114,7 @@ impl Inside {
         }
     }
 
-    /// Ends the service, so that another one may be opened on the same store.
+    /// Ends the service, so that another service may open the same store.
     pub(crate) async fn stop(self) {
         let service = self.service.clone();
         // Closing blocks, which a thread of the runtime must not.

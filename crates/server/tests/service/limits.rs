@@ -18,8 +18,8 @@ async fn place(rig: &Rig, key: &str, timer: Value) -> (StatusCode, Value) {
     rig.send("PUT", &format!("/v1/namespaces/n/timers/{key}"), timer).await
 }
 
-async fn count(rig: &Rig, what: &str) -> u64 {
-    rig.send("GET", "/v1/namespaces/n", Value::Null).await.1[what].as_u64().unwrap()
+async fn count(rig: &Rig, phase: &str) -> u64 {
+    rig.send("GET", "/v1/namespaces/n", Value::Null).await.1[phase].as_u64().unwrap()
 }
 
 async fn await_none(rig: &Rig) {
@@ -90,7 +90,7 @@ async fn creations_beyond_a_limit_are_refused() {
         (status, &problem["type"]),
         (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
     );
-    // A replacement is no further timer.
+    // A replacement does not count as a further timer.
     let mut again = timer(1_000, "");
     again["if_present"] = json!("replace");
     assert_eq!(place(&rig, "c", again).await.0, StatusCode::OK);
@@ -159,7 +159,7 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
         (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
     );
     assert!(refused.1["detail"].as_str().unwrap().contains("`max_schedules`"), "{}", refused.1);
-    // One that is there can be changed, and counts while it is paused.
+    // A schedule that is there can be changed, and counts while it is paused.
     let path = format!("/v1/namespaces/n/schedules/{}", made[0]);
     assert_eq!(
         put(made[0], &json!({ "every_ms": 90_000, "pull": { "queue": "q" } })).await.0,
@@ -197,7 +197,7 @@ async fn a_park_whose_answer_is_lost_is_found() {
     receiver.await_requests(1).await;
 }
 
-/// T-14: timers above the rate are parked, not delivered again and again, and the rate is kept.
+/// Timers above the rate are parked, not delivered again and again, and the rate is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rate_of_a_namespace_is_kept_and_used() {
     let rig = Rig::start().await;
@@ -212,7 +212,7 @@ async fn the_rate_of_a_namespace_is_kept_and_used() {
     let at: Vec<_> = requests.iter().map(|request| request.at).collect();
     let second = Duration::from_secs(1);
     let most = (0..at.len()).map(|i| at[i..].iter().filter(|other| **other < at[i] + second).count()).max();
-    // A request that is held up on its way comes closer to the next one.
+    // A request that is held up on its way comes closer to the next request.
     assert!((30..=46).contains(&most.unwrap()), "{most:?} within a second");
     let took = *at.last().unwrap() - at[0];
     assert!((2.2..4.0).contains(&took.as_secs_f64()), "100 at 40 a second: {took:?}");
@@ -270,7 +270,7 @@ async fn a_paused_namespace_holds_timers_back_and_loses_none() {
     receiver.await_requests(29 + 50).await;
     await_none(&rig).await;
 
-    // A resumption that the service does not see: it is stopped meanwhile.
+    // The service is stopped during the resumption, and does not see it.
     set(&rig, json!({ "paused": true })).await;
     for key in 0..700 {
         place(&rig, &key.to_string(), timer.clone()).await;

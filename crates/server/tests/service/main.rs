@@ -11,6 +11,7 @@ mod document;
 mod escapes;
 mod faulty;
 mod fuzz;
+mod generator;
 mod idempotency;
 mod inside;
 mod limits;
@@ -23,6 +24,7 @@ mod report;
 mod requests;
 mod rig;
 mod schedules;
+mod schema;
 #[cfg(unix)]
 mod shared;
 mod slow_disk;

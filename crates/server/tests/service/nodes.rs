@@ -123,7 +123,7 @@ async fn the_nodes_of_a_shared_store_are_shown_over_http_on_the_page_and_as_numb
         "tourbillon_takeovers_total 3",
         "tourbillon_poll_age_seconds 12",
     ] {
-        assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");
+        assert!(numbers.lines().any(|other| other == line), "{line} is not in {numbers}");
     }
     let (status, page) = get(&service, "/ui/nodes").await;
     assert_eq!(status, StatusCode::OK, "{page}");
@@ -165,7 +165,7 @@ async fn a_service_with_a_file_of_its_own_is_alone() {
         "tourbillon_set_backs_total 0",
         "tourbillon_takeovers_total 0",
     ] {
-        assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");
+        assert!(numbers.lines().any(|other| other == line), "{line} is not in {numbers}");
     }
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }

@@ -21,8 +21,8 @@ pub(crate) async fn scrape(inside: &Inside) -> Scrape {
 
 /// The value of a counter or gauge with this label, or without labels.
 pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -> f64 {
-    let fits = |of: &&prometheus_parse::Sample| {
-        of.metric == name && label.is_none_or(|(label, value)| of.labels.get(label) == Some(value))
+    let fits = |sample: &&prometheus_parse::Sample| {
+        sample.metric == name && label.is_none_or(|(label, value)| sample.labels.get(label) == Some(value))
     };
     let mut samples = scrape.samples.iter().filter(fits);
     let sample = samples.next().unwrap_or_else(|| panic!("{name} {label:?} is missing"));
@@ -35,7 +35,9 @@ pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -
 
 /// The number of times in a histogram.
 fn count(scrape: &Scrape, name: &str, label: (&str, &str)) -> f64 {
-    let fits = |of: &&prometheus_parse::Sample| of.metric == name && of.labels.get(label.0) == Some(label.1);
+    let fits = |sample: &&prometheus_parse::Sample| {
+        sample.metric == name && sample.labels.get(label.0) == Some(label.1)
+    };
     let sample = scrape.samples.iter().find(fits).unwrap_or_else(|| panic!("{name} {label:?} is missing"));
     let Number::Histogram(buckets) = &sample.value else { panic!("{name} is {:?}", sample.value) };
     assert!(buckets.is_sorted_by(|a, b| a.less_than < b.less_than && a.count <= b.count), "{buckets:?}");
@@ -132,7 +134,7 @@ async fn numbers_are_those_of_what_has_happened() {
     assert!(number(&scrape, last, None) <= number(&scrape, up, None));
 }
 
-/// T-19: an alarm by age, which a readiness that is green does not give, and the moment of the last delivery.
+/// An alarm by age, which a green readiness does not give, and the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +178,7 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-/// The numbers by namespace: each has its own, and what was removed is gone.
+/// Each namespace has its own numbers, and those of a removed namespace are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +197,7 @@ async fn a_namespace_has_its_own_numbers() {
     inside.until("/v1/stats", |stats| stats["delivered"] == 1).await;
     inside.send("DELETE", "/v1/namespaces/gone", Value::Null).await;
     let begun = std::time::Instant::now();
-    let of = async |name: &str, labels: [(&str, &str); 2]| {
+    let value = async |name: &str, labels: [(&str, &str); 2]| {
         let scrape = scrape(&inside).await;
         let fits = |sample: &&prometheus_parse::Sample| {
             sample.metric == name
@@ -209,7 +211,7 @@ async fn a_namespace_has_its_own_numbers() {
     };
     let shop = ("namespace", "shop");
     // The number by outcome is noted just after that of the store.
-    while of("tourbillon_namespace_fired_total", [shop, ("outcome", "delivered")]).await
+    while value("tourbillon_namespace_fired_total", [shop, ("outcome", "delivered")]).await
         != Some(f64::to_bits(1.0))
     {
         assert!(begun.elapsed().as_secs() < 20);
@@ -224,7 +226,7 @@ async fn a_namespace_has_its_own_numbers() {
         ("tourbillon_namespace_created_total", [("namespace", "default"); 2], Some(1.0)),
         ("tourbillon_namespace_created_total", [("namespace", "gone"); 2], None),
     ] {
-        assert_eq!(of(name, labels).await, expected.map(f64::to_bits), "{name} {labels:?}");
+        assert_eq!(value(name, labels).await, expected.map(f64::to_bits), "{name} {labels:?}");
     }
 }
 
@@ -264,14 +266,14 @@ async fn the_process_and_the_disk_have_their_numbers() {
     std::fs::write(folder.path().join("timers.redb"), [0; 1_000]).unwrap();
     let inside = Inside::start(&folder);
     let scrape = scrape(&inside).await;
-    let of = |name| number(&scrape, name, None);
-    assert!((1e6..1e11).contains(&of("process_resident_memory_bytes")));
-    assert!(of("process_open_fds") > 2.0 && of("process_open_fds") < of("process_max_fds"));
-    assert!(of("process_threads") > 1.0 && of("process_cpu_seconds_total") >= 0.0);
+    let value = |name| number(&scrape, name, None);
+    assert!((1e6..1e11).contains(&value("process_resident_memory_bytes")));
+    assert!(value("process_open_fds") > 2.0 && value("process_open_fds") < value("process_max_fds"));
+    assert!(value("process_threads") > 1.0 && value("process_cpu_seconds_total") >= 0.0);
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-    assert!((now - 86_400.0..now + 2.0).contains(&of("process_start_time_seconds")));
-    assert!(of("tourbillon_disk_free_bytes") > 0.0);
-    assert!(of("tourbillon_disk_free_bytes") <= of("tourbillon_disk_bytes"));
+    assert!((now - 86_400.0..now + 2.0).contains(&value("process_start_time_seconds")));
+    assert!(value("tourbillon_disk_free_bytes") > 0.0);
+    assert!(value("tourbillon_disk_free_bytes") <= value("tourbillon_disk_bytes"));
     let part = |part| number(&scrape, "tourbillon_store_bytes", Some(("part", part)));
     assert_eq!(part("timers").to_bits(), 1_000.0_f64.to_bits());
     assert_eq!(part("journal").to_bits(), 0.0_f64.to_bits());

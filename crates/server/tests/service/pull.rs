@@ -62,7 +62,7 @@ async fn a_timer_that_is_kept_says_whether_its_delivery_has_begun() {
     let (_, kept) = put(0, "keep").await;
     assert_eq!((&kept["outcome"], &kept["id"]), (&json!("kept"), &second["id"]));
     assert_eq!(kept["kept"], json!({ "was": "leased" }));
-    // The caller knows, and asks for a delivery after this one.
+    // The caller knows that the timer is leased, and asks for another delivery afterwards.
     put(0, "replace").await;
     assert_eq!(settle(&rig, &claimed[0], "ack", Value::Null).await, StatusCode::NO_CONTENT);
     assert_eq!(claim(&rig, 1, 20_000).await.len(), 1);
@@ -99,7 +99,7 @@ async fn a_timer_waits_for_a_receiver_and_is_done_once_acknowledged() {
         (&json!("queue:default/q"), &json!(0)),
         "{parked}"
     );
-    // A receiver that does not want to wait gets what is there.
+    // A receiver that does not wait gets the timers that are there.
     let claims = claim(&rig, 10, 0).await;
     assert_eq!(claims.len(), 1, "{claims:?}");
     let claim_of = &claims[0];
@@ -178,7 +178,7 @@ async fn refused_claims_and_those_whose_time_is_over_come_again_under_the_same_i
     let second = claim(&rig, 1, 5_000).await.remove(0);
     assert_eq!((second["id"].as_str(), &second["attempt"]), (Some(&*id), &json!(2)));
     assert_eq!(get(&rig, "k").await["last_error"], "no \u{1F570} today");
-    // The second one is prolonged twice, beyond its first time, and then forgotten.
+    // The second claim is renewed twice, beyond its first time, and then left alone.
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(settle(&rig, &second, "renew", Value::Null).await, StatusCode::OK);
@@ -211,7 +211,7 @@ async fn a_refusal_asks_for_more_time_than_the_policy_gives_and_not_for_less() {
         let claim = claim(&rig, 1, 5_000).await.remove(0);
         assert_eq!(settle(&rig, &claim, "nack", refusal).await, StatusCode::NO_CONTENT);
         let timer = get(&rig, key).await;
-        let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+        let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
         let pause = moment("due") - moment("scheduled");
         let wanted = seconds * 1_000;
         assert!((wanted..wanted + 10_000).contains(&pause), "{key}: {pause} ms");

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tourbillon_callback::Resolver;
 
-/// What a receiver does with a request.
+/// The way in which a receiver answers a request.
 #[derive(Clone)]
 pub(crate) enum Manner {
     /// Answers with these bytes, after a pause.
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// What a receiver has seen.
+/// The requests that a receiver has got, and its counts.
 #[derive(Default)]
 pub(crate) struct Log {
     requests: Mutex<Vec<Request>>,
@@ -120,7 +120,7 @@ impl Rough {
         self.log.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until the receiver has got so many requests. Fails after ten seconds.
+    /// Waits until the receiver has got `count` requests. Fails after ten seconds.
     pub(crate) async fn await_requests(&self, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests"), async || {
             let requests = self.requests();
@@ -184,13 +184,13 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> 
 }
 
 /// Asks again and again until there is an answer. Fails after ten seconds.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {what}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "in vain: {condition}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -202,7 +202,7 @@ pub(crate) async fn dead(rig: &Rig, namespace: &str, id: &str) -> Option<Value> 
     page["items"].as_array().unwrap().iter().find(|timer| timer["id"] == id).cloned()
 }
 
-/// A resolver that gives these answers in turn, and the last one for ever.
+/// A resolver that gives these answers in turn, and then repeats the last.
 pub(crate) fn resolver(answers: Vec<Vec<&'static str>>) -> Resolver {
     let asked = AtomicUsize::new(0);
     Arc::new(move |_, port| {

@@ -197,7 +197,7 @@ async fn numbers_come_from_the_service_its_deliveries_and_its_engine() {
         "tourbillon_durable_deliveries_total 0",
         "# TYPE tourbillon_engine_fired_total counter",
     ] {
-        assert!(page.lines().any(|of| of == line), "{line} is missing in\n{page}");
+        assert!(page.lines().any(|other| other == line), "{line} is missing in\n{page}");
     }
     // Each family is there once, before its values.
     let mut families: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();

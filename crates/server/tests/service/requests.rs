@@ -26,7 +26,7 @@ async fn an_id_that_the_client_gave_is_stored_with_the_timer_and_sent_with_each_
     let with_key = [("x-request-id", "ticket-18"), ("idempotency-key", "once")];
     assert_eq!(inside.with("POST", TIMERS, &with_key, full.clone()).await.status, 201);
     assert_eq!(receiver.next().await.headers["tourbillon-request-id"], "ticket-18");
-    // The id is no part of what is repeated.
+    // A request is repeated even if it has another request id.
     let again = [("x-request-id", "ticket-19"), ("idempotency-key", "once")];
     let again = inside.with("POST", TIMERS, &again, full).await;
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &"repeated".into()));

@@ -127,7 +127,7 @@ impl Rig {
         Self::open(settings, folder).await
     }
 
-    /// Sends a request with a JSON body, or without one if it is null.
+    /// Sends a request with a JSON body, or without a body if it is null.
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
         self.send_text(method, path, if body.is_null() { String::new() } else { body.to_string() }).await
     }

@@ -1,4 +1,4 @@
-//! Schedules: the wire and the namespaces. What becomes of instants is tested on the store with a manual clock.
+//! Schedules over HTTP, and in namespaces. Tests of the store, with a manual clock, cover the instants.
 
 use crate::inside::Inside;
 use crate::rig::{Receiver, Rig};

@@ -1,5 +1,5 @@
-//! Several services on one deployment in Redis: what is done through one node holds for the others. Without
-//! `redis-server` the tests say that they were skipped.
+//! Several services on one deployment in Redis: a change through one node holds for the others. Without `redis-server`
+//! the tests say that they were skipped.
 
 use crate::rig::{Receiver, Rig};
 use axum::body::Body;
@@ -14,7 +14,7 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The time for what should happen within seconds, on a machine that is busy.
+/// The time for an event that should come within seconds, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
@@ -35,13 +35,13 @@ async fn node(server: &Server) -> Rig {
 }
 
 /// Calls `ask` until its answer has a value.
-async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(value) = ask().await {
             return value;
         }
-        assert!(begun.elapsed() < SOON, "{what}");
+        assert!(begun.elapsed() < SOON, "{condition}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -169,7 +169,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
         })
         .await;
     }
-    // A pause holds back what the other node would deliver.
+    // A pause holds back the deliveries of the other node, too.
     let mut receiver = Receiver::start().await;
     let (status, _) = one.send("PUT", "/v1/namespaces/shop", json!({ "paused": true })).await;
     assert_eq!(status, StatusCode::OK);
@@ -259,7 +259,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         other.send("POST", &format!("{claims}/{name}/nack"), json!({ "retry_after_ms": 0 })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     let (_, timer) = two.send("GET", &format!("{TIMERS}/patient"), Value::Null).await;
-    let moment = |of: &str| timer[of].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    let moment = |field: &str| timer[field].as_str().unwrap().parse::<Moment>().unwrap().as_millis();
     assert!(moment("due") - moment("scheduled") >= 60_000, "the policy's pause is longer: {timer}");
 
     place("prolonged", 3_000, 1).await;
@@ -320,7 +320,7 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow() {
         let (status, _) = one.send("GET", path, Value::Null).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "round {round}: a schedule that was removed is back");
         let label = "/v1/namespaces/default/timers?label=schedule:s";
-        // What was made before may still be delivered; nothing is made any more.
+        // Occurrences from before may still be delivered. No further occurrence is made.
         until("the occurrences end", async || {
             let (_, list) = one.send("GET", label, Value::Null).await;
             list["items"].as_array().is_some_and(Vec::is_empty).then_some(())
@@ -400,7 +400,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
         (number("tourbillon_shards_without_node ").await == Some(0.0)).then_some(())
     })
     .await;
-    // The one that has the list of the nodes.
+    // The server that has the list of the nodes.
     let slot = cluster.slot("tb:{d}:nodes");
     let victim = cluster.owner(0, slot).unwrap();
     cluster.nodes[victim].kill();
@@ -410,7 +410,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
         number("tourbillon_shards_without_node ").await.filter(|free| *free > 10.0)
     })
     .await;
-    // No server may answer for a moment, while the client looks for the one that is dead.
+    // For a moment no server may answer, while the client looks for the dead server.
     let nodes = until("the nodes are answered", async || {
         let (status, nodes) = rig.send("GET", "/v1/nodes", Value::Null).await;
         (status == StatusCode::OK).then_some(nodes)

@@ -1,4 +1,4 @@
-//! A disk whose syncs take long: the service answers what needs no disk.
+//! A disk whose syncs take long: the service answers requests that need no disk.
 
 use crate::inside::Inside;
 use redb::StorageBackend;

@@ -28,7 +28,7 @@ const CALLER: &str = "b7ad6b7169203331";
 /// The longest time for which a test waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the collector got: of each request its path, its headers and what it says of the service; and all spans.
+/// The requests that the collector got, with path, headers and the attributes of the service, and all spans.
 #[derive(Default)]
 struct Taken {
     requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,
@@ -76,15 +76,19 @@ async fn take(State(taken): State<Arc<Mutex<Taken>>>, request: Request) -> (Stat
         headers.insert("retry-after", pause.parse().unwrap());
         return (status, headers);
     }
-    let spans = request.resource_spans.into_iter().flat_map(|of| of.scope_spans).flat_map(|of| of.spans);
+    let spans = request
+        .resource_spans
+        .into_iter()
+        .flat_map(|resource| resource.scope_spans)
+        .flat_map(|scope| scope.spans);
     taken.spans.extend(spans);
     (StatusCode::OK, headers)
 }
 
-async fn until(is_so: impl Fn() -> bool, what: &str) {
+async fn until(is_so: impl Fn() -> bool, condition: &str) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < PATIENCE, "{condition}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -114,11 +118,11 @@ async fn close(inside: &Inside) -> Duration {
 }
 
 fn text(span: &Span, name: &str) -> String {
-    of(&span.attributes, name).unwrap_or_else(|| panic!("{name} is missing: {span:?}"))
+    attribute(&span.attributes, name).unwrap_or_else(|| panic!("{name} is missing: {span:?}"))
 }
 
-fn of(attributes: &[KeyValue], name: &str) -> Option<String> {
-    let mut found = attributes.iter().filter(|of| of.key == name);
+fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
+    let mut found = attributes.iter().filter(|attribute| attribute.key == name);
     let value = found.next()?.value.clone()?.value?;
     assert!(found.next().is_none(), "{name} is there twice");
     match value {
@@ -202,7 +206,10 @@ async fn a_creation_and_each_attempt_are_spans_of_the_callers_trace_and_the_end_
     assert_eq!(text(delivered, "http.response.status_code"), "204");
     assert_eq!(text(delivered, "http.request.resend_count"), "1");
     assert_eq!(
-        (of(&delivered.attributes, "error.type"), of(&failed.attributes, "http.request.resend_count")),
+        (
+            attribute(&delivered.attributes, "error.type"),
+            attribute(&failed.attributes, "http.request.resend_count")
+        ),
         (None, None)
     );
 
@@ -212,7 +219,7 @@ async fn a_creation_and_each_attempt_are_spans_of_the_callers_trace_and_the_end_
             ("/v1/traces", &"application/x-protobuf".parse().unwrap())
         );
         assert_eq!(headers["api-key"], "secret");
-        assert_eq!(of(resource, "service.name").as_deref(), Some("timers-of-a-test"));
+        assert_eq!(attribute(resource, "service.name").as_deref(), Some("timers-of-a-test"));
     }
 }
 

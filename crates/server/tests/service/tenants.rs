@@ -1,4 +1,4 @@
-//! Two tenants, of which one does everything that it may.
+//! Two tenants. One of them does all that its limits permit.
 
 use crate::receivers::eventually;
 use crate::rig::Rig;
@@ -16,7 +16,7 @@ use tourbillon_server::{RedisSettings, Settings};
 /// The time in which the callbacks of a tenant come that does nothing wrong. A machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
-/// A receiver with a path that works, one that refuses, and one that hangs.
+/// A receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
 #[derive(Clone, Default)]
 struct Host {
     /// How late each callback to the path that works was, after its scheduled moment.
@@ -74,7 +74,7 @@ async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     rig
 }
 
-/// Stores so many timers of a namespace, in requests of a hundred.
+/// Stores `count` timers in a namespace, in requests of a hundred.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     let puts = vec![json!({ "put": { "timer": timer } }); 100.min(count)];
     for _ in 0..count.div_ceil(100) {
@@ -174,7 +174,7 @@ async fn a_name_server_that_is_silent_holds_up_no_other_host_and_no_request() {
 async fn a_receiver_that_refuses_is_called_once_a_second_whatever_the_policy() {
     let rig = start(&["n"], |settings| {
         settings.least_pause = Duration::from_secs(1);
-        // The breaker is not what holds it back.
+        // The breaker would hold it back, too.
         settings.caller.hosts.failures = 1_000;
     })
     .await;

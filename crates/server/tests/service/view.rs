@@ -1,4 +1,4 @@
-//! What people look at: the pasts of timers, the hosts, the history, what is to come.
+//! Reports for people: the histories of timers, the hosts, the service's history, the timers to come.
 
 use crate::inside::Inside;
 use crate::operating::{number, scrape};
@@ -128,7 +128,7 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     .await;
     assert_eq!((&attempts[0]["outcome"], &attempts[0]["status"]), (&json!("dead"), &json!(410)));
 
-    // Replayed, with a receiver that works: the end is another one.
+    // After a replay, with a receiver that works, the timer has another end.
     receiver.behave(Manner::answer("200 OK", ""));
     rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
     let replay = format!("/v1/namespaces/default/ids/{}/replay", dead.as_str().unwrap());
@@ -171,7 +171,7 @@ async fn the_answer_of_a_receiver_is_in_no_error() {
     }
 }
 
-/// The pasts of a namespace are not those of another one that gets the name.
+/// A namespace does not get the histories of a former namespace of its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_is_made_anew_has_no_pasts() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +230,12 @@ async fn hosts_have_their_numbers_and_a_breaker_with_its_moment() {
         rig.send("POST", TIMERS, json!({ "callback": { "url": url }, "policy": policy })).await;
     }
     let find = |all: &Value, address: &str| {
-        all.as_array().unwrap().iter().find(|of| of["host"] == address).cloned().unwrap_or_default()
+        all.as_array()
+            .unwrap()
+            .iter()
+            .find(|endpoint| endpoint["host"] == address)
+            .cloned()
+            .unwrap_or_default()
     };
     let (good, bad) = (good.address.to_string(), bad.address.to_string());
     let all = eventually("the breaker opens", async || {
@@ -304,9 +309,9 @@ async fn what_is_to_come_is_counted_by_the_time_until_then() {
     }
     let horizon = inside.send("GET", "/v1/horizon", Value::Null).await.json();
     let buckets = horizon["buckets"].as_array().unwrap();
-    let of =
+    let count =
         |within: u64| buckets.iter().find(|bucket| bucket["within_ms"] == within).unwrap()["count"].clone();
-    assert_eq!((of(0), of(60_000), of(3_600_000)), (json!(0), json!(2), json!(1)), "{horizon}");
+    assert_eq!((count(0), count(60_000), count(3_600_000)), (json!(0), json!(2), json!(1)), "{horizon}");
     assert_eq!(buckets.last().unwrap().get("within_ms"), None);
     let all: u64 = buckets.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
     assert_eq!(all, 4, "{horizon}");

@@ -59,7 +59,7 @@ impl Limiter {
         }
     }
 
-    /// The same, if the limiter is that of a host which has answered others quickly.
+    /// The same limiter. Its host counts as quick if it has answered other namespaces quickly.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);

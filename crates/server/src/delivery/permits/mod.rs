@@ -30,9 +30,9 @@
 //! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to
 //!   a limit. A later answer takes half of the added permits away, and silence takes all.
 //! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
-//!   longer since. A namespace that has not called the host yet begins with what the last answer to another namespace
-//!   has shown. The hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a
-//!   quarter of a host's permits. So quick hosts always have a quarter of the permits, however many others hang.
+//!   longer since. For a namespace that has not called the host yet, the last answer to another namespace decides. The
+//!   hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a quarter of a
+//!   host's permits. So quick hosts always have a quarter of the permits, however many others hang.
 //! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick.
 //!   Namespaces that press for long come to have equally many. The backlog of a namespace is parked under the reason of
 //!   that namespace, where no other namespace waits behind it.
@@ -58,8 +58,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that wait in all limiters.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a quick host is remembered at which nothing happens, and the number of limiters up to which it
-/// is.
+/// The time for which an idle host is remembered as quick, and the number of limiters beyond which it is not.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
 /// The number of namespaces without a permit that are looked at when a permit is free.
 const LOOKS: usize = 4;
@@ -72,7 +71,7 @@ pub(crate) struct PermitRequest {
     pub(crate) limit: usize,
 }
 
-/// The permits that hosts may have together that are slow or not known.
+/// The permits that slow hosts and hosts that are not known may have together.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
@@ -177,7 +176,9 @@ impl State {
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
+            // A delivery that has given up its wait leaves its number behind.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
+            // A delivery takes all its permits at once, so it goes on waiting in the limiter that is full now.
             if let Some(other) = self.full(&waiter.limiters, now).cloned() {
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.waiting.push_back(number);
@@ -219,6 +220,7 @@ impl State {
         let mut others = Vec::new();
         for reason in reasons {
             let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
+            // A share that must go on waiting is put at the end, so the shares take turns.
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
                 let Some(other) = other else { break };
@@ -242,6 +244,7 @@ impl State {
             limiter.turn(now);
             limiter.ends.0 += 1;
             limiter.moved = now;
+            // Any answer shows that the host is back. A path is back once a delivery succeeds.
             let shows_recovery = match reason {
                 Reason::Host(..) => outcome.has_answered,
                 _ => outcome.works,

@@ -5,7 +5,7 @@ use crate::share::free_for;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The time within which a quick host answers, and that within which a host answers to which permits are added.
+/// The time within which a quick host answers, and the time within which an answer adds a permit.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
@@ -64,7 +64,7 @@ impl Pool {
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Notes how a host has answered, at a moment at which a namespace had all its permits there or not.
+    /// Notes how a host has answered. `was_full` says whether the namespace had all its permits there.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

@@ -132,13 +132,13 @@ async fn a_delivery_that_is_dropped_while_it_waits_leaves_no_trace() {
     }
 }
 
-/// The limiters of a callback to a host, as the admission make them.
+/// The limiters of a callback to a host, as the admission makes them.
 async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> Result<Permit, Reason> {
     let (slow, share) = (Reason::Slow(namespace.into()), Reason::Share(namespace.into()));
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until that is refused at once. Returns the permits and the reason of the refusal.
+/// Calls a host until a call is refused at once. Returns the permits and the reason of the refusal.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {
@@ -283,7 +283,7 @@ async fn namespaces_share_the_places_at_a_host() {
     answer(&permits, &mine).await;
     let (held, _) = press(&permits, "n", &mine, 1_024).await;
     assert_eq!(held.len(), 16, "one namespace feels no share");
-    // A host that has answered one namespace quickly is known to be quick.
+    // The quick answer to the namespace `n` counts for the namespace `m`, too.
     let (others, _) = press(&permits, "m", &theirs, 1_024).await;
     assert_eq!(others.len(), 5, "three quarters of the rest of twenty-two");
     drop((held, others));

@@ -126,7 +126,7 @@ impl PullQueues {
         most
     }
 
-    /// Notes how many timers a fetch has taken, of the greatest number.
+    /// Notes that a fetch has taken `taken` timers, of at most `most`.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         if let Some(buffer) = self.lock().buffers.get_mut(reason) {
             buffer.coming.fewer(most.saturating_sub(taken));

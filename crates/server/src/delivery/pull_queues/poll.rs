@@ -11,7 +11,7 @@ use tourbillon_durable::UtcMillis;
 
 /// The time for which a receiver that has got a timer and wants more waits for them.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The time for which a receiver that does not want to wait gets timers that are parked: they are unparked first.
+/// The time for which a receiver that does not want to wait is kept for parked timers, which must be unparked first.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 /// The greatest number of receivers that wait.
 const MOST_WAITING: usize = 10_000;
@@ -126,7 +126,8 @@ impl Poll<'_> {
         }
     }
 
-    /// The claims, which the receiver has from now on: in the order of the due moments, since handlers are not.
+    /// The claims, which the receiver has from now on. Handlers come in any order, so the claims are sorted by the due
+    /// moments.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         self.close();
         let mut got = core::mem::take(&mut self.got);

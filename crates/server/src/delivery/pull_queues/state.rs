@@ -1,4 +1,4 @@
-//! The state of all pull queues: who waits, what is on its way, and what is open.
+//! The state of all pull queues: the receivers that wait, the timers on their way to them, and the open claims.
 
 use crate::delivery::parked_index::ParkedIndex;
 use crate::delivery::reason::Reason;

@@ -75,7 +75,7 @@ impl Fault {
         self
     }
 
-    /// The same fault, of a value inside another one, where it has this name or number.
+    /// The same fault, seen from the value around, in which the faulty value has this name or number.
     pub(super) fn inside(mut self, name: impl Into<String>) -> Self {
         self.way.push(name.into());
         self

@@ -29,7 +29,7 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     Ok(value)
 }
 
-/// A deserializer that refuses what a sender did not mean.
+/// A deserializer that refuses a list for an object, and a key that stands twice in a map.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Strict<D> {
@@ -38,8 +38,8 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls a part of the inner deserializer. Its errors are those of JSON, unless the part has left a fault: such a
-/// fault passes by the inner error type, which would make a text of it.
+/// Calls a part of the inner deserializer. A fault that the part has left takes the place of the inner error, which
+/// could carry the fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
@@ -53,7 +53,7 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Reads all of these methods' values by what the text has.
+/// Methods that let the text decide which kind of value the visitor gets. `$expected` names the kind for a message.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -140,7 +140,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<V::Value, E> {
-        // The document gives numbers 64 bits with a sign, and readers of what is stored rely on it.
+        // The document gives numbers 64 bits with a sign, and readers of stored values rely on that.
         let is_beyond = i64::try_from(number).is_err();
         let fault = || Fault::mismatch(number.to_string());
         self.visit(|visitor| if is_beyond { Err(fault()) } else { visitor.visit_u64(number) })
@@ -188,7 +188,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Makes a value that is inside another one strict, too.
+/// Makes the values inside a value strict, too.
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,
@@ -229,7 +229,7 @@ struct Entries<'de, A> {
     inner: A,
     /// The last key.
     key: Cow<'de, str>,
-    /// The keys so far, where no type refuses one that is there twice.
+    /// The keys so far, for a map. A derived type itself refuses a key that stands twice.
     known: Option<HashSet<Cow<'de, str>>>,
 }
 

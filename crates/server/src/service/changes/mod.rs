@@ -1,4 +1,4 @@
-//! Changes of stored timers: one at a time here, many in one transaction in `batch`.
+//! Changes of stored timers: single changes here, many in a transaction in `batch`.
 
 mod batch;
 

@@ -1,10 +1,10 @@
 //! Idempotency keys, and the memory of the requests that carried them.
 //!
 //! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is
-//! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. What
-//! is here serves the other promise, that a key is refused for another request: the fingerprint of the request is
-//! stored with the timer, and the fingerprints of the last hour are in memory for timers that have ended. A restart
-//! forgets those: then a key of a timer that has ended is answered with `repeated`, also for another request.
+//! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. This
+//! module serves the other promise, that a key is refused for another request: the fingerprint of the request is stored
+//! with the timer, and the fingerprints of the last hour are in memory for timers that have ended. A restart forgets
+//! those: then a key of a timer that has ended is answered with `repeated`, also for another request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// The time for which a fingerprint is remembered: as long as the store remembers the id.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of fingerprints, some 10 MB. The oldest fingerprint makes room for a new one.
+/// The greatest number of fingerprints, some 10 MB. The oldest makes room for a new fingerprint.
 const MOST: usize = 100_000;
 
 /// The name space of fingerprints.

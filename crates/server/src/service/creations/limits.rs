@@ -16,9 +16,9 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which counts are believed that are far from a limit.
+/// The time for which a count that is far from a limit is used again.
 const FRESH: Duration = Duration::from_millis(100);
-/// The number of timers by which a count is far from a limit: more than are made while the count is believed.
+/// A count that is this far from a limit is used again: fewer timers are made in that time.
 const FAR: u64 = 20_000;
 /// The pause after which a creation may be tried again.
 const AGAIN_MS: u64 = 1_000;
@@ -35,7 +35,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) callback: Option<&'a Callback>,
     /// The place of the timer in the request.
     pub(crate) pointer: &'a str,
-    /// The number of creations before this one in the same transaction.
+    /// The number of creations ahead of this timer in the same transaction.
     pub(crate) ahead: u64,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Creations {
 
 impl Creations {
     /// Checks a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead`
-    /// the number of creations that the store is asked for in the same transaction before this one.
+    /// the number of creations ahead of it in the same transaction.
     pub(super) async fn ready(
         &self,
         namespace: &str,

@@ -48,7 +48,8 @@ impl Operations {
         let begun = tokio::spawn(async move {
             let deed = work.deed(&namespace);
             let begun = this.begin_whole(&namespace, work, author.clone()).await;
-            // A limit that is reached changes nothing, and may be reached without end.
+            // A refusal by a limit changes nothing, and a client may cause refusals without end: they would fill the
+            // trail.
             if begun.as_ref().is_err_and(|problem| problem.kind != ProblemKind::LimitReached) {
                 this.audit.write(deed.entry(author, End::from(&begun))).await;
             }

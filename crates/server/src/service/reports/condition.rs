@@ -16,7 +16,7 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The time for which the store may take for a small read.
+/// The time that the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(2);
 /// The time for which a shared store may fail before the node counts as cut off from it.
 const OUT: Duration = Duration::from_secs(2);

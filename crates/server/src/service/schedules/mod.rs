@@ -19,7 +19,7 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The number of instants of a backfill by default, and the greatest one.
+/// The number of instants of a backfill by default, and the greatest number.
 const BACKFILLED: u32 = 1_000;
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;

@@ -28,7 +28,7 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The time for which the store may take for a small read.
+/// The time that the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(3);
 /// The words of the states of stored timers.
 const STATES: [(&str, Phase); 4] = [

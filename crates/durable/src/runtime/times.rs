@@ -5,7 +5,8 @@ use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of times: their number, their sum, the greatest one, and how many were within each of some bounds.
+/// A distribution of times: their number, their sum, the greatest time, and the number of times within each of some
+/// bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
@@ -13,7 +14,7 @@ pub struct Times {
     pub count: u64,
     /// Their sum.
     pub sum: Duration,
-    /// The greatest one, or zero if there is none.
+    /// The greatest time; zero without any.
     pub max: Duration,
     /// The number of times up to each bound and above the bound before it.
     within: [u64; BOUNDS],

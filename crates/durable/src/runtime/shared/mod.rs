@@ -36,7 +36,7 @@ pub(super) const REAP: u32 = 1_000;
 /// The longest patience of a stop.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime. The third one is the store's.
+/// The clocks of a runtime itself. The store has a third clock, its own.
 pub(super) struct Clocks {
     /// Counts alarms and timeouts.
     pub(super) alarms: Arc<dyn Clock>,

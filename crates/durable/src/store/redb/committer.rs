@@ -381,7 +381,7 @@ impl Committer {
             };
             let noted = notes.len();
             if !must_commit && request.note(&mut notes).is_err() {
-                // The database itself is made durable with what cannot be noted.
+                // A request that cannot be noted becomes durable with the database itself.
                 must_commit = true;
             }
             let outer = ledger.begin();
@@ -428,7 +428,7 @@ impl Committer {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             self.turns = turns;
-            // The request may repeat one whose effect is not durable yet.
+            // A request that changes nothing may repeat an earlier request whose effect is not durable yet.
             return self.keep_promise(wanted, batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;

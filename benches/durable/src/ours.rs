@@ -52,7 +52,7 @@ pub(crate) struct Sizes {
     churn: usize,
     replaces: usize,
     overdue: usize,
-    /// The nodes that share a server; one if it is 0.
+    /// The number of nodes that share a server; 0 counts as 1.
     nodes: usize,
 }
 
@@ -132,7 +132,7 @@ impl Chance {
     }
 }
 
-/// What was delivered.
+/// The deliveries of a turn.
 #[derive(Default)]
 pub(crate) struct Deliveries {
     from: usize,
@@ -202,7 +202,7 @@ impl Deliveries {
     }
 }
 
-/// An open store and a runtime on it, or several ones that share a server.
+/// An open store and a runtime on it, or several runtimes that share a server.
 struct Subject {
     place: Place,
     durable: Durable,
@@ -217,13 +217,13 @@ enum Place {
 }
 
 impl Place {
-    /// Opens a new store, or the one that is there.
+    /// Opens a new store, or the store that is there.
     async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
         let Some(appendfsync) = &task.config.appendfsync else {
             let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
             return Ok((Self::File(Arc::clone(&store)), store));
         };
-        // The server's folder is on the disk that is to be measured.
+        // The server's folder is on the disk that the rounds measure.
         let _only_once = tempfile::env::override_temp_dir(&task.dir);
         let server = Server::start(&["--appendonly", "yes", "--appendfsync", appendfsync]);
         let server = server.ok_or("there is no redis-server")?;
@@ -334,7 +334,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of so many calls in this time, each of so many nanoseconds.
+    /// The pace of `total` calls in `time`; `times` has the nanoseconds of each.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     pub(crate) fn of(total: usize, time: Duration, times: &Histogram<u64>) -> Self {
         let quantile = |part: f64| times.value_at_quantile(part) as f64 / 1e6;
@@ -538,7 +538,7 @@ async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     numbers.put("ram", per(process::ram() - ram, total));
     numbers.put("disk", per(process::disk(&task.dir) - disk, total));
 
-    // Nothing is due. The process that started this one measures meanwhile.
+    // Nothing is due. The parent process measures this process until it answers with a line.
     tokio::time::sleep(Duration::from_secs(2)).await;
     println!("{}", serde_json::json!({ "idle": [std::process::id()] }));
     let mut line = String::new();
@@ -601,7 +601,7 @@ async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let due = now() + sizes.lead as f64;
     fill(&timers, (first, first + sizes.overdue), durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
-    // The reader of this line kills the process: while it lives, it fires what is due.
+    // The reader of this line kills the process before the timers are due: a living process would fire them.
     println!("{}", serde_json::json!({ "kill": due }));
     println!("{}", serde_json::to_string(&numbers.0)?);
     core::future::pending().await
@@ -633,7 +633,7 @@ async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-/// What the library does of a turn of the service, without a network.
+/// The library's share of a turn of the service, without a network.
 async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
     let part = |name: &str, sizes: Sizes| -> Result<Task, Failure> {
         let dir = task.dir.join(name);

@@ -335,7 +335,7 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
     assert_eq!((step.stored, step.repeated), (4, 0));
     assert_eq!(step.reached, Some(UtcMillis::from_millis(NOON - 2 * MINUTE)));
     let rest = world.schedules.backfill(&at(), step.reached.unwrap(), until, 100).unwrap();
-    // Of minutes -1, 0 and 1 the last one had its occurrence, and later ones have not come.
+    // Minutes -1 and 0 get occurrences, minute 1 has its own, and later minutes have not come.
     assert_eq!((rest.stored, rest.repeated, rest.reached), (2, 1, None));
     let again = world.schedules.backfill(&at(), from, until, 100).unwrap();
     assert_eq!((again.stored, again.repeated), (0, 7));
@@ -349,7 +349,7 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
 fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
     let world = World::new();
     let other = ScheduleKey::new("shop", "other");
-    // As a library without the zone sees what an earlier one has stored.
+    // The schedule gets a zone that does not exist, as if it was stored by a library that has the zone.
     world.put(cron("* * * * *", "Europe/Zurich"));
     let address = pollster::block_on(world.store.list(
         Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },

@@ -244,8 +244,8 @@ impl Builder {
     }
 
     /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
-    /// run. If the process dies, another process delivers its timers after that time at most. If only one process can
-    /// open the store, the next process that opens it delivers them at once.
+    /// run. If the process dies, another process delivers its timers after that time at most. If the store is open in a
+    /// single process at a time, the next process that opens it delivers them at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self

@@ -32,7 +32,7 @@ struct Delivery {
     is_done: bool,
 }
 
-/// What the checker finds. All but the first line must be zero.
+/// The findings of the checker. All but the first must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     /// Jobs that were delivered again, under the same id, after a kill.

@@ -66,9 +66,9 @@ fn assert_in_order(listed: &[Timer], phase: Option<Phase>) {
     }
 }
 
-/// The others are due before, and have been made before. They are in two namespaces: a large one with parked and dead
-/// timers, and one with few of these among many that are pending. `TOURBILLON_OTHERS=10000000` makes them ten million;
-/// in a release build.
+/// The others are due earlier, and were made earlier. They are in two namespaces: a large namespace with parked and
+/// dead timers, and a namespace with few of these among many pending timers. `TOURBILLON_OTHERS=10000000` makes them
+/// ten million; use a release build for that.
 #[test]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     let others: u64 = std::env::var("TOURBILLON_OTHERS").map_or(20_000, |others| others.parse().unwrap());
@@ -141,7 +141,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace with more timers than a list reads for each page, whose timers are behind those of another one.
+/// A namespace with more timers than a list reads for each page, all of them behind the timers of another namespace.
 fn assert_found_behind_others(store: &impl TimerStore) {
     for (first, namespace, due) in [(0, "before", 5), (10_000, "behind", 6)] {
         let timers = (0..4_000_u64).map(|n| {

@@ -39,7 +39,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// A delivery as the handler saw it: the payload, the delivery, and the clock's time.
 type Seen = (u64, Delivery, UtcMillis);
 
-/// A runtime whose handler keeps what it sees and answers as it is bidden.
+/// A runtime whose handler keeps its deliveries and answers with the verdicts of the test.
 struct World {
     clock: ManualClock,
     seen: Arc<Mutex<Vec<Seen>>>,

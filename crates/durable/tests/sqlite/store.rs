@@ -168,7 +168,7 @@ impl Act<'_> {
         self.run("DELETE FROM timers WHERE id = ?", [bytes(id)])
     }
 
-    /// Stores a timer in place of what is stored under its id.
+    /// Stores a timer in place of the stored timer with its id.
     fn store(&self, timer: &Timer) -> Result<()> {
         self.remove(timer.id)?;
         let (mut lease, mut reason, mut died, mut has_key) = (None, None, None, timer.key.is_some());

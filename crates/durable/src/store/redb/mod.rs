@@ -40,12 +40,12 @@
 //! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
 //! request follows from the stored timers and the time alone. So a request finds the same store as when it was first
 //! made: an acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation
-//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes the last notes,
-//! never a note before one that it leaves.
+//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes from the
+//! end only: no note that is left has a gap before it.
 //!
 //! Each noted request has a digest of its outcome. If a request fails when it is repeated, or has another outcome than
-//! the acknowledged one, the opening fails and changes nothing: this version of the crate means other operations by
-//! these notes, or they were made for another database.
+//! at first, the opening fails and changes nothing: this version of the crate means other operations by these notes, or
+//! they were made for another database.
 //!
 //! # Damage to the journal
 //!

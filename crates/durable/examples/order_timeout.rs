@@ -227,8 +227,8 @@ fn show(records: &Records) -> Result<(), Box<dyn Error>> {
         ("delivered again after the kill, under the same id", again),
         ("delivered again under another id", of_other_ids),
     ];
-    for (what, count) in rows {
-        table.add_row([what.to_owned(), count.to_string()]);
+    for (label, count) in rows {
+        table.add_row([label.to_owned(), count.to_string()]);
     }
     println!("{table}");
     if accepted.len() as u64 == ORDERS && lost + early + paid_and_delivered + of_other_ids == 0 {

@@ -115,9 +115,9 @@ fn random_histories_of_the_store_in_memory() {
     ]
     .into_iter()
     .chain(places)
-    .chain(ends.filter(|what| *what != ("ack", "ended: withdrawn")))
+    .chain(ends.filter(|pair| *pair != ("ack", "ended: withdrawn")))
     .collect();
-    let missing: Vec<_> = wanted.iter().filter(|what| !tally.contains_key(*what)).collect();
+    let missing: Vec<_> = wanted.iter().filter(|pair| !tally.contains_key(*pair)).collect();
     assert!(missing.is_empty(), "no life had {missing:?}; they had {tally:#?}");
 }
 

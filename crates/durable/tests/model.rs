@@ -409,7 +409,7 @@ impl Model {
         let Held { timer, token, .. } = world.worker.take().unwrap();
         let event = event(Token { incarnation: 0, claim: token.into() });
         let is_ack = matches!(event, Event::Ack(_));
-        let Some(nth) = world.store.iter().position(|its| its.id == timer.id) else { return };
+        let Some(nth) = world.store.iter().position(|stored| stored.id == timer.id) else { return };
         let before = world.store[nth];
         let was_withdrawn = matches!(before.state, MiniState::Leased { withdrawn: Some(_), .. });
         let Some(end) = self.apply(world, nth, event) else { return };
@@ -581,7 +581,7 @@ impl Model {
         }
         let is_same =
             |(other, seen): &(&u128, &Seen)| **other != id && seen.scheduled == scheduled && seen.begun > 0;
-        if self.scenario.series_until.is_some() && world.seen.iter().any(|its| is_same(&its)) {
+        if self.scenario.series_until.is_some() && world.seen.iter().any(|pair| is_same(&pair)) {
             return Err(format!("I6: the instant {scheduled} has two ids"));
         }
         Ok(())

@@ -57,7 +57,7 @@ impl World {
             }
         });
         let verdict = Arc::new(Mutex::new(None));
-        let (of, answer, now) = (Arc::clone(&seen), Arc::clone(&verdict), clock.clone());
+        let (deliveries, answer, now) = (Arc::clone(&seen), Arc::clone(&verdict), clock.clone());
         let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).bytes_handler(
             "mail",
             move |body, delivery| {
@@ -65,7 +65,7 @@ impl World {
                 assert!(delivery.labels.iter().any(|label| **label == *"schedule:report"));
                 let now = UtcMillis::from_timestamp(tourbillon::Clock::true_now(&now));
                 let minute = |at: UtcMillis| at.as_millis().saturating_sub(NOON) / MINUTE;
-                of.lock().unwrap().push((minute(delivery.scheduled), minute(now), delivery.id));
+                deliveries.lock().unwrap().push((minute(delivery.scheduled), minute(now), delivery.id));
                 let verdict = answer.lock().unwrap().clone().unwrap_or(Verdict::Done);
                 async move { verdict }
             },
@@ -422,10 +422,10 @@ fn the_jitter_follows_from_the_key() {
 #[test]
 fn schedules_of_one_key_in_two_namespaces_have_jitters_of_their_own() {
     let window = Duration::from_secs(600);
-    let of = |namespace: &str| ScheduleKey::new(namespace, "report").jitter(window);
-    let jitters: std::collections::BTreeSet<_> = (0..100).map(|n| of(&format!("shop{n}"))).collect();
+    let jitter = |namespace: &str| ScheduleKey::new(namespace, "report").jitter(window);
+    let jitters: std::collections::BTreeSet<_> = (0..100).map(|n| jitter(&format!("shop{n}"))).collect();
     assert!(jitters.len() > 95, "{jitters:?}");
-    assert_eq!(of("shop"), of("shop"));
+    assert_eq!(jitter("shop"), jitter("shop"));
 }
 
 #[test]

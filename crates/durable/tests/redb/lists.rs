@@ -145,8 +145,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
 fn assert_found_behind_others(store: &impl TimerStore) {
     for (first, namespace, due) in [(0, "before", 5), (10_000, "behind", 6)] {
         let timers = (0..4_000_u64).map(|n| {
-            let its = of(namespace, timer(u128::from(first + n), due));
-            Timer { key: (n % 2 == 0).then(|| n.to_string().into()), ..its }
+            let timer = of(namespace, timer(u128::from(first + n), due));
+            Timer { key: (n % 2 == 0).then(|| n.to_string().into()), ..timer }
         });
         block_on(store.import(timers.collect())).unwrap();
     }
@@ -179,8 +179,8 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
 fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     let store = disk.open(builder(clock)).unwrap();
     let timers = (0..60_usize).map(|n| {
-        let its = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
-        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], its))
+        let timer = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
+        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], timer))
     });
     block_on(store.import(timers.collect())).unwrap();
     drop(store);

@@ -174,9 +174,9 @@ impl Act<'_> {
         let (mut lease, mut reason, mut died, mut has_key) = (None, None, None, timer.key.is_some());
         match &timer.state {
             State::Pending => self.wakes.set(true),
-            State::Leased(its) => {
-                has_key &= its.withdrawn.is_none();
-                lease = Some(*its);
+            State::Leased(held) => {
+                has_key &= held.withdrawn.is_none();
+                lease = Some(*held);
             }
             State::Parked(why) => reason = Some(why.to_string()),
             State::Dead(death) => {
@@ -626,7 +626,7 @@ impl Act<'_> {
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
         let rows = query.query_map([], |row| {
             let (namespace, phase): (String, String) = (row.get(0)?, row.get(1)?);
-            let phase = phases.into_iter().find(|its| name(*its) == phase).unwrap();
+            let phase = phases.into_iter().find(|known| name(*known) == phase).unwrap();
             Ok(((namespace.into(), phase), row.get::<_, i64>(2)?.cast_unsigned()))
         });
         let by_namespace = rows.and_then(Iterator::collect).map_err(failed)?;

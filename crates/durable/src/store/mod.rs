@@ -126,10 +126,10 @@ pub enum Op {
     /// Gives a lease back without a delivery.
     Release(TimerId, Token),
     /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
-    /// snoozed or parked it: in its new state. If its id or key is
-    /// another timer's by now, it is stored under its own id without the key, or not at all. The token is that of the
-    /// claim: a store whose answers can be lost tells by it that an operation is repeated, and stores nothing twice. It
-    /// answers [`Outcome::Repeated`] then, or [`Refusal::Stale`] if it cannot tell any more.
+    /// snoozed or parked it, in its new state. If its id or key is another timer's by now, it is stored under its own
+    /// id without the key, or not at all. The token is that of the claim: a store whose answers can be lost tells by it
+    /// that an operation is repeated, and stores nothing twice. It answers [`Outcome::Repeated`] then, or
+    /// [`Refusal::Stale`] if it cannot tell any more.
     Return(Box<Timer>, Token),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
@@ -253,8 +253,8 @@ pub struct Claimed {
     pub quarantined: u32,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
-    /// The end of the first lease of another holder, if this claim has taken timers over from holders that are gone
-    /// perhaps: a reap is wanted then.
+    /// The end of the first lease of another holder, if this claim has taken over timers from holders that may be gone:
+    /// a reap should follow it.
     pub next_reap: Option<UtcMillis>,
 }
 

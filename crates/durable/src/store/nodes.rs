@@ -4,8 +4,8 @@ use crate::utc::UtcMillis;
 
 /// The processes that share a store, and the shards between which they divide its timers.
 ///
-/// A node delivers the timers of the shards that it owns. That spares the others the looks; which node delivers a timer
-/// is decided by the timer's lease.
+/// A node delivers the timers of the shards that it owns. So the others need not look for them. The lease of a timer
+/// decides which node delivers it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// The store's time.

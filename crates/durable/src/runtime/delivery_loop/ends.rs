@@ -149,7 +149,7 @@ impl Ends {
         self.store.parts() > 0
     }
 
-    /// Whether an end that comes now is sent at once, perhaps.
+    /// Whether an end that comes now may be sent at once.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store.parts() > 1
     }

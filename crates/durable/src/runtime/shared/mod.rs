@@ -217,7 +217,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a worker is at something that may not end.
+    /// Whether a worker runs a handler or computes plans, which may never end.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

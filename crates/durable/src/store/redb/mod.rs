@@ -65,8 +65,8 @@
 //! note among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own
 //! entry again. A request that has met damage is not noted but made durable in the database at once: the damage may not
 //! be there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
-//! redb's own checksums of pages. redb can panic on pages that are none, which is an error for the caller, of the kind
-//! [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! redb's own checksums of pages. redb can panic on bytes that are not a page, which is an error for the caller, of the
+//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
@@ -85,6 +85,7 @@
 //!     store changes the database in between.
 
 mod backend;
+mod batch;
 mod committer;
 mod common;
 mod compaction;
@@ -94,6 +95,7 @@ mod journal;
 mod opening;
 mod pipe;
 mod queue;
+mod recovery;
 mod request;
 mod room;
 mod scrub;
@@ -330,8 +332,8 @@ impl RedbBuilder {
     ///
     /// Fails with [`StoreErrorKind::Locked`] if the store is open elsewhere, at once;
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is no
-    /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is
+    /// damaged or not a store; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
     ///
     /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
     /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
@@ -489,7 +491,7 @@ impl RedbStore {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("timers.redb");
     /// RedbStore::open(&path)?.close()?;
-    /// // It is free for the next one.
+    /// // Another value may open it now.
     /// RedbStore::open(&path)?.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

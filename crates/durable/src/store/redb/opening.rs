@@ -94,7 +94,7 @@ impl Opener {
     }
 
     /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
-    /// that is none: the journal's file shows that, and the file is made again.
+    /// that is not a database. The journal's file shows that, and the database is made again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;

@@ -33,10 +33,10 @@ struct Arguments {
     /// Only contestants with this in their names, whose rows replace those of the results.
     #[arg(long)]
     contestant: Option<String>,
-    /// So many rounds for all contestants, in place of those of the plan.
+    /// The number of rounds for all contestants, in place of the plan's numbers.
     #[arg(long)]
     rounds: Option<usize>,
-    /// The folder for the data of the turns, on the disk that is to be measured.
+    /// The folder for the data of the turns, on the disk that the rounds measure.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     data: PathBuf,
     /// The file of the results.

@@ -1,8 +1,8 @@
-//! What is measured: the contestants with their configurations, and the cases with their sizes.
+//! The plan of the measurement: the contestants with their configurations, and the cases with their sizes.
 
 use serde_json::{Value, json};
 
-/// What an answer of a contestant survives.
+/// The failure that an answered change of a contestant survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,

@@ -1,4 +1,4 @@
-//! What the system knows of processes.
+//! Figures of processes from `/proc`.
 
 use std::fs;
 use std::path::Path;

@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
     pub(crate) seconds: u64,
     /// The last commit that changed the library.
     pub(crate) commit: String,
-    /// The versions of what took part.
+    /// The versions of the contestants and of the programs that they need.
     #[serde(default)]
     pub(crate) versions: BTreeMap<String, String>,
     /// The median and the 99th percentile of a write and fdatasync of 4 KiB just before, in milliseconds.
@@ -90,7 +90,7 @@ impl Results {
         self.cases.push(outcome);
     }
 
-    /// Puts rows of a case in the place of earlier ones of the same contestants.
+    /// Puts rows of a case in the place of earlier rows of the same contestants.
     pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
         let old = self
             .cases

@@ -178,7 +178,7 @@ fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error
     }
 }
 
-/// The line with the error, or the last one.
+/// The line with the error, or else the last line.
 fn last_lines(errors: impl std::io::Read) -> String {
     let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
     lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()
@@ -207,7 +207,7 @@ fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<
     Ok(None)
 }
 
-/// What processes do while nothing is due.
+/// The processor time and the wake-ups of processes while nothing is due.
 fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
     // The turn goes to sleep after its line.
     thread::sleep(Duration::from_secs(1));
@@ -215,7 +215,7 @@ fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
     let (cpu, wakes) = (sum(process::cpu_seconds), sum(process::wakes));
     thread::sleep(time);
     BTreeMap::from([
-        // A process that ended meanwhile takes its figures with it.
+        // A process that ended during the pause takes its figures with it, so the difference may be below zero.
         ("idle_cpu_ms", ((sum(process::cpu_seconds) - cpu) * 1e3).max(0.0)),
         ("idle_wakes", (sum(process::wakes) - wakes).max(0.0)),
     ])

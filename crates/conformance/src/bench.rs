@@ -136,7 +136,7 @@ impl Bench {
         self.claim(u32::MAX, u64::MAX).leased
     }
 
-    /// Claims the one timer that is due.
+    /// Claims the only timer that is due.
     #[track_caller]
     pub(crate) fn the_due(&self) -> Leased {
         let mut due = self.due();

@@ -25,8 +25,8 @@ impl Default for Faults {
     }
 }
 
-/// A store around another one, which fails by a seed: before its operations take effect, or after. The same seed and
-/// the same order of calls give the same faults.
+/// A store around another store. A seed decides which calls fail: before their operations take effect, or after. The
+/// same seed and the same order of calls give the same faults.
 pub type Faulty = Hooked<SeededFaults>;
 
 /// The hook of a [`Faulty`] store.

@@ -324,7 +324,7 @@ fn cancels_say_what_became_of_the_timer(make: Make<'_>) {
     let stored = bench.get("k").expect("it is stored");
     assert_eq!(bench.apply(Op::Cancel("k".into(), Some(pending.id))), Outcome::Cancelled(Box::new(stored)));
     assert_eq!(bench.due_ids(), [], "a cancelled timer is not claimed");
-    // In flight: no further delivery, whatever becomes of this one.
+    // In flight: no further delivery, however the present delivery ends.
     for end in 0..5 {
         let timer = bench.keyed("k", 0);
         bench.create(&timer);

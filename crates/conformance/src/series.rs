@@ -221,7 +221,7 @@ fn a_paused_series(make: Make<'_>) {
     let bench = Bench::new(make);
     let timer = every(&bench, 1_000, 0);
     bench.create(&timer);
-    // While an occurrence waits, while one is delivered, and again after a failure.
+    // While an occurrence waits, while an occurrence is delivered, and again after a failure.
     for nth in 0..3 {
         bench.set(nth * 10_000);
         let leased = (nth > 0).then(|| bench.the_due());

@@ -161,7 +161,7 @@ fn reopening(folder: &Path, count: u64) {
 }
 
 /// Operations on `total` timers by all callers, which take turns with the numbers.
-fn by_callers(store: &RedbStore, what: &str, total: u64, op: impl Fn(u64) -> Op + Sync) {
+fn by_callers(store: &RedbStore, noun: &str, total: u64, op: impl Fn(u64) -> Op + Sync) {
     let before = store.stats();
     let (next, started) = (AtomicU64::new(0), Instant::now());
     thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn by_callers(store: &RedbStore, what: &str, total: u64, op: impl Fn(u64) -> Op 
     let rate = total as f64 / started.elapsed().as_secs_f64();
     let stats = store.stats();
     println!(
-        "{total} {what}: {rate:.0} a second; {} syncs, which took {:.1?}, {} checkpoints, {} batches",
+        "{total} {noun}: {rate:.0} a second; {} syncs, which took {:.1?}, {} checkpoints, {} batches",
         stats.syncs - before.syncs,
         stats.sync_time - before.sync_time,
         stats.checkpoints - before.checkpoints,

@@ -5,7 +5,7 @@
 //! ```
 //! The shop takes 100,000 orders, each with a payment timeout between a second and thirty days. Some are paid, which
 //! cancels the timeout. In the middle the shop kills itself with SIGKILL, and is started again on the same file. Logs
-//! of the example's own, which know nothing of the store, show in the end what became of each order.
+//! of the example's own, apart from the store, show the fate of each order in the end.
 #![expect(clippy::print_stdout, reason = "the table is for whoever runs this program")]
 
 use comfy_table::Table;
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 // --- The shop ---
 
-/// The log, a line for each event. What is written survives the process.
+/// The log, a line for each event. A line that is written survives the process.
 struct Log(File);
 
 impl Log {
@@ -166,7 +166,7 @@ fn kill_self() {
 
 // --- The books ---
 
-/// What the logs say of the orders.
+/// The orders' events, as the logs have them.
 #[derive(Default)]
 struct Records {
     due: BTreeMap<u64, u64>,
@@ -227,8 +227,8 @@ fn show(records: &Records) -> Result<(), Box<dyn Error>> {
         ("delivered again after the kill, under the same id", again),
         ("delivered again under another id", of_other_ids),
     ];
-    for (what, count) in rows {
-        table.add_row([what.to_owned(), count.to_string()]);
+    for (label, count) in rows {
+        table.add_row([label.to_owned(), count.to_string()]);
     }
     println!("{table}");
     if accepted.len() as u64 == ORDERS && lost + early + paid_and_delivered + of_other_ids == 0 {

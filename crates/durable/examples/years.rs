@@ -70,11 +70,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let seen = seen.lock().unwrap();
-    let of = |name: &str| {
+    let moments = |name: &str| {
         seen.iter().filter(|(reminder, _)| reminder == name).map(|(_, at)| *at).collect::<Vec<_>>()
     };
-    let (orders, capsules) = (of("OrderTimesOut"), of("OpenTheTimeCapsule"));
-    let memberships = of("MembershipEnds");
+    let (orders, capsules) = (moments("OrderTimesOut"), moments("OpenTheTimeCapsule"));
+    let memberships = moments("MembershipEnds");
     println!("the order timed out       {} ({} time)", orders[0], orders.len());
     for year in [0, 1, 49, memberships.len() - 1] {
         println!("membership, year {:>4}     {}", year + 1, memberships[year]);

@@ -1,14 +1,14 @@
 //! Copies of all timers of a store, which any store reads: the way to keep them, and to move them to another store.
 //!
 //! # Format
-//! Lines of JSON. The first one is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy and, if
-//! there is one, the program's own value in `attached`. Then comes one line for each timer, with payloads in base 64.
-//! The last one is `{"timers":…,"crc32":…}`, their number and the checksum of all bytes before it: a file without it is
-//! not complete.
+//! Lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy;
+//! `attached` in it has the program's own value, if the program gave one. Then comes one line for each timer, with
+//! payloads in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all bytes
+//! before this line. A file without it is not complete.
 //!
 //! # After a restore
 //! Timers that fired after the copy was made fire again, under the same ids, and timers that were cancelled after it
-//! are there again. Timers that became due in the meantime are due at once, unless the [`Restore`] says otherwise. The
+//! are there again. Timers that became due after the copy are due at once, unless the [`Restore`] says otherwise. The
 //! ids that a store remembers after the ends of their timers are not in a backup.
 
 use crate::executor::block_on;

@@ -141,7 +141,7 @@ mod tests {
     fn a_subscriber_is_called_for_each_step_until_it_has_had_enough() {
         let (sender, called) = mpsc::channel();
         WallClock::new().subscribe(Box::new(move || {
-            // A subscriber may subscribe another one.
+            // A subscriber may subscribe further subscribers.
             WallClock::new().subscribe(Box::new(|| false));
             sender.send(()).unwrap();
             false

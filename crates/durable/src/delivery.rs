@@ -1,4 +1,4 @@
-//! One delivery of a timer: what its handler may know of it, and its settlement, which happens once.
+//! One delivery of a timer: the data that its handler may read, and its settlement, which happens once.
 
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};

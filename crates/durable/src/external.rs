@@ -1,9 +1,9 @@
 //! A scheduler outside of the process: a service that starts a program, or calls it, at a moment.
 //!
-//! A runtime keeps its timers in its store, and an alarm of its engine looks after the first one. A program that does
-//! not run all the time leaves the alarm to an [`ExternalScheduler`]: a systemd timer, the scheduler of a cloud,
-//! another service of this kind. The states are the same; the scheduler has no part in them. It may call too early, too
-//! late, or twice: the store decides which timers are due.
+//! A runtime keeps its timers in its store, and an alarm of its engine rings when the first of them is due. A program
+//! that does not run all the time leaves the alarm to an [`ExternalScheduler`]: a systemd timer, the scheduler of a
+//! cloud, another service of this kind. The states are the same; the scheduler has no part in them. It may call too
+//! early, too late, or twice: the store decides which timers are due.
 //!
 //! ```
 //! use std::sync::mpsc;

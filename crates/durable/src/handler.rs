@@ -58,10 +58,10 @@ pub enum Verdict {
     ///
     /// While the timer is parked, its due moment stays. It can be cancelled, moved and replaced as before;
     /// [`Timers::fire`](crate::Timers::fire) puts it back alone. The next occurrence of a series comes after the end of
-    /// the parked one. After an unpark the time aside counts as lateness: [`Misfire::Within`](crate::policy::Misfire)
-    /// skips a timer that has had no failure and comes back after its grace, and
-    /// [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. A timer that comes back
-    /// late by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// the parked occurrence. After an unpark the time aside counts as lateness:
+    /// [`Misfire::Within`](crate::policy::Misfire) skips a timer that has had no failure and comes back after its
+    /// grace, and [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. A timer that
+    /// comes back late by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///

@@ -1,8 +1,8 @@
 //! Recurring timers: the plan of a series, and the next occurrence.
 //!
-//! A series has one occurrence at a time. The next one is computed from the instant for which the last one was
-//! *scheduled*, never from the time at which it ran, and a store inserts it in the transaction that ends the last one:
-//! no crash falls between the two.
+//! A series has one occurrence at a time. The next occurrence is computed from the instant for which its predecessor
+//! was *scheduled*, never from the time at which that ran. A store inserts it in the transaction that ends its
+//! predecessor: no crash falls between the two.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -129,7 +129,7 @@ pub(crate) enum Instants {
 }
 
 impl Plan {
-    /// A fixed period, counted from the first occurrence on, in whole milliseconds. Less than one counts as one.
+    /// A fixed period, counted from the first occurrence on, in whole milliseconds. A shorter period is a millisecond.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// A cron expression of five or six fields in a time zone of the IANA database. An instant in a gap of local time
-    /// comes at the end of the gap, unless the plan is one [without gaps](Self::without_gaps).
+    /// comes at the end of the gap, unless the plan is [without gaps](Self::without_gaps).
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl Plan {
 
     /// A day of each month, 1 to 31, at a second of the day, 0 to 86,399, in a time zone of the IANA database. The last
     /// day of a month that is too short takes the place of the day. An instant in a gap of local time comes at the end
-    /// of the gap, unless the plan is one [without gaps](Self::without_gaps).
+    /// of the gap, unless the plan is [without gaps](Self::without_gaps).
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Instants {
     }
 }
 
-/// The occurrence that follows another one.
+/// The next occurrence of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
     /// The instant; `None` if the series has ended.
@@ -318,7 +318,7 @@ pub struct Following {
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// The occurrence that follows the one that was scheduled for `scheduled` and ends at `now`.
+    /// The next occurrence, if the present occurrence was scheduled for `scheduled` and ends at `now`.
     ///
     /// ```
     /// use std::time::Duration;

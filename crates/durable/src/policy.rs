@@ -102,7 +102,7 @@ pub enum Backoff {
         /// The longest pause.
         max: Duration,
     },
-    /// These pauses, and the last one again and again. An empty ladder means no pause.
+    /// These pauses; after them the last pause again and again. An empty ladder means no pause.
     Ladder(Vec<Duration>),
 }
 

@@ -75,7 +75,8 @@ impl Default for Others<'_> {
     }
 }
 
-/// The distance from one moment to a later one. Moments end in the year 9999, far below 2^63.
+/// The milliseconds from `from` to `to`, negative if `to` is earlier. They fit: moments end in the year 9999, far below
+/// 2^63.
 fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
@@ -196,7 +197,7 @@ pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
 /// The namespace and the key that a record seems to have, for a person who looks for a timer that was damaged.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
-    // The key is the first one of the fields.
+    // The key is the first field.
     let key = postcard::take_from_bytes::<Option<&str>>(rest).ok().and_then(|(key, _)| key);
     Some((namespace, key.map(str::to_owned)))
 }

@@ -21,7 +21,7 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// All states. A new one does not compile without a line here.
+/// All states. A new state does not compile without a line here.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {

@@ -38,7 +38,7 @@ pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
 /// The moment for which a timer is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// So long after the store has accepted the timer, by the store's clock.
+    /// The time from the moment at which the store accepts the timer, by the store's clock.
     After(Duration),
     /// A moment. If the moment has passed, the timer is due at once.
     At(UtcMillis),
@@ -178,7 +178,7 @@ impl<P> Spec<P> {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// Sets what becomes of the timer if another timer has its key.
+    /// Sets which timer stays if another timer has the same key.
     ///
     /// ```
     /// use tourbillon_durable::Placed;
@@ -229,7 +229,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets what becomes of a late delivery.
+    /// Sets the treatment of a late delivery.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self

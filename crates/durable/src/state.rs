@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Of the holders of a timer, only the one whose token the lease has changes the timer's state.
+//! D2. Of the holders of a timer, only the holder whose token the lease has changes the timer's state.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
 //! D4. A failure is counted when a handler reports it, a delivery when it begins. A holder that gives its lease back
 //!     before the handler began uncounts the delivery.
@@ -250,7 +250,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             _ => return wrong_state,
         },
         Event::Move(due) => match timer.state {
-            // An occurrence keeps its instant: the instants after it follow from this one, and so do their ids.
+            // An occurrence keeps its instant: the later instants, and their ids, follow from it.
             State::Pending | State::Parked(_) => {
                 let scheduled = if timer.series.is_some() { timer.scheduled } else { due };
                 Timer { due, scheduled, ..timer.clone() }

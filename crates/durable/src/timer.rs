@@ -31,7 +31,7 @@ pub enum Address {
 /// A key in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyOf {
-    /// The namespace. Empty for programs that have only one.
+    /// The namespace. Empty in a program without namespaces.
     pub namespace: Box<str>,
     /// The key, which at most one timer of the namespace has.
     pub key: Box<str>,

@@ -81,7 +81,7 @@ fn a_floor_and_a_rate_keep_a_restore_from_firing_a_storm() {
     let expected =
         (0..2_500_u64).filter(|place| *place != 7).map(|place| floor + Duration::from_millis(10 * place));
     assert_eq!(dues, expected.collect::<Vec<_>>());
-    // The keys have the order of the due moments, which is not the one of the file.
+    // The keys have the order of the due moments, unlike the file.
     let all = all(&other);
     let mut in_order: Vec<_> = all.iter().map(|timer| (timer.due, timer.scheduled)).collect();
     in_order.sort();

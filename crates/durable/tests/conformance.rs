@@ -54,7 +54,7 @@ fn the_store_in_a_file_conforms() {
     let _tally = conformance::histories(&make_in_file, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// F-11 for the store in a file. SQLite is compared with the store in memory in `sqlite`.
+/// The store in a file against the store in memory. `sqlite` compares the store in SQLite with the latter.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
     let files = InFiles::new();
@@ -115,9 +115,9 @@ fn random_histories_of_the_store_in_memory() {
     ]
     .into_iter()
     .chain(places)
-    .chain(ends.filter(|what| *what != ("ack", "ended: withdrawn")))
+    .chain(ends.filter(|pair| *pair != ("ack", "ended: withdrawn")))
     .collect();
-    let missing: Vec<_> = wanted.iter().filter(|what| !tally.contains_key(*what)).collect();
+    let missing: Vec<_> = wanted.iter().filter(|pair| !tally.contains_key(*pair)).collect();
     assert!(missing.is_empty(), "no life had {missing:?}; they had {tally:#?}");
 }
 

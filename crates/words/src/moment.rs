@@ -54,8 +54,8 @@ impl UtcMillis {
         self.0
     }
 
-    /// The moment this number of nanoseconds after the start of 1970, rounded down: a timer that is due at a moment is
-    /// due once a clock shows that moment or a later one.
+    /// The moment this number of nanoseconds after the start of 1970, rounded down: a timer is due once a clock shows
+    /// its due moment, or later.
     ///
     /// ```
     /// use tourbillon_words::UtcMillis;
@@ -73,8 +73,8 @@ impl UtcMillis {
         self.0.saturating_mul(1_000_000)
     }
 
-    /// The first moment at which this delay has passed for certain after a clock showed `self`: clocks are rounded down
-    /// to a millisecond, and a timer is never early. A delay that is counted from now ends then.
+    /// The end of a delay that is counted from a clock that shows this moment. It is a millisecond later than the sum:
+    /// clocks are rounded down to a millisecond, and a timer is never early.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,7 +112,7 @@ impl Add<Duration> for UtcMillis {
     }
 }
 
-/// The time from the other moment to this one, or zero.
+/// The time from `earlier` to this moment, or zero.
 impl Sub for UtcMillis {
     type Output = Duration;
 

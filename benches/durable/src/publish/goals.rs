@@ -1,4 +1,4 @@
-//! The goals, their verdicts, and what the figures say of a goal that is missed.
+//! The goals, their verdicts, and the reasons why goals are missed, with figures.
 
 use super::cell;
 use super::figure::{count, figure};
@@ -8,9 +8,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 enum Bound {
-    /// At least so many times the figure of this contestant.
+    /// At least this multiple of the contestant's figure.
     Times(f64, &'static str),
-    /// At most so many times the figure of this contestant.
+    /// At most this multiple of the contestant's figure.
     AtMostTimes(f64, &'static str),
     AtLeast(f64),
     AtMost(f64),
@@ -22,7 +22,7 @@ struct Goal {
     case: &'static str,
     key: &'static str,
     bound: Bound,
-    /// What is printed if the goal is missed, with places for figures: see [`with_figures`].
+    /// The text for a goal that is missed, with places for figures: see [`with_figures`].
     reason: &'static str,
 }
 

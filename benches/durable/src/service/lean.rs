@@ -63,7 +63,7 @@ async fn converse(
     Ok(times)
 }
 
-/// Makes the timers 0 to `total` over so many connections, each of which waits for its answers.
+/// Makes the timers 0 to `total` over `connections` connections, each of which waits for its answers.
 pub(super) fn waiting(
     address: SocketAddr,
     connections: usize,

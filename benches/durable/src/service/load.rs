@@ -51,7 +51,7 @@ async fn create(
     check(status == StatusCode::CREATED, || format!("{status}: {}", String::from_utf8_lossy(&answer)))
 }
 
-/// Makes the timers 0 to `total` over so many connections, each of which waits for its answers.
+/// Makes the timers 0 to `total` over `connections` connections, each of which waits for its answers.
 pub(super) async fn waiting(
     address: SocketAddr,
     connections: usize,

@@ -32,7 +32,7 @@ impl Subject {
         Ok(Self { program, client })
     }
 
-    /// Fails unless so many timers are pending and none has failed.
+    /// Fails unless exactly `pending` timers are pending and none has failed.
     async fn check(&self, pending: usize) -> Result<(), Failure> {
         let stats = self.client.stats().await?;
         check(stats.pending == pending as u64, || {
@@ -68,7 +68,7 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     subject.check(total).await?;
     drop(subject);
     let subject = Subject::start(task, "lean")?;
-    // The requests are made before, so the processor time is counted from the first one sent.
+    // The requests are made beforehand, so the processor time counts from the first request that is sent.
     let (address, due) = (subject.program.address, far.clone());
     let before = cpu(&subject.program).0;
     let (pace, load_cpu) =

@@ -1,4 +1,4 @@
-//! Steps, and what follows from their answers: the checker.
+//! The checker: makes steps, and compares their answers with the model.
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};
@@ -247,7 +247,7 @@ impl Player {
         };
         let mut wanted = wanted;
         if was_lost {
-            // A lost answer loses what may be delivered only once. The rest comes back, in any order.
+            // A lost answer loses the timers that may be delivered only once. The rest comes back, in any order.
             wanted.retain(|id| !is_once(id));
             wanted.sort_unstable();
             ids.sort_unstable();

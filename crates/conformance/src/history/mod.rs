@@ -79,7 +79,7 @@ struct Player {
     step: u32,
     rng: fastrand::Rng,
     clock: ManualClock,
-    /// The stores; the first one is around [`raw`](Self::raw).
+    /// The stores; the first is around [`raw`](Self::raw).
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
     /// The first store, without faults.

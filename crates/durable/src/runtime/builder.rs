@@ -232,19 +232,20 @@ impl Builder {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Has the namespaces share the handlers: one that has many timers due at once holds up no other. A namespace alone
-    /// has three quarters of the [`concurrency`](Self::concurrency), a second one three quarters of the rest, and so
-    /// on; its further timers wait in the store, and those of others are claimed that are due later. Each namespace has
-    /// the [`catch_up_rate`](Self::catch_up_rate) for itself. A store that has no claims in turn delivers by the due
-    /// moments alone, as without this; those of this project have them.
+    /// Has the namespaces share the handlers: a namespace with many timers due at once holds up no other. A namespace
+    /// alone has three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters of the
+    /// rest, and so on. Beyond its share a namespace's timers wait in the store, and timers of other namespaces are
+    /// claimed before them, even if they are due later. Each namespace has the [`catch_up_rate`](Self::catch_up_rate)
+    /// for itself. The stores of this project have claims in turn; a store without them delivers by the due moments
+    /// alone, as without this setting.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
     /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
-    /// run. If the process dies, another one delivers its timers after that time at most; a store that only one process
-    /// can open does so at once.
+    /// run. If the process dies, another process delivers its timers after that time at most. If the store is open in a
+    /// single process at a time, the next process that opens it delivers them at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -346,7 +347,7 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime. Timers that became due in the meantime are delivered, the longest due first.
+    /// Starts the runtime. Timers that became due while no runtime ran are delivered, the longest due first.
     ///
     /// # Errors
     ///

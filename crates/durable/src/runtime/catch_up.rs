@@ -40,7 +40,7 @@ pub(crate) struct Together {
 #[derive(Debug)]
 pub(crate) struct InTurn {
     rate: Option<u32>,
-    /// Those of the namespaces that have no full bucket.
+    /// The buckets that are not full. A namespace without a bucket here begins with a full bucket.
     buckets: BTreeMap<Box<str>, Bucket>,
 }
 

@@ -136,7 +136,7 @@ pub enum Event {
         attempt: Arc<Attempt>,
         /// The moment.
         at: UtcMillis,
-        /// The time from the due moment to this one.
+        /// The time from the due moment to `at`.
         lateness: Duration,
     },
     /// A delivery has ended, and the store has its end, as durable as

@@ -60,8 +60,8 @@ mod tests {
 
     const START: u64 = 1_700_000_000_000;
 
-    /// The steps that are seen, in seconds, of a store's clock that shows these milliseconds when the other one shows
-    /// those.
+    /// The steps that are seen, in seconds. Each pair has the milliseconds that the store's clock shows and those that
+    /// the steady clock shows at that time.
     fn steps(shown: &[(u64, u64)]) -> Vec<i64> {
         let mut steps = Steps::default();
         let seen = shown.iter().filter_map(|(store, steady)| {

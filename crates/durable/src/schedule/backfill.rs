@@ -101,7 +101,7 @@ impl Schedules {
 
     /// Makes the occurrences of at most `limit` instants after `after` and up to `until`, or to now if that is earlier.
     /// They are due at once. Their ids follow from their instants: an instant whose occurrence is stored, or has ended
-    /// within an hour, gets no second one.
+    /// within an hour, gets no second occurrence.
     ///
     /// # Errors
     ///

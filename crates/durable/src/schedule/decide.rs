@@ -9,12 +9,12 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of instants of one decision, apart from those that are missed.
 pub const MOST_AT_ONCE: usize = 100;
-/// The greatest number of missed instants that get occurrences, by [`Missed::All`]: the last ones.
+/// With [`Missed::All`] the last instants that were missed get occurrences, at most this number.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// An instant that was decided on and is further ahead was decided on by a clock that was ahead. The clocks of
-/// processes that share a store differ by less.
+/// The clocks of processes that share a store differ by less than this. So if an instant that was decided on lies
+/// further ahead than this, a clock that was ahead decided on it.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The time after which the end of an occurrence is looked for that holds a queued one up.
+/// While an occurrence is queued, the schedule looks after each such time whether the occurrence before it has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The effect of the instants that have come.
@@ -89,9 +89,10 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// The progress by the present clock, if a clock that was ahead has brought it further: its next instant is not the
-    /// first one after now. `None` if the progress may stay. The numbers stay. An instant that got its occurrence while
-    /// the clock was ahead, and that comes now, gets no second one within an hour of the occurrence's end.
+    /// The progress by the present clock, if a clock that was ahead has brought it further, so that its next instant is
+    /// not the first instant after now. `None` if the progress may stay. The counts of the progress stay. An instant
+    /// that got its occurrence while the clock was ahead, and comes again now, gets no second occurrence within an hour
+    /// of the first one's end.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl Progress {
         {
             work.fire(queued);
         }
-        // The last instant that has come, and the first one that is not missed.
+        // Instants up to `come` have come. Those before `on_time` are missed.
         let come = UtcMillis::from_millis(now.as_millis().saturating_sub(millis(offset)));
         let on_time = UtcMillis::from_millis(come.as_millis().saturating_sub(millis(schedule.grace)));
         if schedule.missed != Missed::All {

@@ -113,7 +113,7 @@ impl ScheduleInstants {
             return None;
         }
         while many - few > 1 {
-            // The spans grow at first, since a count of a short one is short.
+            // The spans grow at first, since it takes little to count in a short span.
             let middle = if many / 2 > few { few * 2 } else { few + (many - few) / 2 };
             if is_too_early(back(middle)) {
                 many = middle;

@@ -5,9 +5,9 @@
 //! schedule's next state in one transaction. So the last instant survives a restart, no instant is forgotten, and a
 //! delivery that is repeated makes the same occurrences under the same ids.
 //!
-//! In contrast to a [`Series`](crate::plan::Series), whose next occurrence follows the end of the last one, a schedule
-//! goes on while its occurrences are delivered, fail or die. The [`Overlap`] says what becomes of an instant that comes
-//! meanwhile, and [`Missed`] what becomes of instants that passed while no process ran.
+//! The next occurrence of a [`Series`](crate::plan::Series) follows the end of the last. A schedule goes on while its
+//! occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an occurrence has not
+//! ended, and [`Missed`] about instants that passed while no process ran.
 //!
 //! The instants follow the store's present clock. If that has been ahead for a moment, the decisions of that moment do
 //! not keep the schedule waiting: [`Progress::followed`] computes the next instant anew. A runtime with these schedules

@@ -89,7 +89,7 @@ impl ScheduleRunner {
         let at = ScheduleKey::new(namespace, key);
         let _lock = self.0.lock(&at);
         match self.0.load(&at) {
-            // A schedule that was changed in the meantime has another timer.
+            // A schedule that was changed since this timer was claimed has another timer.
             Ok((timer, stored)) if timer.id == delivery.id => {
                 self.act(&at, timer.id, stored).unwrap_or_else(|error| Verdict::Retry {
                     error: error.to_string().into(),

@@ -112,9 +112,9 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Computes the next instants anew of schedules that a clock which was ahead has brought further than the present
-    /// one. Returns the number of these schedules. A runtime with these schedules makes the call at its start and after
-    /// each step back. Reads all schedules.
+    /// Computes the next instants anew of schedules that were brought too far by a clock that was ahead of the present
+    /// clock. Returns the number of these schedules. A runtime with these schedules makes the call at its start and
+    /// after each step back. Reads all schedules.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Schedules {
         self.put_within(at, schedule, template, u64::MAX)
     }
 
-    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent
+    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this schedule already. Concurrent
     /// calls with the same `most` do not exceed it together, unless they are of several processes.
     ///
     /// # Errors

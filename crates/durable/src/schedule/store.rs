@@ -102,8 +102,8 @@ impl ScheduleStore {
         Ok(())
     }
 
-    /// Stores what `change` computes, with the moment of the next decision. Computes it again while other processes
-    /// change the schedule.
+    /// Stores the schedule that `change` computes, with the moment of the next decision. Computes it again while other
+    /// processes change the schedule.
     pub(super) fn change(
         &self,
         at: &ScheduleKey,

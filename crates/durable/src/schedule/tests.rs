@@ -85,7 +85,7 @@ fn an_overlap_is_skipped_allowed_or_queued() {
     let free = decide_on(&still.progress, 3 * MINUTE + 2_000, false);
     assert_decided(&free, &[1], 0, 0, 4 * MINUTE);
     assert_eq!(free.progress.last_scheduled, Some(at(3 * MINUTE)));
-    // The queued one goes first, and the instant that comes then waits for it.
+    // The queued occurrence goes first, and the instant that comes then waits for it.
     let both = decide_on(&queued.progress, 4 * MINUTE, false);
     assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 1_000);
     assert_eq!(both.progress.queued, Some(at(4 * MINUTE)));
@@ -186,7 +186,7 @@ fn of_instants_of_which_none_is_to_be_missed_the_last_ones_get_occurrences() {
             false => assert_eq!((late.len(), decision.missed), (3_649, 0), "{:?}", schedule.plan),
         }
         assert_eq!((late[0], &late[..MOST_AT_ONCE]), (first, &decision.fire[..]));
-        // The next decision goes on with the next ones.
+        // The next decision goes on with the instants after them.
         let next = decision.progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
         assert_eq!((next.missed, &next.fire[..]), (0, &late[MOST_AT_ONCE..2 * MOST_AT_ONCE]));
     }
@@ -215,7 +215,7 @@ fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     let before = each_minute();
     let progress = Progress::new(id(), &before, at(1)).unwrap();
     let progress = progress.decide(&before, Duration::ZERO, at(MINUTE), false).unwrap().progress;
-    // The same instants: one that came in the meantime is still to be decided on.
+    // The instants are the same, so minute 2, which has come, still waits for its decision.
     let other_overlap = Schedule { overlap: Overlap::Allow, ..before.clone() };
     let same = progress.changed(&before, &other_overlap, at(3 * MINUTE)).unwrap();
     assert_eq!((same.next, same.fired), (Some(at(2 * MINUTE)), 1));

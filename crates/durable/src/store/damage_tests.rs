@@ -1,5 +1,5 @@
 //! Damaged tables: a record that cannot be read and an entry that is not its timer's are passed over, and nothing
-//! stops (T-20).
+//! stops.
 
 use super::*;
 use crate::state::{Phase, State, Token};

@@ -2,9 +2,9 @@
 //!
 //! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
 //! that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server, where they
-//! are made only if nothing that the dry run was given has changed since. If something has, the store reads it
-//! again and starts again. So the operations of such a store mean what they mean in every other store: the same code
-//! decides.
+//! are made only if nothing that the dry run was given has changed since. If something has, the store reads it again
+//! and starts again. So the same code decides in such a store as in every other store, and the operations mean the
+//! same.
 //!
 //! A dry run takes timers that it was not given for absent. The changes list these guesses, and the server verifies
 //! them.
@@ -64,7 +64,7 @@ pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
 }
 
 /// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store calls this
-/// for all operations of a batch before it begins with the first one.
+/// for all operations of a batch before it makes the first.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use core::fmt;
 pub struct Fault {
     /// The table in which the fault is.
     pub table: &'static str,
-    /// The timer, if one is concerned.
+    /// The timer, if the fault concerns a single timer.
     pub timer: Option<TimerId>,
     /// The fault.
     pub fault: Box<str>,

@@ -14,7 +14,7 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace. The empty one if this is `None` and a label or a key is given.
+    /// The namespace. `None` with a label or a key means the namespace whose name is empty.
     pub namespace: Option<Box<str>>,
     /// A label.
     pub label: Option<Box<str>>,

@@ -91,8 +91,8 @@ pub trait Hook: Send + Sync + 'static {
     /// The part of a call that its answer depends on.
     type Seen: Send;
 
-    /// Looks at a call before it is answered. The operations are the store's afterwards, so the hook takes from them
-    /// what [`answer`](Self::answer) needs.
+    /// Looks at a call before it is answered. Afterwards the operations belong to the store, so the hook copies from
+    /// them the data that [`answer`](Self::answer) needs.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
     /// Answers a call. The store has the call once `pass_on` is called.

@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The greatest times of the spans but for the last one.
+/// The greatest times of the spans. The last span has none.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -21,7 +21,7 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The span of an hour, the last one that ends at the moment itself and not with an hour.
+/// The span of an hour. Spans up to this end to the millisecond, and later spans with an hour of the clock.
 pub(crate) const AN_HOUR: usize = 3;
 
 /// The pending timers by the time until they are due, on a logarithmic axis.

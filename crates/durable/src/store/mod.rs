@@ -77,14 +77,15 @@ pub enum IfPresent {
     /// The new timer is refused.
     #[default]
     Reject,
-    /// The old timer stays, and the new one is dropped, also while the old one is delivered: the answer has its phase.
+    /// The old timer stays, and the new timer is dropped, even while the old timer is delivered: the answer has its
+    /// phase.
     Keep,
-    /// The new timer takes the place of the old one.
+    /// The new timer replaces the old timer.
     Replace,
-    /// The new timer takes the place of the old one and keeps the old one's due moment.
+    /// As `Replace`, but the new timer gets the old timer's due moment.
     ReplaceKeepDue,
-    /// The new timer takes the place of the old one if that has this id. Otherwise the new timer is refused, with
-    /// [`Outcome::NotFound`] if no timer has the key.
+    /// As `Replace`, if the old timer has this id. Otherwise the new timer is refused, with [`Outcome::NotFound`] if no
+    /// timer has the key.
     ReplaceOnly(TimerId),
 }
 
@@ -96,9 +97,9 @@ pub enum Op {
     /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)): only
     /// then may the operation be repeated whenever its answer was lost.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws a timer; only the timer with that id, if one is given. A dead timer is dropped.
+    /// Withdraws a timer; with an id, only if the timer has that id. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
-    /// Withdraws timers of a namespace that have this label, dead ones included, up to the limit.
+    /// Withdraws timers of a namespace that have this label, dead timers included, up to the limit.
     CancelLabelled {
         /// The namespace.
         namespace: Box<str>,
@@ -125,10 +126,10 @@ pub enum Op {
     /// Gives a lease back without a delivery.
     Release(TimerId, Token),
     /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
-    /// snoozed or parked it: in its new state. If its id or key is
-    /// another timer's by now, it is stored under its own id without the key, or not at all. The token is that of the
-    /// claim: a store whose answers can be lost tells by it that an operation is repeated, and stores nothing twice. It
-    /// answers [`Outcome::Repeated`] then, or [`Refusal::Stale`] if it cannot tell any more.
+    /// snoozed or parked it, in its new state. If its id or key is another timer's by now, it is stored under its own
+    /// id without the key, or not at all. The token is that of the claim: a store whose answers can be lost tells by it
+    /// that an operation is repeated, and stores nothing twice. It answers [`Outcome::Repeated`] then, or
+    /// [`Refusal::Stale`] if it cannot tell any more.
     Return(Box<Timer>, Token),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
@@ -137,7 +138,7 @@ pub enum Op {
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
-    /// Delivers a timer now. A dead timer is replayed, and a parked one is put back.
+    /// Delivers a timer now. A dead timer is replayed, and a parked timer is put back.
     Fire(Address),
 }
 
@@ -149,7 +150,7 @@ pub enum Outcome {
     Created(TimerId),
     /// The timer was stored by an earlier call with the same id.
     Repeated(TimerId),
-    /// The timer that has the key stays, and the new one is not stored.
+    /// The timer that has the key stays, and the new timer is not stored.
     Kept {
         /// The timer that stays.
         id: TimerId,
@@ -157,7 +158,7 @@ pub enum Outcome {
         /// made for.
         was: Phase,
     },
-    /// The timer took the place of another one, which had this phase.
+    /// The timer replaced another timer.
     Replaced {
         /// The new timer.
         new: TimerId,
@@ -176,7 +177,7 @@ pub enum Outcome {
     },
     /// The timer was withdrawn, and no delivery of it begins any more. Its record is handed back.
     Cancelled(Box<Timer>),
-    /// A delivery has begun. It is the last one.
+    /// A delivery has begun. It is the last.
     InFlight(TimerId),
     /// Timers were withdrawn, some of them after a delivery had begun.
     CancelledMany {
@@ -245,15 +246,15 @@ pub struct Claimed {
     pub leased: Vec<Leased>,
     /// The due moment of the first timer that is still pending. It may have come already, if the limit was reached.
     pub next_due: Option<UtcMillis>,
-    /// After a claim in turn the moment from which the next one takes something: that of `next_due`, or a later one if
-    /// timers that are due were left since their namespaces have their shares.
+    /// After a claim in turn, the moment from which the next claim takes something. It is later than `next_due` if due
+    /// timers were left because their namespaces have their shares.
     pub next_claim: Option<UtcMillis>,
     /// The number of records that could not be read. They are set aside with their bytes.
     pub quarantined: u32,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
-    /// The end of the first lease of another holder, if this claim has taken timers over from holders that are gone
-    /// perhaps: a reap is wanted then.
+    /// The end of the first lease of another holder, if this claim has taken over timers from holders that may be gone:
+    /// a reap should follow it.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -352,8 +353,8 @@ pub struct Scrub {
     pub entries: u64,
     /// The number of times that the whole store was gone through.
     pub walks: u64,
-    /// The number of damaged entries: records that were set aside, entries that were no timer's, and timers that lacked
-    /// an entry.
+    /// The number of damaged entries: records that were set aside, entries without a timer, and timers that lacked an
+    /// entry.
     pub damaged: u64,
 }
 
@@ -368,9 +369,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// The id of a new timer with this namespace and key: one that no other call returns. A store with several places
-    /// may choose it so that it says where the timer is. [`TimerId::fresh`] unless the store has a reason for another
-    /// one.
+    /// The id of a new timer with this namespace and key, which no other call returns. [`TimerId::fresh`] by default. A
+    /// store with several places may choose ids that tell where the timer is.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
@@ -383,7 +383,7 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number
     /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
-    /// is delivered at most once. A claim may be made while earlier ones have no answer, and be answered before them.
+    /// is delivered at most once. A claim may be made while earlier claims have no answer, and be answered before them.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// The same, but no namespace gets more than its share of a runtime's room: its timers are passed over, and those
@@ -469,9 +469,8 @@ pub trait TimerStore: Send + Sync + 'static {
         None
     }
 
-    /// Gives back what this process holds for itself in a store that several processes share, so that the others need
-    /// not wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters
-    /// again.
+    /// Gives back this process's part of a store that several processes share, so that the others need not wait until
+    /// its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }

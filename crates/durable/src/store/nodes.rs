@@ -4,8 +4,8 @@ use tourbillon_words::UtcMillis;
 
 /// The processes that share a store, and the shards between which they divide its timers.
 ///
-/// A node delivers the timers of the shards that it owns. That spares the others the looks; which node delivers a timer
-/// is decided by the timer's lease.
+/// A node delivers the timers of the shards that it owns. So the others need not look for them. The lease of a timer
+/// decides which node delivers it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// The store's time.
@@ -56,11 +56,11 @@ pub struct Shard {
     pub takeovers: u64,
     /// The last such takeover.
     pub taken_over: Option<UtcMillis>,
-    /// Whether the shard's server did not answer. All of the above is what this process knew before, then: the owner
-    /// has not looked since [`polled`](Self::polled), and the first timer may be another one.
+    /// Whether the shard's server did not answer. The fields above are then those of its last answer: the owner has not
+    /// looked since [`polled`](Self::polled), and another timer may be the first by now.
     pub is_silent: bool,
     /// Whether the shard's server has lost it, as after a restart without its data: nobody delivers its timers, and it
-    /// takes no new ones, until somebody brings it back. The other shards go on.
+    /// takes no new timers, until somebody brings it back. The other shards go on.
     pub is_lost: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Shares of a resource that several namespaces use.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
-//! may take one more if it has fewer than three times as many as are free. So one namespace alone has at most three
-//! quarters, a second one three quarters of the rest, and some are free for the next one, without a list of namespaces
-//! or a limit for each.
+//! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
+//! quarters, a second namespace three quarters of the rest, and some places are free for the next. It takes neither a
+//! list of namespaces nor a limit for each.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,7 +15,8 @@ pub const SHARE: usize = 3;
 /// The number of further places that a namespace may take.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
-    // One after the other, each of which leaves fewer free ones.
+    // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
+    // SHARE * (free - n + 1)`.
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 

@@ -91,7 +91,7 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Calls `each` for the entries with keys below `below`, all if it is `None`, from the last one back, until it
+    /// Calls `each` for the entries with keys below `below`, all if it is `None`, from the last entry back, until it
     /// returns false.
     fn scan_back(
         &self,
@@ -100,7 +100,7 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Stores an entry, in place of an older one.
+    /// Stores an entry, in place of an older entry with this key.
     ///
     /// # Panics
     ///

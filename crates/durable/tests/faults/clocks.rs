@@ -79,8 +79,8 @@ fn a_step_takes_no_delivery_from_its_handler() {
 
 #[test]
 fn series_keep_local_time_over_gaps_and_overlaps() {
-    // Zone, cron expression for a time within the gap, the day before the gap and the one before the overlap, both as
-    // moments in UTC, and the half hours that the zone moves.
+    // Zone; cron expression for a time within the gap; two moments in UTC, a day before the gap and a day before the
+    // overlap.
     let zones = [
         ("Europe/Zurich", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"),
         ("America/New_York", "30 2 * * *", "2026-03-07T12:00:00Z", "2026-10-31T12:00:00Z"),

@@ -136,7 +136,7 @@ fn a_herd_is_delivered_in_bounded_memory() {
     assert_eq!(numbers.len() as u64, count, "each once");
     assert_eq!(world.seen().len() as u64, count);
     assert!(running <= 8, "{running} deliveries at a time");
-    // What the test itself keeps of each delivery, and 200 MiB.
+    // The test itself keeps at most 400 bytes of each delivery. The rest has 200 MiB.
     assert!(grown < (200 << 20) + count * 400, "{grown} bytes");
     world.assert_whole(&[]);
 }

@@ -130,7 +130,7 @@ impl World {
         numbers
     }
 
-    /// None was early, the structure is whole, and the store has so many timers, by their phases.
+    /// No delivery was early, the structure is whole, and the store has `left`: the numbers of its timers by phase.
     fn assert_whole(&self, left: &[(Phase, u64)]) {
         for Seen { delivery, at, .. } in &*self.seen() {
             assert!(*at >= delivery.due, "early: {delivery:?} at {at}");

@@ -1,4 +1,4 @@
-//! A store in parts, of which one does not answer to ends.
+//! A store in parts; a part of it does not answer to ends.
 
 use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, eventually, phases, secs};
@@ -15,7 +15,7 @@ use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 const PARTS: u32 = 4;
 /// The part that is away.
 const AWAY: u32 = 1;
-/// The shortest lease: what is not renewed is delivered again soon.
+/// The shortest lease: a timer whose lease is not renewed is delivered again soon.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// A runtime on a store in parts, and the deliveries of each timer.
@@ -124,7 +124,7 @@ fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     parts.assert_once(others + 1);
 }
 
-/// Ends of the part that come meanwhile follow in their order, once the part answers.
+/// Ends that come while the part is away follow in their order, once the part answers.
 #[test]
 fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     const TIMERS: u64 = 6_000;

@@ -119,7 +119,7 @@ fn of_a_storm_of_replacements_one_timer_is_left() {
     world.assert_whole(&[]);
 }
 
-/// What becomes of a timer, as its answers say.
+/// The fate of a timer, as its answers say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Delivered,

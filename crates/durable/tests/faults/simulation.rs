@@ -116,23 +116,23 @@ fn simulate(seed: u64, days: u64) {
     let last = inner.now();
     drop(durable);
     let made = std::mem::take(&mut *made.lock().unwrap());
-    let mut of: BTreeMap<TimerId, Vec<(UtcMillis, u32)>> = BTreeMap::new();
+    let mut deliveries: BTreeMap<TimerId, Vec<(UtcMillis, u32)>> = BTreeMap::new();
     let mut instants: BTreeMap<UtcMillis, BTreeSet<TimerId>> = BTreeMap::new();
     for (id, scheduled, due, process) in made {
-        of.entry(id).or_default().push((due, process));
+        deliveries.entry(id).or_default().push((due, process));
         if !model.contains_key(&id) {
             instants.entry(scheduled).or_default().insert(id);
         }
     }
     let mut doubled = 0;
-    for (id, deliveries) in &of {
+    for (id, deliveries) in &deliveries {
         let mut processes: Vec<u32> = deliveries.iter().map(|(_, process)| *process).collect();
         doubled += processes.len() - 1;
         processes.dedup();
         assert_eq!(processes.len(), deliveries.len(), "TOURBILLON_SEED={seed}: {id} twice by one process");
     }
     for (id, Modelled { due, is_cancelled, is_unsure }) in &model {
-        let delivered = of.get(id).and_then(|deliveries| deliveries.last()).map(|(due, _)| *due);
+        let delivered = deliveries.get(id).and_then(|deliveries| deliveries.last()).map(|(due, _)| *due);
         match (is_cancelled, is_unsure) {
             (true, _) => assert_eq!(delivered, None, "TOURBILLON_SEED={seed}: cancelled"),
             (false, true) => assert!(delivered.is_none_or(|at| at == *due)),

@@ -66,7 +66,7 @@ impl Failures {
         away.has_effect = has_effect;
     }
 
-    /// All parts answer again. What they answer first is lost, perhaps.
+    /// All parts answer again. With `loses` the first answer is lost.
     pub(crate) fn come_back(&self, loses: bool) {
         let wakers = {
             let mut away = self.away.lock().unwrap();
@@ -251,7 +251,7 @@ fn a_store_that_has_closed_is_asked_now_and_then() {
     assert!(matches!(durable.handle().health(), tourbillon_durable::Health::StoreFails { .. }));
 }
 
-/// The time for which a store is away is no reason to take deliveries from their handlers.
+/// A store that is away takes no delivery from its handler.
 #[test]
 fn a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
@@ -304,7 +304,7 @@ fn a_stop_under_load_frees_all_leases_at_once() {
     assert_eq!(pending + stats.done, placed, "{stats:?}");
 }
 
-/// The end of a runtime releases its store: the next one opens the file.
+/// The end of a runtime releases its store: the next runtime opens the file.
 #[test]
 fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
     let folder = tempfile::tempdir().unwrap();
@@ -332,7 +332,7 @@ fn a_stop_keeps_the_ends_of_the_last_deliveries() {
     eventually(|| durable.handle().stats().delivered == 20);
     let stats = durable.shutdown(secs(20));
     assert_eq!((stats.done, stats.released), (20, 0));
-    // The files are what a process leaves that ends here.
+    // A process that ended here would leave these files.
     for file in [file, folder.path().join("timers.redb.ops")] {
         std::fs::copy(&file, file.to_str().unwrap().replace("timers", "copy")).unwrap();
     }

@@ -86,7 +86,7 @@ impl Hook for Slow {
                 if is_answered.load(Ordering::SeqCst) {
                     return Poll::Ready(());
                 }
-                // Only the first waker is woken. The waker of a poll that comes later would be the same one.
+                // Only the first waker is woken. A later poll would have the same waker.
                 if !core::mem::replace(&mut is_asked, true) {
                     let waker = context.waker().clone();
                     match wake {

@@ -32,7 +32,7 @@ struct Delivery {
     is_done: bool,
 }
 
-/// What the checker finds. All but the first line must be zero.
+/// The findings of the checker. All but the first must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     /// Jobs that were delivered again, under the same id, after a kill.
@@ -68,7 +68,11 @@ impl Verdicts {
             (self.undead, "cancelled timers that are stored"),
             (self.faulty, "faults of the structure"),
         ];
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, fault)| format!("{count} {fault}"))
+            .collect()
     }
 }
 
@@ -90,21 +94,21 @@ impl History {
 
     fn jobs(&self) -> BTreeMap<u64, Job> {
         let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
-        let mut of = |job: u64, change: &dyn Fn(&mut Job)| change(jobs.entry(job).or_default());
+        let mut note = |job: u64, change: &dyn Fn(&mut Job)| change(jobs.entry(job).or_default());
         for line in &self.lines {
             match *line {
-                Line::Intent { job, due } => of(job, &|job| job.due = Some(due)),
-                Line::Created { job } => of(job, &|job| job.is_created = true),
-                Line::CancelIntent { job } => of(job, &|job| job.is_cancelled_perhaps = true),
+                Line::Intent { job, due } => note(job, &|job| job.due = Some(due)),
+                Line::Created { job } => note(job, &|job| job.is_created = true),
+                Line::CancelIntent { job } => note(job, &|job| job.is_cancelled_perhaps = true),
                 Line::Cancelled { job, answer: Answer::Cancelled, at } => {
-                    of(job, &|job| job.cancelled_at = Some(at));
+                    note(job, &|job| job.cancelled_at = Some(at));
                 }
                 Line::Delivered { job, id, attempt, begin, is_done } => {
-                    of(job, &|job| job.deliveries.push(Delivery { id, attempt, begin, is_done }));
+                    note(job, &|job| job.deliveries.push(Delivery { id, attempt, begin, is_done }));
                 }
                 Line::Left { id } => {
                     let job = u64::try_from(id.wrapping_sub(FIRST_ID)).unwrap_or(u64::MAX);
-                    of(job, &|job| job.is_left = true);
+                    note(job, &|job| job.is_left = true);
                 }
                 Line::Cancelled { .. } | Line::Kill { .. } | Line::Reached { .. } | Line::Fault { .. } => {}
             }

@@ -28,7 +28,8 @@ pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Creates, cancels and delivers until the process is killed; or, at the end, delivers what is due and lists the rest.
+/// Creates, cancels and delivers until the process is killed. The last child delivers the timers that are due and lists
+/// the rest.
 pub(crate) fn run(folder: &Path, is_last: bool) {
     let delivered = Arc::new(Log::open(&folder.join("deliveries.log")));
     #[cfg(feature = "failpoints")]
@@ -78,7 +79,7 @@ fn create(folder: &Path, timers: &Timers, thread: u64) {
     let latest = if std::env::var_os(POINT).is_some() { 300 } else { 1_500 };
     let mut random = fastrand::Rng::new();
     let mut next = thread;
-    // What was not acknowledged before the kill is created again, under the same id.
+    // The job that was not acknowledged before the kill is created again, under the same id.
     if let Some((job, due)) = last {
         next = job + THREADS;
         place(&log, timers, job, due, &mut random);

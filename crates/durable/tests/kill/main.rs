@@ -1,8 +1,7 @@
-//! The proof by SIGKILL (F-01): a process that creates, cancels and delivers timers is killed at random moments and
-//! started again, and a checker that knows nothing of the store decides by independent logs whether the promises were
-//! kept.
+//! The proof by SIGKILL: a process that creates, cancels and delivers timers is killed at random moments and started
+//! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
 //!
-//! With the feature `failpoints` it is killed at named points, too (F-02).
+//! With the feature `failpoints` it is killed at named points, too.
 //!
 //! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand
 //! times.
@@ -23,10 +22,10 @@ use std::time::Duration;
 
 /// The folder of the logs and the store, for the child.
 const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
-/// Set if the child creates nothing, delivers what is due, and lists what is left.
+/// Set if the child creates nothing, delivers the timers that are due, and lists the rest.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-/// Starts a child. With the feature `failpoints` it dies at a point, if one is given.
+/// Starts a child. With the feature `failpoints` it dies at `point`, if that is given.
 fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);
@@ -47,7 +46,7 @@ fn child_process() {
     }
 }
 
-/// Kills a child so many times, and returns the logs of it all.
+/// Kills a child `kills` times, and returns the logs of all its lives.
 fn history_of(kills: u32, seed: u64) -> History {
     let folder = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);

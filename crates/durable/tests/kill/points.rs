@@ -1,5 +1,5 @@
-//! The proof at named points (F-02): the process kills itself by SIGKILL in the middle of a write, a sync, a
-//! checkpoint, an opening or a delivery. The logs and the checker are those of the kills at random moments.
+//! The proof at named points: the process kills itself by SIGKILL in the middle of a write, a sync, a checkpoint, an
+//! opening or a delivery. The logs and the checker are those of the kills at random moments.
 
 use crate::checker::History;
 use crate::child::POINT;
@@ -35,21 +35,21 @@ pub(crate) fn arm(folder: &Path) {
 /// The life of a child.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// It ends at the point, when it is reached for so many times.
+    /// It ends when the point is reached for the given time: the first, the second and so on.
     At(u64),
-    /// It ends after the journal was written so many times, so that the next opening has something to repeat.
+    /// It ends after this number of writes to the journal, so that the next opening has something to repeat.
     Writes(u64),
     /// It ends at some moment.
     Free,
 }
 
-/// The children that live one after the other, before the last one.
+/// The children that live one after the other, before the last child.
 fn lives(point: Point) -> Vec<Life> {
     use Life::{At, Free, Writes};
     match point {
         Point::MakingNoted => vec![At(1), Free],
         Point::DatabaseMade => vec![At(1), At(1), Free],
-        // The second child dies in the opening after the first one's death, and the third one in the same.
+        // The first child leaves a journal. The second and the third die while they open it.
         Point::BeforeReplay | Point::AfterReplay => vec![Writes(60), At(1), At(1), Free],
         // The leases of the child before it.
         Point::LeasesEnded => vec![Free, At(1), Free, At(1), Free],
@@ -59,7 +59,7 @@ fn lives(point: Point) -> Vec<Life> {
     }
 }
 
-/// Waits until the child has died at the point, which is the last of so many deaths at points. Returns the moment.
+/// Waits until the child has died at the point, which makes `deaths` deaths at points. Returns the moment.
 fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     use std::os::unix::process::ExitStatusExt;
     let until = Instant::now() + PATIENCE;
@@ -117,7 +117,6 @@ fn history_at(point: Point) -> (usize, History) {
     (reached, History::new(all_lines(folder.path())))
 }
 
-/// F-02.
 #[test]
 fn nothing_is_lost_early_or_doubled_without_a_reason_by_a_death_at_any_point() {
     let points = Mutex::new(Point::ALL.iter());

@@ -1,4 +1,4 @@
-//! What the store keeps over a close, and the openings that it refuses.
+//! The data that the store keeps over a close, and the openings that it refuses.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};

@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Durable, Spec, UtcMillis};
 
-/// So many changes of each kind. With their payloads they are many sectors of the journal.
+/// The number of changes of each kind. With their payloads they are many sectors of the journal.
 const CHANGES: u128 = 20;
 
 fn spec(id: u128) -> Spec<Vec<u8>> {

@@ -23,7 +23,7 @@ fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
     block_on(store.apply(ops, durability)).unwrap();
 }
 
-/// A machine whose journal has records that were synced one by one, over what an earlier journal left.
+/// A machine whose journal has records that were synced one by one, over the remains of an earlier journal.
 struct Lived {
     clock: ManualClock,
     machine: Shared,
@@ -132,7 +132,6 @@ impl Damage {
     }
 }
 
-/// F-04.
 #[test]
 fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
     let lived = Lived::new();
@@ -150,7 +149,7 @@ fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
     assert!(damaged.to_string().ends_with("is whole"), "{damaged}");
 }
 
-/// F-04. The seal is what the last records stand on, and stands in two sectors.
+/// The seal alone shows that the last records were synced, so it stands in two sectors.
 #[test]
 fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     let lived = Lived::new();
@@ -162,7 +161,7 @@ fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     }
 }
 
-/// F-04, where power was lost as well: the seal is gone, and the heads of the later records are left.
+/// Damage, and power that is lost as well: the seal is gone, and the heads of the later records are left.
 #[test]
 fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     let lived = Lived::new();
@@ -213,7 +212,7 @@ impl Torn {
     }
 }
 
-/// F-03, for the journal alone.
+/// A loss of power that hits the journal alone.
 #[test]
 fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     let torn = Torn::new(7);
@@ -239,8 +238,7 @@ fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     }
 }
 
-/// The second record of a torn tail is whole. The first one is written again, with other timers, and has the same
-/// length.
+/// The second record of a torn tail is whole. The first is written again, with other timers, and has the same length.
 #[test]
 fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let mut torn = Torn::new(2);

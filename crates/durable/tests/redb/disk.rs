@@ -1,4 +1,4 @@
-//! A disk that loses what was not synced, fails when asked to, or is full.
+//! A disk that loses writes that were not synced, fails when asked to, or is full.
 
 use redb::StorageBackend;
 use std::io;
@@ -42,21 +42,22 @@ struct State {
     changes: u64,
     /// The change at which the power goes. It is not made.
     cut: Option<u64>,
-    /// So many changes fail, with this kind, after so many others.
+    /// The kind with which changes fail after `good` changes, and the number of changes that fail.
     failing: Option<(io::ErrorKind, u64)>,
     good: u64,
     /// A write that fails is made in part.
     is_short: bool,
     /// The next write to the journal panics.
     panics: bool,
-    /// So many reads fail after so many others.
+    /// The number of reads that fail after `good_reads` reads.
     failing_reads: u64,
     good_reads: u64,
     reads: u64,
     /// The greatest length of both files.
     capacity: Option<usize>,
     sync_takes: [Duration; 2],
-    /// The number of syncs, and the one that fails, with numbers that choose the writes that it has lost.
+    /// The number of syncs. `fails_at` has the number of the sync that fails, and random numbers that choose the writes
+    /// that it loses.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
 }
@@ -117,20 +118,20 @@ impl Disk {
         self.state(|state| state.cut.is_some_and(|cut| state.changes >= cut))
     }
 
-    /// Lets so many changes fail.
+    /// Lets the next `changes` changes fail.
     pub(crate) fn fail(&self, kind: io::ErrorKind, changes: u64) {
         self.fail_after(0, kind, changes);
     }
 
-    /// Lets so many changes fail after so many others.
+    /// Lets `changes` changes fail after `good` changes.
     pub(crate) fn fail_after(&self, good: u64, kind: io::ErrorKind, changes: u64) {
         self.state(|state| {
             (state.good, state.failing) = (good, (changes > 0).then_some((kind, changes)));
         });
     }
 
-    /// Lets the sync fail that comes after so many others. The disk has some of the writes before it by then, and never
-    /// gets the others: the system takes them for synced, and shows them to every reader until the power goes.
+    /// Lets a sync fail after `after` syncs. The disk has some of the writes before it by then, and never gets the
+    /// others: the system takes them for synced, and shows them to every reader until the power goes.
     pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
         self.state(|state| state.fails_at = Some((state.syncs + after, some)));
     }
@@ -159,7 +160,7 @@ impl Disk {
         self.state(|state| state.panics = true);
     }
 
-    /// Lets so many reads fail after so many others.
+    /// Lets `reads` reads fail after `good` reads.
     pub(crate) fn fail_reads_after(&self, good: u64, reads: u64) {
         self.state(|state| (state.good_reads, state.failing_reads) = (good, reads));
     }
@@ -297,7 +298,7 @@ impl StorageBackend for File {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        // What is written while a sync is under way is not in it.
+        // A sync does not cover writes that come while it is under way.
         let (takes, begun) =
             self.disk.state(|state| (state.sync_takes[self.part], state.images[self.part].unsynced.len()));
         std::thread::sleep(takes);

@@ -1,4 +1,4 @@
-//! F-07: as many timers as a file has ever had to keep, and nothing of them in memory.
+//! As many timers as a file has ever had to keep, and nothing of them in memory.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
@@ -19,8 +19,8 @@ fn memory() -> Option<u64> {
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
 }
 
-/// A third of the timers is due in one millisecond, a third within one second, and a third in 1 to 30 days. One is due
-/// in ten years.
+/// A third of the timers is due in one millisecond, a third within one second, and a third in 1 to 30 days. The test
+/// adds a timer that is due in ten years.
 fn due(n: u128) -> u64 {
     let spread = u64::try_from(n.wrapping_mul(2_654_435_761) % 2_592_000_000).unwrap();
     match n % 3 {
@@ -57,7 +57,7 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
     let accepted = begun.elapsed();
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), u64::try_from(far).unwrap() + 2);
 
-    // The near timer is claimed among all the far ones, and the next is the first of the far ones.
+    // The near timer is claimed among all the far timers. The next is the first of these.
     clock.set(Timestamp::from_nanos(5_000_000));
     let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 1);

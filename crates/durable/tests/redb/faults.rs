@@ -92,7 +92,7 @@ fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     states
 }
 
-/// Runs the workload up to the cut. Returns the first state that may be found afterwards, and the last one.
+/// Runs the workload up to the cut. Returns the first and the last state that may be found afterwards.
 fn run_to_the_cut(disk: &Disk, clock: &ManualClock, steps: u128) -> (usize, usize) {
     let (mut least, mut most) = (0, 0);
     if let Ok(store) = disk.open(builder(clock)) {
@@ -124,7 +124,6 @@ fn assert_recovered(
     apply(&store, place(timer(1_000, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// F-03.
 #[test]
 fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
     let clock = clock();
@@ -150,7 +149,6 @@ fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
     assert!(cuts > 100, "{cuts}");
 }
 
-/// F-05.
 #[test]
 fn crashes_while_the_store_recovers_lose_nothing_either() {
     let clock = clock();
@@ -222,7 +220,6 @@ fn assert_answers_hold(store: &RedbStore, answers: &BTreeMap<u128, Result<(), St
     assert_whole(store);
 }
 
-/// F-06.
 #[test]
 fn a_disk_that_fails_for_a_while_is_used_again_and_nothing_acknowledged_is_lost() {
     let clock = clock();
@@ -234,7 +231,7 @@ fn a_disk_that_fails_for_a_while_is_used_again_and_nothing_acknowledged_is_lost(
                 for id in 0..before {
                     apply(&store, place(timer(id, 5_000)), Durability::PowerLoss).unwrap();
                 }
-                // This one is only in memory when the disk begins to fail.
+                // This timer is only in memory when the disk begins to fail.
                 apply(&store, place(timer(50, 5_000)), Durability::Volatile).unwrap();
                 disk.fail(kind, failures);
                 let mut answers = place_through(&disk, &store, 100);
@@ -249,7 +246,6 @@ fn a_disk_that_fails_for_a_while_is_used_again_and_nothing_acknowledged_is_lost(
     }
 }
 
-/// F-06, by the room.
 #[test]
 fn a_full_disk_is_used_again_once_it_has_room() {
     let clock = clock();
@@ -327,7 +323,8 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     assert_eq!(store.stats().reopened, 1);
 }
 
-/// A short life with a change of each kind: what is acknowledged, or taken away, for certain.
+/// A short life with a change of each kind. Returns for each timer whether it is stored, as far as an answer says so
+/// for certain.
 fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
     let mut known = BTreeMap::new();
     let mut mend = Some(mend);

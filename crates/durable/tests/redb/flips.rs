@@ -124,7 +124,7 @@ impl Damage {
 struct Tally {
     refused: u32,
     named: u32,
-    /// Of those that are named, the ones with a timer's id.
+    /// The number of those in `named` whose error has the timer's id.
     named_by_id: u32,
     without_effect: u32,
     delivered: usize,

@@ -132,8 +132,8 @@ impl StorageBackend for Counted {
     }
 }
 
-/// The bytes of the database that a claim of ten timers reads where nothing is kept in memory, with so many other
-/// timers that are far. The least of many claims: others read what a checkpoint needs.
+/// The bytes of the database that a claim of ten timers reads beside `far` far timers, if nothing is kept in memory. It
+/// is the least of many claims: other claims read pages for a checkpoint as well.
 fn bytes_of_a_claim(far: u128) -> u64 {
     let place_of = Place::new();
     let clock = ManualClock::default();

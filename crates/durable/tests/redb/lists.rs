@@ -66,9 +66,9 @@ fn assert_in_order(listed: &[Timer], phase: Option<Phase>) {
     }
 }
 
-/// The others are due before, and have been made before. They are in two namespaces: a large one with parked and dead
-/// timers, and one with few of these among many that are pending. `TOURBILLON_OTHERS=10000000` makes them ten million;
-/// in a release build.
+/// The others are due earlier, and were made earlier. They are in two namespaces: a large namespace with parked and
+/// dead timers, and a namespace with few of these among many pending timers. `TOURBILLON_OTHERS=10000000` makes them
+/// ten million; use a release build for that.
 #[test]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     let others: u64 = std::env::var("TOURBILLON_OTHERS").map_or(20_000, |others| others.parse().unwrap());
@@ -141,12 +141,12 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace with more timers than a list reads for each page, whose timers are behind those of another one.
+/// A namespace with more timers than a list reads for each page, all of them behind the timers of another namespace.
 fn assert_found_behind_others(store: &impl TimerStore) {
     for (first, namespace, due) in [(0, "before", 5), (10_000, "behind", 6)] {
         let timers = (0..4_000_u64).map(|n| {
-            let its = of(namespace, timer(u128::from(first + n), due));
-            Timer { key: (n % 2 == 0).then(|| n.to_string().into()), ..its }
+            let timer = of(namespace, timer(u128::from(first + n), due));
+            Timer { key: (n % 2 == 0).then(|| n.to_string().into()), ..timer }
         });
         block_on(store.import(timers.collect())).unwrap();
     }
@@ -179,8 +179,8 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
 fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     let store = disk.open(builder(clock)).unwrap();
     let timers = (0..60_usize).map(|n| {
-        let its = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
-        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], its))
+        let timer = if n % 2 == 0 { timer(n as u128, 7) } else { keyed(n as u128, 7, &n.to_string()) };
+        in_phase(PHASES[n % 3], of(["", "a"][n % 5 % 2], timer))
     });
     block_on(store.import(timers.collect())).unwrap();
     drop(store);

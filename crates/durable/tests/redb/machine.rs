@@ -28,7 +28,7 @@ pub(crate) struct Machine {
     is_off: bool,
     /// The journal cannot become longer.
     pub(crate) cannot_grow: bool,
-    /// The sync of the database that fails, counted from the next one. What it should have synced may stay.
+    /// The number of good syncs of the database before the sync that fails. The writes before that sync may stay.
     pub(crate) fails_at: Option<u32>,
     /// The places and lengths of all reads of the database.
     pub(crate) reads: Vec<(usize, usize)>,

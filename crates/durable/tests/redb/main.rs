@@ -1,4 +1,4 @@
-//! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
+//! The store in a file: its data, and its behaviour when the disk, the process or the machine fails.
 
 mod basics;
 mod batch;

@@ -1,4 +1,4 @@
-//! F-04: a file of the store is missing, empty or cut.
+//! A file of the store is missing, empty or cut.
 
 use crate::faults::{builder, clock};
 use crate::place::Place;

@@ -84,8 +84,8 @@ fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     (disk, store)
 }
 
-/// The thread that commits makes the syncs of a quick disk that callers wait for. The first slow one holds up what need
-/// not wait, and the next ones do not.
+/// The thread that commits makes the syncs of a quick disk that callers wait for. The first slow sync holds up requests
+/// that need not wait; the syncs after it do not.
 #[test]
 fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
     let (_disk, store) = on_a_disk_that_was_quick();
@@ -127,7 +127,7 @@ fn a_sync_that_fails_on_a_disk_that_was_quick_is_made_good_by_a_checkpoint() {
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
-/// The thread that syncs writes what nobody has waited for.
+/// The thread that syncs writes notes that nobody has waited for.
 #[test]
 fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes_on() {
     let (disk, store) = on_a_slow_disk();
@@ -208,7 +208,7 @@ fn reads_do_not_wait_for_a_sync_of_the_database() {
     assert!(longest < SHORT && reads > 10, "{reads} reads, the longest {longest:?}");
 }
 
-/// The callers of the batch that is synced and of the one behind it get the error. What was answered stays.
+/// The callers of the batch that is synced and of the batch behind it get the error. Answered changes stay.
 #[test]
 fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
     let (disk, store) = on_a_slow_disk();
@@ -311,7 +311,8 @@ fn deliveries_are_in_time_on_a_disk_whose_syncs_are_slow() {
     deliver_on_a_slow_disk(None);
 }
 
-/// Sixteen writers that wait for the disk, and timers that are due meanwhile: one in so many is delivered at most once.
+/// Sixteen writers that wait for the disk, and timers that come due at the same time. Every `one_in`-th of them is
+/// delivered at most once.
 fn deliver_on_a_slow_disk(one_in: Option<u64>) {
     let number = |name, usual| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
     let sync = Duration::from_millis(number("TOURBILLON_SYNC_MS", 150));

@@ -1,5 +1,5 @@
-//! A sync that fails, and a loss of power later. The system takes what was not synced for synced, so a later sync does
-//! not bring it to the disk.
+//! A sync that fails, and a loss of power later. The system takes the writes before a failed sync for synced, so a
+//! later sync does not bring them to the disk.
 
 use crate::disk::{Disk, Numbers};
 use crate::faults::{builder, clock};
@@ -12,7 +12,7 @@ use tourbillon_durable::timer::TimerId;
 const TIMERS: u128 = 300;
 const CANCELLED: u128 = 250;
 
-/// What a store has to have: `None` where an answer says that the outcome is not known.
+/// Whether a store must have each timer: `None` where an answer says that the outcome is not known.
 type Stored = BTreeMap<u128, Option<bool>>;
 
 /// Notes the answer to a change after which the timers are stored or not.
@@ -33,7 +33,7 @@ fn act(store: &RedbStore, stored: &mut Stored, ops: Vec<Op>, ids: impl Iterator<
     note(stored, ids, after, error);
 }
 
-/// Places many timers, cancels most of them, compacts, and goes on. Returns what is acknowledged.
+/// Places many timers, cancels most of them, compacts, and goes on. Notes the answers.
 fn live(disk: &Disk, stored: &mut Stored) {
     let Ok(store) = disk.open(builder(&clock())) else { return };
     let many = (0..TIMERS).map(|id| place(timer(id, 5_000))).collect();

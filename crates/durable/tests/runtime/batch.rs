@@ -57,13 +57,13 @@ fn each_change_has_its_answer_and_none_hinders_another() {
     );
     let changed = |answer: &Result<Effect, Rejection>, wanted| matches!(answer, Ok(Effect::Changed(effect)) if *effect == wanted);
     assert_eq!(answers.len(), 15);
-    assert!(matches!(answers[0], Ok(Effect::Placed(Placed::Created(of))) if of == id));
+    assert!(matches!(answers[0], Ok(Effect::Placed(Placed::Created(created))) if created == id));
     assert!(matches!(answers[1], Err(Rejection::TooLong("the key"))));
     assert!(matches!(answers[2], Err(Rejection::PayloadTooLong(70_000))));
     assert!(matches!(&answers[3], Err(Rejection::UnknownKind(kind)) if **kind == *"other"));
     assert!(matches!(answers[4], Err(Rejection::KeyExists(_))));
     assert!(matches!(answers[5], Err(Rejection::DueTooFar)));
-    assert!(matches!(answers[6], Ok(Effect::Placed(Placed::Repeated(of))) if of == id));
+    assert!(matches!(answers[6], Ok(Effect::Placed(Placed::Repeated(stored))) if stored == id));
     assert!(changed(&answers[7], Changed::Changed));
     assert!(changed(&answers[8], Changed::NotFound));
     assert!(changed(&answers[9], Changed::Changed));
@@ -71,7 +71,7 @@ fn each_change_has_its_answer_and_none_hinders_another() {
     assert!(changed(&answers[11], Changed::Changed));
     assert!(changed(&answers[12], Changed::Changed));
     assert!(
-        matches!(&answers[13], Ok(Effect::Cancelled(Cancelled::Cancelled(of))) if of.payload.0[..] == *b"4")
+        matches!(&answers[13], Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) if timer.payload.0[..] == *b"4")
     );
     assert!(matches!(answers[14], Ok(Effect::Cancelled(Cancelled::NotFound))));
     world.settle();
@@ -94,7 +94,7 @@ fn a_change_sees_those_before_it() {
         batch(&world, vec![place(note(1).key("a")), Change::Cancel("a".into()), place(note(2).key("a"))]);
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert!(
-        matches!(&answers[1], Ok(Effect::Cancelled(Cancelled::Cancelled(of))) if of.payload.0[..] == *b"1")
+        matches!(&answers[1], Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) if timer.payload.0[..] == *b"1")
     );
     world.advance(2 * DAY);
     assert_eq!(world.seen(), [2]);

@@ -1,4 +1,4 @@
-//! The observer: what it sees, in which order, and that it harms nothing.
+//! The observer: the events that it sees, their order, and that it harms nothing.
 
 use super::{DAY, Note, PATIENCE, START, World, block_on, eventually, secs};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -207,7 +207,7 @@ fn what_a_stop_gives_back_is_reported_before_it_returns() {
     assert_eq!(take(&events).iter().filter(given_back).count(), 5);
 }
 
-/// Two runtimes on one store: the lease of the first one ends while its handler runs.
+/// Two runtimes on one store: the lease of the first runtime ends while its handler runs.
 #[test]
 fn a_lost_lease_is_reported_to_its_holder_and_to_the_one_that_ended_it() {
     let clock = ManualClock::new();
@@ -224,7 +224,7 @@ fn a_lost_lease_is_reported_to_its_holder_and_to_the_one_that_ended_it() {
             .unwrap();
         (durable, events)
     };
-    // The alarms of the first one stand still until its renewal is wanted.
+    // The alarms of the first runtime stand still until its renewal is wanted.
     let alarms = ManualClock::new();
     let (first, of_first) = start(alarms.clone());
     let id = first.handle().schedule_blocking(Spec::new(Note(1))).unwrap().id();

@@ -1,6 +1,10 @@
-//! The first occurrence of a series.
+//! Series: the first occurrence, and the occurrences after it.
 
-use super::*;
+use super::{DAY, Note, World, block_on, secs};
+use std::time::Duration;
+use tourbillon_durable::plan::{MissedInstants, Plan};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Cancelled, Changed, Rejection, Spec, UtcMillis};
 
 /// 2026-01-15T12:00:00Z.
 const JANUARY: u64 = 1_768_478_400_000;
@@ -85,4 +89,76 @@ fn plans_that_cannot_be_followed_are_not_made() {
     };
     assert!(skip_gaps);
     assert_eq!(Plan::every(Duration::ZERO), Plan::Every(1));
+}
+
+#[test]
+fn a_series_goes_on_from_its_scheduled_instants() {
+    let mut world = World::done();
+    let spec = Spec::new(Note(1)).after(secs(60)).key("minutely");
+    world.schedule(spec.repeat(Plan::Every(60_000), MissedInstants::Skip));
+    for _ in 0..5 {
+        world.advance(secs(61));
+    }
+    assert_eq!(world.seen().len(), 5);
+    let preview = block_on(world.timers().preview("minutely", 10)).unwrap();
+    assert_eq!(preview.len(), 10);
+    assert!(preview.windows(2).all(|pair| pair[1] - pair[0] == secs(60)));
+    drop(world.durable.take());
+    world.clock.advance(secs(600));
+    world.start(|builder| builder);
+    world.settle();
+    assert_eq!(world.seen().len(), 6, "the late one, once");
+    assert_eq!(world.timers().stats().instants_skipped, 9 + 1 - 1);
+    world.advance(secs(60));
+    assert_eq!(world.seen().len(), 7);
+    let scheduled: Vec<UtcMillis> =
+        world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.scheduled).collect();
+    assert!(
+        scheduled.windows(2).all(|pair| (pair[1] - pair[0]).as_secs().is_multiple_of(60)),
+        "{scheduled:?}"
+    );
+    assert_eq!(block_on(world.timers().pause("minutely")).unwrap(), Changed::Changed);
+    world.advance(secs(600));
+    assert_eq!(world.seen().len(), 7);
+    assert_eq!(block_on(world.timers().resume("minutely")).unwrap(), Changed::Changed);
+    world.settle();
+    assert_eq!(world.seen().len(), 8);
+    assert!(matches!(world.timers().cancel_blocking("minutely").unwrap(), Cancelled::Cancelled(_)));
+    world.advance(DAY);
+    assert_eq!(world.seen().len(), 8);
+}
+
+#[test]
+fn each_instant_that_was_missed_may_have_its_occurrence() {
+    let mut world = World::done();
+    let spec = Spec::new(Note(1)).after(secs(60)).repeat(Plan::Every(60_000), MissedInstants::All);
+    world.schedule(spec);
+    drop(world.durable.take());
+    world.clock.advance(secs(601));
+    world.start(|builder| builder);
+    world.settle();
+    assert_eq!(world.seen().len(), 10);
+    let ids: std::collections::BTreeSet<TimerId> =
+        world.seen.lock().unwrap().iter().map(|(_, delivery, _)| delivery.id).collect();
+    assert_eq!(ids.len(), 10);
+}
+
+#[test]
+fn a_series_whose_zone_is_gone_does_not_end_unseen() {
+    use tourbillon_durable::state::{DeathReason, State};
+    use tourbillon_durable::store::TimerStore;
+    let world = World::done();
+    let daily =
+        |zone: &str| Plan::Cron { expression: "0 9 * * *".into(), zone: zone.into(), skip_gaps: false };
+    let id = world.schedule(Spec::new(Note(1)).after(DAY).repeat(daily("UTC"), MissedInstants::Skip));
+    let Ok(Cancelled::Cancelled(mut timer)) = world.timers().cancel_blocking(id) else {
+        panic!("it was pending")
+    };
+    timer.series.as_mut().unwrap().plan = daily("Europe/Nowhere");
+    block_on(world.store.import(vec![*timer])).unwrap();
+    world.advance(DAY + secs(1));
+    assert_eq!(world.seen(), [1]);
+    let timer = block_on(world.timers().get(id)).unwrap().unwrap();
+    assert!(matches!(&timer.state, State::Dead(death) if death.reason == DeathReason::Plan), "{timer:?}");
+    assert_eq!(world.timers().stats().dead, 1);
 }

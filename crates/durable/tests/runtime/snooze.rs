@@ -53,7 +53,11 @@ fn a_snoozed_timer_comes_again_under_its_id_whatever_its_guarantee() {
         world.advance(secs(1));
         let seen = world.seen.lock().unwrap();
         assert_eq!(seen.len(), 3);
-        assert!(seen.iter().all(|(_, of, _)| (of.id, of.attempt, of.delivery) == (id, 1, 1)), "{seen:?}");
+        assert!(
+            seen.iter()
+                .all(|(_, delivery, _)| (delivery.id, delivery.attempt, delivery.delivery) == (id, 1, 1)),
+            "{seen:?}"
+        );
         drop(seen);
         let stats = world.timers().stats();
         assert_eq!((stats.snoozed, stats.done, stats.released, stats.retried), (2, 1, 0, 0));
@@ -96,5 +100,5 @@ fn an_occurrence_that_is_snoozed_comes_beside_those_after_it() {
     world.advance(secs(100));
     let seen = world.seen.lock().unwrap();
     assert_eq!(seen.len(), 3);
-    assert!(seen.iter().all(|(_, of, _)| of.id == seen[0].1.id));
+    assert!(seen.iter().all(|(_, delivery, _)| delivery.id == seen[0].1.id));
 }

@@ -36,9 +36,9 @@ fn lateness_counts_from_the_due_moment_of_the_delivery() {
     world.advance(secs(12));
     let stats = world.timers().stats();
     assert_eq!(bounds(&stats.lateness), [(Duration::from_millis(2_500), 3)]);
-    // The moved one, 9 s late.
+    // The moved timer, 9 s late.
     world.advance(secs(47));
-    // The snoozed one, 20 s late, and the parked one, 110 s late.
+    // The snoozed timer, 20 s late, and the parked timer, 110 s late.
     world.clock.advance(secs(61));
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 1);
     world.settle();
@@ -84,7 +84,7 @@ fn the_time_of_a_handler_ends_with_its_answer() {
         if number == 7 { Verdict::Dead("no".into()) } else { Verdict::Done }
     });
     clock.set(world.clock.clone()).unwrap();
-    // Each is due when the one before it has ended.
+    // Each timer is due when its predecessor has ended.
     let due_now = |number, now| Spec::new(Note(number)).at(at(now));
     for (number, spec) in [(3, due_now(3, 0)), (7, due_now(7, 3)), (20, due_now(20, 10).at_most_once())] {
         world.schedule(spec);

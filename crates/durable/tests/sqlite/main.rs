@@ -1,7 +1,11 @@
-//! The oracle: a store in SQLite that was written from the documentation, on the pure state machine alone. What it and
-//! the other stores do not agree upon is a fault of one of them, or of the documentation (F-11).
+//! The oracle: a store in SQLite that was written from the documentation, on the pure state machine alone. Where it
+//! differs from another store, one of the two is at fault, or the documentation.
 
+mod leases;
+mod lists;
+mod operations;
 mod store;
+mod transaction;
 
 use std::sync::Arc;
 use store::SqliteStore;

@@ -122,7 +122,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Notes the new ends of leases, which are not before a lease's length from `begin` on.
+    /// Notes the new ends of leases: a renewed lease lasts at least its length from `begin` on.
     fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
         let mut state = self.runtime.lock();
         for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {

@@ -5,7 +5,7 @@ use core::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Delays, each twice as long as the one before, up to the longest.
+/// Delays that double from one to the next, up to the longest.
 pub(super) struct Backoff {
     last: Duration,
     longest: Duration,

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A future of the store's, whose panics are errors: those of its polls, and those of its drop.
+/// A call at the store. A panic of the store in a poll, or in the drop of its future, is an error.
 pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {

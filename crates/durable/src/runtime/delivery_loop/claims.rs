@@ -11,7 +11,7 @@ pub(super) struct Claims {
     pub(super) backoff: Backoff,
     /// The number of the last claim.
     number: u64,
-    /// The last claim was one of parked timers.
+    /// Whether the last claim took parked timers for a caller.
     pub(super) was_fetch: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, S
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers that one claim takes.
+/// The greatest number of timers in a claim.
 const CLAIM: u32 = 512;
 /// The payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;

@@ -20,11 +20,12 @@
 //!
 //! # Invariants
 //! C1. An end is in one place: noted under the runtime's lock, waiting here, at the store, or answered. It leaves this
-//!     module once, as stored or as lost. C2. At most one end of a timer is here that the store can accept. A delivery
-//!     of a timer that is claimed while its end is here begins after the end's answer. So the store gets the ends of a
-//!     timer in their order, and an observer sees its deliveries in their order. C3. While an end is here, its lease is
-//!     renewed. It is not ended as that of a holder that is gone. C4. A store without parts answers as a whole: nothing
-//!     is claimed while ends of it are here.
+//!     module once, as stored or as lost.
+//! C2. At most one end of a timer is here that the store can accept. A delivery of a timer that is claimed while its
+//!     end is here begins after the end's answer. So the store gets the ends of a timer in their order, and an observer
+//!     sees its deliveries in their order.
+//! C3. While an end is here, its lease is renewed. It is not ended as that of a holder that is gone.
+//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are here.
 //!
 //! # Races
 //! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:
@@ -79,7 +80,8 @@ struct Part {
     /// The time of the last change of the state, for the runtime's health.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends, from the next one on, that are sent one by one.
+    /// The number of ends that are still to be sent one by one. A batch that the store refused is sent so, to find the
+    /// end at fault.
     alone: usize,
 }
 
@@ -152,7 +154,7 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Whether an end that comes now is sent at once, perhaps.
+    /// Whether an end that comes now may be sent at once.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }

@@ -51,7 +51,8 @@ impl<'a> Launcher<'a> {
         let mut state = runtime.lock();
         let number = state.deliveries.number();
         delivery.number = number;
-        // No handler of this delivery returns and makes the loop look for the timers that were withheld.
+        // The return of a handler makes the loop look for the timers that were withheld. This delivery calls none, so
+        // the look is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
         match obstacle {
             None => {}

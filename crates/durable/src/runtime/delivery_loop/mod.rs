@@ -61,19 +61,23 @@
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
-//! the engine's wheel has one timer for all stored ones: the alarm. A timer that is created, moved or cancelled changes
-//! the index in the transaction that answers its caller, and there is no copy of the index that could be out of date.
+//! the engine's wheel has one timer for all stored timers: the alarm. A timer that is created, moved or cancelled
+//! changes the index in the transaction that answers its caller, and there is no copy of the index that could be out of
+//! date.
 //!
 //! # Invariants
-//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop. R2. While a claimable timer is in
-//! the store and there is room for a delivery, the loop looks, or an alarm is set for the timer's due moment or an
-//! earlier one. R3. No error of the store ends the loop. It tries again after a pause. R4. While leases are in the
-//! store, as far as is known, a renewal is set: it renews those of deliveries under way, and ends those whose holder is
-//! gone. R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
-//! thread that wants the lock, or want it itself. R6. Events are emitted by the loop's thread alone, a timer's in their
-//! order. Events of other threads are noted under the lock and emitted before any end that is noted later. R7. Nothing
-//! is claimed while [`MOST_ENDS`](wait) ends have no answer: a store that answers claims and no ends costs a bounded
-//! memory.
+//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
+//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
+//!     the timer's due moment or earlier.
+//! R3. No error of the store ends the loop. It tries again after a pause.
+//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way,
+//!     and ends those whose holder is gone.
+//! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
+//!     thread that wants the lock, or want it itself.
+//! R6. Events are emitted by the loop's thread alone, a timer's in their order. Events of other threads are noted under
+//!     the lock and emitted before any end that is noted later.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer: a store that answers claims and no ends costs
+//!     a bounded memory.
 
 mod answers;
 mod backoff;

@@ -36,7 +36,7 @@ impl Lease {
 
 /// A renewal that was answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way that were to be renewed.
+    /// The leases of deliveries under way that the renewal asked for.
     pub(super) leases: Vec<Lease>,
     /// The moment before the renewal was sent: the leases last for their length from then on at least.
     pub(super) begin: UtcMillis,

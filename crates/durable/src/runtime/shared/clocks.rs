@@ -75,7 +75,8 @@ impl Following {
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();
-        // Under the lock under which a step back is noted: a step after this one begins another worker.
+        // The state changes under the lock under which a step back is noted. So a step back is either seen here, or
+        // finds the state `Followed` and begins another worker.
         state.plans = if self.is_at_it { Plans::Computing } else { Plans::Followed };
         self.is_at_it
     }

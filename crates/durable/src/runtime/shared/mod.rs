@@ -36,7 +36,7 @@ pub(super) const REAP: u32 = 1_000;
 /// The longest patience of a stop.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime. The third one is the store's.
+/// The clocks of a runtime itself. The store has a third clock, its own.
 pub(super) struct Clocks {
     /// Counts alarms and timeouts.
     pub(super) alarms: Arc<dyn Clock>,
@@ -217,7 +217,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a worker is at something that may not end.
+    /// Whether a worker runs a handler or computes plans, which may never end.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

@@ -13,8 +13,8 @@ pub enum Placed {
     Created(TimerId),
     /// The timer was stored by an earlier call with the same id.
     Repeated(TimerId),
-    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep), and the new one is not
-    /// stored.
+    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep), and the new timer is
+    /// not stored.
     Kept {
         /// The timer that stays.
         id: TimerId,
@@ -23,7 +23,7 @@ pub enum Placed {
         /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
         was: Phase,
     },
-    /// The timer took the place of another one.
+    /// The timer replaced another timer.
     Replaced {
         /// The new timer.
         new: TimerId,
@@ -70,7 +70,7 @@ impl Placed {
 pub enum Cancelled {
     /// No delivery of the timer begins any more. The record is handed back.
     Cancelled(Box<Timer>),
-    /// A delivery has begun, and it is the last one: no other follows if it fails, or if its process has died.
+    /// A delivery has begun, and it is the last: no other follows if it fails, or if its process has died.
     InFlight,
     /// No such timer is stored.
     NotFound,

@@ -125,7 +125,7 @@ impl Timers {
         self.change(Op::Move(at.into(), due)).await
     }
 
-    /// Delivers a timer now: one that is pending, paused, or dead.
+    /// Delivers a pending, paused, parked or dead timer now.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Timers {
         self.change(Op::Replay(id)).await
     }
 
-    /// The greatest number of timers that one [`unpark`](Self::unpark) puts back.
+    /// The greatest number of timers that an [`unpark`](Self::unpark) puts back.
     pub const MOST_UNPARKED: u32 = 1_000;
 
     /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one

@@ -26,7 +26,7 @@ const OVERDUE: Duration = Duration::from_secs(10);
 /// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
 /// runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent ones have twins for threads, with
+/// Calls that reach the store are futures for any executor. The most frequent calls have twins for threads, with
 /// `_blocking` at their names' ends.
 #[derive(Clone)]
 pub struct Timers {

@@ -134,10 +134,10 @@ impl Timers {
     }
 
     /// The numbers of pending timers by the time until they are due, on a logarithmic axis: those that are due, those
-    /// due within a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour,
-    /// and look at the first 50,000 timers of this hour and the next one for the spans up to an hour: a few
-    /// milliseconds with ten million timers. Of more timers in these two hours, the spans after the last one looked at
-    /// say that they are not exact.
+    /// due within a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour.
+    /// For the spans up to an hour they read the first 50,000 timers of this hour and the next hour: a few milliseconds
+    /// with ten million timers. If these two hours have more timers, the spans after the last timer that was read say
+    /// that they are not exact.
     ///
     /// # Errors
     ///

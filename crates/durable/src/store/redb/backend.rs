@@ -208,7 +208,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 struct Unsynced {
     /// From the starts to the ends. The ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
-    /// Whether a sync has failed since the last one that succeeded.
+    /// Whether a sync has failed, and none has succeeded since.
     is_in_doubt: bool,
 }
 
@@ -299,7 +299,7 @@ impl StorageBackend for WatchedBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(unsynced) = &self.unsynced {
-            // Before the write, since a part of one that fails may be there.
+            // Before the write, since a write that fails may have changed a part of the range.
             lock(unsynced).add(offset, offset.saturating_add(data.len() as u64));
         }
         self.bytes.write(offset, data)?;

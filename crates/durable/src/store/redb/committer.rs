@@ -1,5 +1,6 @@
-//! The thread that commits: batches, syncs, and the way back from an error.
+//! The thread that commits: batches, syncs and checkpoints.
 
+use super::batch::Batch;
 use super::common::{Common, being_opened};
 use super::compaction;
 use super::error::{converted, damaged_pages};
@@ -7,21 +8,20 @@ use super::journal::{Journal, unrepeatable};
 use super::opening::{CLOSED_NAME, Opener, SEQUENCE_NAME, number_value, without_journal};
 use super::pipe::{Pipe, send};
 use super::queue::{Bell, Receiver, Waited, Wanted};
-use super::request::{Pending, Request};
+use super::recovery::Recovery;
+use super::request::Request;
 use super::room::Room;
 use super::tables::Writing;
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::{Ledger, Turns};
-use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
-use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use redb::WriteTransaction;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
@@ -38,22 +38,12 @@ const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
 const GATHERING: Duration = Duration::from_micros(200);
 /// Leases that are ended in one transaction at the start.
 const ENDED_AT_ONCE: u32 = 10_000;
-/// The first and the longest pause between attempts to open the database again.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-
-/// The state after an error: the database is closed.
-struct Outage {
-    error: StoreError,
-    again: Instant,
-    pause: Duration,
-}
 
 /// The thread that commits.
 pub(super) struct Committer {
     common: Arc<Common>,
-    opener: Opener,
+    recovery: Recovery,
     pipe: Arc<Pipe>,
-    store: u64,
     /// The number of the last batch that was made and not taken back.
     sequence: u64,
     /// The time at which the database is made durable, if it has changes only in memory.
@@ -61,25 +51,11 @@ pub(super) struct Committer {
     /// The first due moment, as the last claim's answer said.
     next_due: Option<UtcMillis>,
     turns: Turns,
-    outage: Option<Outage>,
     /// The number of requests of the last batch.
     last_batch: usize,
     /// Whether the database says that the store was closed after the last batch. The next batch is not noted then, but
     /// made durable in the database, which does not say so any more.
     is_closed: bool,
-}
-
-/// The result of a batch.
-struct Batch {
-    /// The answers that do not wait for the disk.
-    answers: Vec<Pending>,
-    /// The answers that wait for the disk.
-    durable: Vec<Pending>,
-    /// The answers of requests that failed and were taken back.
-    refusals: Vec<Pending>,
-    first_due: Option<UtcMillis>,
-    /// The greatest of the moments that the answers to claims give as the next due one.
-    claimed: Option<Option<UtcMillis>>,
 }
 
 impl Committer {
@@ -101,30 +77,17 @@ impl Committer {
             }
         })?;
         let journal = Journal::open(operations, opened.store, opened.sequence)?;
-        let lengths = Mutex::new((Some(opened.place), journal.file_len()));
-        let database = RwLock::new(Some(opened.database));
         room.is_opened();
-        let common = Common {
-            clock,
-            room,
-            wakers: Wakers::default(),
-            database,
-            snapshot: Mutex::default(),
-            stats: Mutex::default(),
-            read_has_failed: AtomicBool::new(false),
-            lengths,
-        };
+        let common = Common::new(clock, room, opened.database, opened.place, journal.file_len());
         let common = Arc::new(common);
         let mut committer = Self {
             common: Arc::clone(&common),
-            opener,
+            recovery: Recovery::new(Arc::clone(&common), opener, opened.store),
             pipe: Arc::new(Pipe::new(journal)),
-            store: opened.store,
             sequence: opened.sequence,
             checkpoint_at: None,
             next_due: None,
             turns: Turns::default(),
-            outage: None,
             last_batch: 0,
             is_closed: opened.is_closed,
         };
@@ -225,7 +188,7 @@ impl Committer {
                 Ok(None) => {}
                 Ok(Some(end)) => return end,
                 Err(panic) if waited == Waited::Closed => {
-                    self.close();
+                    self.recovery.close();
                     return Err(damaged_pages(&*panic));
                 }
                 Err(panic) => self.fall(damaged_pages(&*panic)),
@@ -251,7 +214,7 @@ impl Committer {
     /// The moment at which there is work without a request.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
-        Some(self.outage.as_ref().map_or(at, |outage| outage.again.max(at)))
+        Some(self.recovery.after_pause(at))
     }
 
     /// Waits for more requests. While a sync is under way, nobody who waits for the disk is answered earlier by an
@@ -265,7 +228,7 @@ impl Committer {
         requests.wait(Wanted::Requests(wanted), Some(Instant::now() + GATHERING));
     }
 
-    fn serve(&mut self, mut requests: VecDeque<Request>) {
+    fn serve(&mut self, requests: VecDeque<Request>) {
         self.last_batch = requests.len();
         if let Err(error) = self.be_open() {
             for request in requests {
@@ -273,17 +236,7 @@ impl Committer {
             }
             return;
         }
-        let mut compactions = Vec::new();
-        if requests.iter().any(|request| matches!(request, Request::Compact(_))) {
-            let mut others = VecDeque::new();
-            for request in requests {
-                match request {
-                    Request::Compact(reply) => compactions.push(reply),
-                    other => others.push_back(other),
-                }
-            }
-            requests = others;
-        }
+        let (requests, compactions) = compaction::apart(requests);
         if !requests.is_empty() {
             self.commit(requests);
         }
@@ -300,13 +253,7 @@ impl Committer {
             stats.operations += operations;
             stats.largest_batch = stats.largest_batch.max(operations);
         });
-        let mut batch = Batch {
-            answers: Vec::new(),
-            durable: Vec::new(),
-            refusals: Vec::new(),
-            first_due: None,
-            claimed: None,
-        };
+        let mut batch = Batch::new();
         let attempted = self.sequence + 1;
         let has_ends = cfg!(feature = "failpoints") && requests.iter().any(Request::is_end);
         if has_ends {
@@ -326,15 +273,10 @@ impl Committer {
         for request in requests {
             request.fail(error.clone().unwrap_or_else(super::error::lost));
         }
-        for answers in [batch.answers, batch.durable, batch.refusals] {
-            send(answers, error.as_ref());
-        }
+        batch.send(error.as_ref());
         if error.is_none() {
-            let is_earlier = |than: Option<UtcMillis>| {
-                batch.first_due.is_some_and(|first| than.is_none_or(|than| first < than))
-            };
-            let wakes = is_earlier(self.next_due) || batch.claimed.is_some_and(is_earlier);
-            self.next_due = batch.claimed.unwrap_or(self.next_due);
+            let wakes = batch.is_due_earlier(self.next_due);
+            self.next_due = batch.next_due(self.next_due);
             if wakes {
                 self.common.wakers.wake();
             }
@@ -343,7 +285,7 @@ impl Committer {
 
     /// The error for callers of a batch that failed: of its own kind if the batch has had no effect, for certain.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
-        let has_none = !may_have_effect || (self.outage.is_none() && self.sequence < attempted);
+        let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
@@ -363,7 +305,6 @@ impl Committer {
         // If the transaction fails, the turns begin anew.
         let mut turns = core::mem::take(&mut self.turns);
         ledger.follow(turns.moment());
-        let mut wanted = Durability::Volatile;
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
         let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
@@ -371,7 +312,7 @@ impl Committer {
             let request = match request.chosen(&mut ledger, &mut turns) {
                 Ok(request) => request,
                 Err((error, pending)) => {
-                    batch.refusals.push(pending);
+                    batch.refuse(pending);
                     if ledger.tables().has_failed() {
                         return Err(before(error));
                     }
@@ -381,7 +322,7 @@ impl Committer {
             };
             let noted = notes.len();
             if !must_commit && request.note(&mut notes).is_err() {
-                // The database itself is made durable with what cannot be noted.
+                // A request that cannot be noted becomes durable with the database itself.
                 must_commit = true;
             }
             let outer = ledger.begin();
@@ -392,22 +333,10 @@ impl Committer {
                     if notes.len() > noted {
                         notes.extend_from_slice(&done.digest.to_le_bytes());
                     }
-                    wanted = wanted.max(done.durability);
-                    match done.durability {
-                        Durability::PowerLoss => batch.durable.push(done.pending),
-                        Durability::ProcessCrash | Durability::Volatile => batch.answers.push(done.pending),
-                    }
-                    if let Some(next_due) = done.next_due {
-                        // None is later than all moments.
-                        let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
-                        batch.claimed = Some(match batch.claimed {
-                            Some(other) if order(other) > order(next_due) => other,
-                            _ => next_due,
-                        });
-                    }
+                    batch.add(done);
                 }
                 Err((error, pending)) => {
-                    batch.refusals.push(pending);
+                    batch.refuse(pending);
                     if ledger.tables().has_failed() {
                         return Err(before(error));
                     }
@@ -421,15 +350,15 @@ impl Committer {
         // Damage is not repeated: its effect goes to the database at once, and not into the journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
-        batch.first_due = made_due.first;
+        batch.note_due(made_due.first);
         turns.note(made_due);
         let has_changed = tables.has_changed();
         if !has_changed {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             self.turns = turns;
-            // The request may repeat one whose effect is not durable yet.
-            return self.keep_promise(wanted, batch).map_err(|(error, _)| before(error));
+            // A request that changes nothing may repeat an earlier request whose effect is not durable yet.
+            return self.keep_promise(batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;
         drop(tables);
@@ -445,7 +374,7 @@ impl Committer {
         if has_ends {
             reach(Point::EndsCommitted);
         }
-        if batch.claimed.is_some() {
+        if batch.has_claims() {
             reach(Point::ClaimCommitted);
         }
         (self.sequence, self.is_closed) = (sequence, false);
@@ -457,7 +386,7 @@ impl Committer {
         }
         let len = self.pipe.note(sequence, now, &notes);
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
-        match self.keep_promise(wanted, batch) {
+        match self.keep_promise(batch) {
             Err((error, false)) => {
                 if self.pipe.retract(sequence, len) {
                     self.sequence = sequence - 1;
@@ -471,14 +400,14 @@ impl Committer {
 
     /// Gives all changes the durability that comes without a sync, and has the answers of the batch wait for the disk
     /// that need it. An error says whether a byte of the last record may be on the disk.
-    fn keep_promise(&mut self, wanted: Durability, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
-        if wanted == Durability::Volatile {
+    fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
+        if batch.durability() == Durability::Volatile {
             return Ok(());
         }
         match self.pipe.write_out() {
             Ok(()) => {
-                let durable = core::mem::take(&mut batch.durable);
-                batch.durable = self.pipe.wait_for_disk(self.sequence, durable);
+                let durable = batch.take_durable();
+                batch.put_durable(self.pipe.wait_for_disk(self.sequence, durable));
                 Ok(())
             }
             // The database has the changes then, durably.
@@ -549,13 +478,13 @@ impl Committer {
     /// Makes the last changes durable.
     fn finish(&mut self) -> Result<(), StoreError> {
         if self.checkpoint_at.is_some() {
-            self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
+            self.recovery.end_pause();
             self.be_open()?;
             self.checkpoint_with(Some(CLOSED_NAME))?;
-        } else if self.outage.is_none() && !self.is_closed {
+        } else if self.recovery.is_open() && !self.is_closed {
             // All changes are durable without this note. The journal's file has to stay beside the database then.
             if self.checkpoint_with(Some(CLOSED_NAME)).is_err() {
-                self.close();
+                self.recovery.close();
                 return Ok(());
             }
         }
@@ -569,60 +498,25 @@ impl Committer {
 
     /// Closes the database and opens it again at once, if that is possible.
     fn fall(&mut self, error: StoreError) {
-        self.close();
-        if error.kind() == StoreErrorKind::Full {
-            self.common.room.release();
-        }
-        let pause = self.outage.as_ref().map_or(PAUSES.0, |outage| (outage.pause * 2).min(PAUSES.1));
-        self.outage = Some(Outage { error, again: Instant::now(), pause });
-        // Its error is the outage's by now.
+        self.recovery.fall(error);
+        // If it stays closed, the next request sees the error.
         drop(self.be_open());
-    }
-
-    fn close(&self) {
-        let taken = self.common.take_database();
-        // redb may panic on damaged pages, which must not end the thread.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
     /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are
     /// repeated.
     fn be_open(&mut self) -> Result<(), StoreError> {
-        if self.outage.is_none() && self.common.take_read_error() {
-            self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
-            self.close();
+        if !self.recovery.must_open()? {
+            return Ok(());
         }
-        let Some(outage) = &self.outage else { return Ok(()) };
-        if Instant::now() < outage.again {
-            return Err(outage.error.clone());
-        }
-        let pause = outage.pause;
         // redb may panic on damaged pages.
         let opened = catch_unwind(AssertUnwindSafe(|| self.open_again()));
-        match opened.unwrap_or_else(|panic| Err(damaged_pages(&*panic))) {
-            Ok(()) => {
-                self.outage = None;
-                self.common.count(|stats| stats.reopened += 1);
-                Ok(())
-            }
-            Err(error) => {
-                self.close();
-                let (again, pause) = (Instant::now() + pause, (pause * 2).min(PAUSES.1));
-                self.outage = Some(Outage { error: error.clone(), again, pause });
-                Err(error)
-            }
-        }
+        self.recovery.note_attempt(opened)
     }
 
     fn open_again(&mut self) -> Result<(), StoreError> {
-        let opened = self.opener.open()?;
-        if opened.store != self.store {
-            return Err(StoreError::new(StoreErrorKind::Corrupt, "another database is in its place"));
-        }
-        self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(opened.place);
-        *self.common.database.write().unwrap_or_else(PoisonError::into_inner) = Some(opened.database);
-        self.is_closed = opened.is_closed;
-        let last = opened.sequence;
+        let (last, is_closed) = self.recovery.open()?;
+        self.is_closed = is_closed;
         let expected = self.sequence;
         if last < expected {
             self.repeat(last)?;

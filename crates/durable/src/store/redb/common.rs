@@ -34,6 +34,26 @@ pub(super) struct Common {
 }
 
 impl Common {
+    /// Of a database that is open, with the place of its bytes.
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        room: Arc<Room>,
+        database: Database,
+        place: WatchedBackend,
+        journal_len: u64,
+    ) -> Self {
+        Self {
+            clock,
+            room,
+            wakers: Wakers::default(),
+            database: RwLock::new(Some(database)),
+            snapshot: Mutex::default(),
+            stats: Mutex::default(),
+            read_has_failed: AtomicBool::new(false),
+            lengths: Mutex::new((Some(place), journal_len)),
+        }
+    }
+
     pub(super) fn now(&self) -> UtcMillis {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }

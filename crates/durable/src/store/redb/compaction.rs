@@ -2,13 +2,30 @@
 
 use super::common::{Common, being_opened};
 use super::error::converted;
+use super::request::{Reply, Request};
 use crate::store::error::{StoreError, StoreErrorKind};
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 /// The time that a compaction waits for readers.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
+
+/// Takes the compactions out of the requests. They are made after the batch, outside of its transaction.
+pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
+    if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
+        return (requests, Vec::new());
+    }
+    let (mut others, mut compactions) = (VecDeque::with_capacity(requests.len()), Vec::new());
+    for request in requests {
+        match request {
+            Request::Compact(reply) => compactions.push(reply),
+            other => others.push_back(other),
+        }
+    }
+    (others, compactions)
+}
 
 /// Compacts the database, once no reader has it.
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {

@@ -27,7 +27,7 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     StoreError::caused_by(kind.0, kind.1)
 }
 
-/// The error after a panic of redb, which has met a page that is none.
+/// The error after a panic of redb, which has met bytes that are not a page.
 pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");

@@ -15,7 +15,7 @@
 //!
 //! The file has the records since the database's last durable commit, from offset 0 on. A seal is behind them once they
 //! are synced, and again 512 bytes later, so that the loss of one sector takes the last record or the seal but not
-//! both. The next record takes the place of the seal. Behind the seals is what earlier records left.
+//! both. The next record takes the place of the seal. Behind the seals are remains of earlier records.
 //!
 //! # The states of a record
 //!
@@ -47,10 +47,12 @@
 //! # Invariants
 //! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or
 //!     in synced records, with all batches before it. So the statement of a head is true for ever, whatever generation
-//!     it is of. J2. A record's `durable` is below its sequence number. J3. Each opening draws a generation. A sequence
-//!     number is used again only in another generation: a whole record that a torn tail left behind does not follow a
-//!     record of a later opening. J4. The first record of the file follows the batch with which the database's last
-//!     durable commit ended, or an earlier one.
+//!     it is of.
+//! J2. A record's `durable` is below its sequence number.
+//! J3. Each opening draws a generation. A sequence number is used again only in another generation: a whole record that
+//!     a torn tail left behind does not follow a record of a later opening.
+//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
+//!     earlier batch.
 
 use super::digest;
 use super::request::Logged;
@@ -67,7 +69,7 @@ pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
 /// The length of a seal, zeros, and the seal again: no sector has a byte of the last record and of both.
 const SEALS: usize = 512 + HEAD;
-/// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
+/// The file grows in steps of this length, with zeros: a sync of bytes within the file need not wait for a new length.
 const GROWTH: usize = 256 * 1024;
 /// The file grows by whole sectors, from its length while the database was made.
 const SECTOR: u64 = 512;
@@ -116,7 +118,7 @@ pub(super) struct Record {
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// The records since the last durable commit: all of them in memory, and the first ones in a file.
+/// The records since the last durable commit: all of them in memory, and those that are written also in a file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
@@ -126,7 +128,7 @@ pub(super) struct Journal<B> {
     last: u64,
     /// The number of the last batch that the disk has, with all batches before it.
     durable: u64,
-    /// The length of the records that the file has, and the number of the last one.
+    /// The length of the records that the file has. `last_written` is the number of the last of them.
     written: usize,
     last_written: u64,
     file_len: u64,

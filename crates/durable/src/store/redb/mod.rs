@@ -3,17 +3,18 @@
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are made in order. The answers come then, or once the journal is
-//! synced, by what each request asks for. Requests that come while a batch is synced are in the next sync, so the
-//! number of syncs does not grow with the number of callers. A request that fails is taken back, and the others of
-//! its batch stay. `pipe.rs` has the states of a batch on its way to the disk.
+//! transaction of redb, in which the requests are made in order. Each answer comes then, or once the journal is synced,
+//! as the request asks. Requests that come while a batch is synced are in the next sync, so the number of syncs does
+//! not grow with the number of callers. A request that fails is taken back, and the others of its batch stay. `pipe.rs`
+//! has the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
 //! Reads wait neither for batches nor for syncs. They see the last batch that was made: every change that was answered,
 //! and changes whose callers still wait for the disk, which the loss of power can take back. A caller that must not act
-//! on such a change makes a call without operations first ([`TimerStore::apply`], with [`Durability::PowerLoss`]): what
-//! it had read before is on the disk after it. A read of a page that is not in memory waits for the disk to read it.
+//! on such a change makes a call without operations first ([`TimerStore::apply`], with [`Durability::PowerLoss`]):
+//! after its answer the disk has everything that was read before. A read of a page that is not in memory waits for the
+//! disk to read it.
 //!
 //! Between an error and the next opening of the database reads fail.
 //!
@@ -39,12 +40,12 @@
 //! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
 //! request follows from the stored timers and the time alone. So a request finds the same store as when it was first
 //! made: an acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation
-//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes
-//! are always the last ones.
+//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes from the
+//! end only: no note that is left has a gap before it.
 //!
 //! Each noted request has a digest of its outcome. If a request fails when it is repeated, or has another outcome than
-//! the acknowledged one, the opening fails and changes nothing: this version of the crate means other operations by
-//! these notes, or the database is not the one for which they were made.
+//! at first, the opening fails and changes nothing: this version of the crate means other operations by these notes, or
+//! they were made for another database.
 //!
 //! # Damage to the journal
 //!
@@ -64,8 +65,8 @@
 //! note among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own
 //! entry again. A request that has met damage is not noted but made durable in the database at once: the damage may not
 //! be there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
-//! redb's own checksums of pages. redb can panic on pages that are none, which is an error for the caller, of the kind
-//! [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! redb's own checksums of pages. redb can panic on bytes that are not a page, which is an error for the caller, of the
+//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
@@ -76,12 +77,15 @@
 //! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
-//! R1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
-//! numbers. R2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory
-//! and before its answers. R3. The file `<path>.ops` is locked as long as the store is open, also while the database is
-//! opened again: no other store changes the database in between.
+//! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
+//!     numbers.
+//! B2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory and before
+//!     its answers.
+//! B3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: no other
+//!     store changes the database in between.
 
 mod backend;
+mod batch;
 mod committer;
 mod common;
 mod compaction;
@@ -91,6 +95,7 @@ mod journal;
 mod opening;
 mod pipe;
 mod queue;
+mod recovery;
 mod request;
 mod room;
 mod scrub;
@@ -154,8 +159,8 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// yet since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
 /// without operations, with [`Durability::PowerLoss`], makes all earlier reads durable.
 ///
-/// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. What
-/// does not ask for the disk is answered while others wait for it: claims, ends, creations with
+/// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
+/// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
 /// [`Durability::ProcessCrash`].
 ///
 /// ```
@@ -175,7 +180,7 @@ pub struct RedbStore {
     /// `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    /// The thread that commits, and the one that syncs.
+    /// The thread that commits, and the thread that syncs.
     threads: Option<Threads>,
 }
 
@@ -221,7 +226,7 @@ impl RedbBuilder {
 
     /// The number of bytes that are left free on the file system: while there are fewer, operations that store new
     /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. At most an eighth of the file system, or 24 MiB. Zero by default, which is no limit.
+    /// do schedules. At most an eighth of the file system, or 24 MiB. Zero by default, which sets no limit.
     ///
     /// Half as much is kept in a file `<path>.reserve`, which is removed once others have filled the file system, and
     /// made again later. Linux only; elsewhere there is no limit.
@@ -327,8 +332,8 @@ impl RedbBuilder {
     ///
     /// Fails with [`StoreErrorKind::Locked`] if the store is open elsewhere, at once;
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is no
-    /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is
+    /// damaged or not a store; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
     ///
     /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
     /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
@@ -486,7 +491,7 @@ impl RedbStore {
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("timers.redb");
     /// RedbStore::open(&path)?.close()?;
-    /// // It is free for the next one.
+    /// // Another value may open it now.
     /// RedbStore::open(&path)?.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -499,7 +504,8 @@ impl RedbStore {
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
-        // A waker that one of the threads calls may have the last reference to the store.
+        // A waker may drop the last reference to the store on one of the store's own threads, which cannot wait for
+        // itself.
         let present = thread::current().id();
         if [committer.thread().id(), syncer.thread().id()].contains(&present) {
             return Ok(());
@@ -535,7 +541,8 @@ impl RedbStore {
         if let Err(error) = &answer
             && self.common.note_read_error(error)
         {
-            // The thread opens the database again before it serves a request. Nobody waits for this one.
+            // The thread opens the database again before it serves a request. This request is only there for that, so
+            // nobody waits for it.
             drop(self.ask(|reply| Request::Apply(Vec::new(), Durability::Volatile, reply)));
         }
         answer

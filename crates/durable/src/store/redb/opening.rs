@@ -22,7 +22,7 @@ const SCHEMA_NAME: &[u8] = b"schema";
 const STORE_NAME: &[u8] = b"store";
 /// The number of the last batch that the database has.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The number of the last batch when the store was closed: if it is still the last one, the journal has nothing to add.
+/// The number of the last batch when the store was closed: while no batch follows it, the journal has nothing to add.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
 /// The error of a store whose database is gone, while its journal is there.
@@ -94,7 +94,7 @@ impl Opener {
     }
 
     /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
-    /// that is none: the journal's file shows that, and the file is made again.
+    /// that is not a database. The journal's file shows that, and the database is made again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -150,8 +150,8 @@ impl Opener {
     }
 }
 
-/// The version of a database's schema; `None` if it has none. Refuses a version from which there is no way to this one.
-/// The version stands without a checksum, since nearly all others are refused.
+/// The version of a database's schema; `None` if it has none. Refuses a version that this library cannot bring up to
+/// date. The version stands without a checksum, since nearly all others are refused.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);

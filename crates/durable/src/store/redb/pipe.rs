@@ -1,9 +1,9 @@
 //! The batches on their way to the disk, and the thread that syncs the journal.
 //!
-//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. On a
-//! slow disk the thread that syncs waits for it, and answers the callers that waited. So a batch is made while
-//! another one is synced, and what nobody has to wait for, a claim or the end of a delivery for example, is
-//! answered without the disk.
+//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. On a slow
+//! disk the thread that syncs waits for it, and answers the callers that waited. So a batch is made while the batch
+//! before it is synced, and a request that need not wait for the disk, a claim or the end of a delivery for example, is
+//! answered without it.
 //!
 //! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
 //! syncs the journal itself when callers wait for that, and makes no batch until the disk has answered. A sync that
@@ -14,8 +14,8 @@
 //!
 //! | state | begins with | and is answered then |
 //! |---|---|---|
-//! | made | its transaction in the database's memory; it is noted in the journal's memory, and readers see it | what is [`Volatile`](crate::store::Durability::Volatile), if nothing in the batch asks for more |
-//! | written | the note is with the operating system | what asks for [`ProcessCrash`](crate::store::Durability::ProcessCrash) or less |
+//! | made | its transaction in the database's memory; it is noted in the journal's memory, and readers see it | a request of [`Volatile`](crate::store::Durability::Volatile), if no request of the batch asks for more |
+//! | written | the note is with the operating system | a request of [`ProcessCrash`](crate::store::Durability::ProcessCrash) or less |
 //! | syncing | a sync that begins after the write | |
 //! | synced | the success of that sync, or of a checkpoint | all |
 //!
@@ -24,10 +24,10 @@
 //!
 //! # When a sync begins
 //!
-//! The thread that commits orders a sync once someone waits for one, or 20 ms after the first batch that nobody waits
-//! for. While a sync is under way it makes batches as well: at once if a request does not ask for the disk, and else
-//! once, in the middle of the sync, since no sync could begin earlier. When the sync has ended, the callers that it
-//! answered get a moment to come back, and their requests are in the next sync.
+//! The thread that commits orders a sync once a caller waits for the disk, or 20 ms after the first batch that nobody
+//! waits for. While a sync is under way it makes batches as well: at once if a request does not ask for the disk, and
+//! else once, in the middle of the sync, since no sync could begin earlier. When the sync has ended, the callers that
+//! it answered get a moment to come back, and their requests are in the next sync.
 //!
 //! # A sync that fails
 //!
@@ -47,9 +47,10 @@
 //!
 //! # Invariants
 //! P1. An answer that waits is in one place, and is sent once: by the sync, the checkpoint or the error that decides
-//! about its batch. P2. Nobody is called under the lock. A caller is woken by the thread that sends its answer, so a
-//! waker that blocks holds up all others. P3. A thread that syncs changes the journal only under the
-//! lock, and waits for the disk outside of it.
+//!     about its batch.
+//! P2. Nobody is called under the lock. A caller is woken by the thread that sends its answer, so a waker that blocks
+//!     holds up all others.
+//! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
 use super::backend::WatchedBackend;
 use super::common::Common;
@@ -125,7 +126,7 @@ impl PipeState {
         Some(Sync { file: self.journal.file(), last: self.journal.last_written(), epoch: self.epoch })
     }
 
-    /// Takes the answers that wait for batches up to this one.
+    /// Takes the answers that wait for batches up to `synced`.
     fn answers(&mut self, synced: u64) -> Vec<Pending> {
         let count = self.waiting.iter().take_while(|(sequence, _)| *sequence <= synced).count();
         self.waiting.drain(..count).flat_map(|(_, answers)| answers).collect()
@@ -198,7 +199,7 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes all notes. An error says whether a byte of the last one may be in the file.
+    /// Writes all notes. An error says whether a byte of the last note may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;
@@ -215,7 +216,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Orders a sync if one is wanted, and none is under way. Makes it if callers wait for it and the disk is quick.
+    /// Sees to a wanted sync, if none is under way: makes it here if callers wait for it and the disk is quick, and
+    /// otherwise orders it from the other thread.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());

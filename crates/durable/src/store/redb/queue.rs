@@ -4,7 +4,7 @@
 //! there as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes
 //! its reader for each message that it waits for.
 //!
-//! The thread that syncs, which may be the same one, rings a bell at the end of a sync.
+//! The thread that syncs, which may be the same thread, rings a bell at the end of a sync.
 
 use super::request::Request;
 use core::mem;

@@ -59,7 +59,7 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// The failures that the changes must survive before the reply.
     pub(super) durability: Durability,
-    /// The answer of a claim: the moment from which the next one takes something.
+    /// The answer of a claim: the moment from which the next claim takes something.
     pub(super) next_due: Option<Option<UtcMillis>>,
     /// The digest of the outcome, of a request that is noted.
     pub(super) digest: u32,
@@ -108,8 +108,8 @@ impl Request {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Whether the answer may come before the disk has the changes, as far as the request tells: claims, ends of
-    /// deliveries, and what asks for less than to survive the loss of power.
+    /// Whether the answer may come before the disk has the changes, as far as the request tells. It may for claims,
+    /// ends of deliveries, and changes that need not survive the loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
@@ -290,7 +290,7 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Each operation, with all of its forms. A new one does not compile without a line here.
+    /// Each operation, with all of its forms. A new operation does not compile without a line here.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {

@@ -159,8 +159,8 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Whether the operations store a timer that does not follow from stored ones. A schedule stores its occurrences
-/// together with the place that it has reached.
+/// Whether the operations store a timer that does not follow from stored timers. A schedule's occurrences do follow:
+/// they come in one batch with the schedule's own timer, which replaces its predecessor.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

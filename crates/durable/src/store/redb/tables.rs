@@ -94,7 +94,7 @@ fn get<K: Key + 'static, V: Value + 'static>(
 }
 
 /// As many bytes as the keys of a table have, the first of them those of `key`, and whether `key` has more. A key that
-/// is longer than all of the table's lies behind the one that it begins with.
+/// is longer than the table's keys lies right behind the key of its first bytes.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -235,7 +235,7 @@ impl<'t> Writing<'t> {
         self.has_failed.get()
     }
 
-    /// Begins a request, or keeps the entries of the last one.
+    /// Keeps the changes since the last call: none of them can be undone afterwards.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }

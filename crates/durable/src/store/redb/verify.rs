@@ -2,7 +2,7 @@
 //!
 //! redb has a checksum of each page beside the page's number, and looks at them only when it is asked to. It mends the
 //! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they
-//! stay in memory. Its check ends at the first page that is damaged, which is the last one that it has read.
+//! stay in memory. Its check ends at the first damaged page, which is the last page that it has read.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
@@ -100,7 +100,7 @@ impl StorageBackend for Overlay {
         self.with(|changed| {
             changed.len = changed.len.max(offset + data.len() as u64);
             let old = changed.writes.insert(offset, data.to_vec());
-            // Pages are written whole. A shorter write leaves the rest of a longer one.
+            // Pages are written whole. A shorter write leaves the rest of the longer write before it.
             if let (Some(old), Some(new)) = (old, changed.writes.get_mut(&offset))
                 && old.len() > new.len()
             {

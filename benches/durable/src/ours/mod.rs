@@ -1,0 +1,87 @@
+//! A turn of ours: the same work as `peers/run.mjs`, in a process of its own.
+
+mod deliveries;
+mod figures;
+mod load;
+mod subject;
+mod tools;
+mod workloads;
+
+pub(crate) use self::deliveries::{Deliveries, Noted, Payload};
+pub(crate) use self::figures::{Numbers, Pace};
+pub(crate) use self::tools::{Chance, check, key, millis, now, per};
+
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::path::PathBuf;
+use tokio::runtime::Runtime;
+
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// The task of a turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) workload: String,
+    pub(crate) sizes: Sizes,
+    pub(crate) config: Config,
+    pub(crate) dir: PathBuf,
+    /// For the turn after a kill: the moment at which it began, in seconds since 1970.
+    #[serde(default)]
+    pub(crate) begin: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Sizes {
+    one: usize,
+    pub(crate) waiting: usize,
+    /// The callers of the part with several callers; 64 if it is 0.
+    callers: usize,
+    batch: usize,
+    pub(crate) rate: usize,
+    pub(crate) seconds: u64,
+    pub(crate) lead: u64,
+    pub(crate) timers: usize,
+    /// The timers that are due at one moment, in the case of the service.
+    pub(crate) herd: usize,
+    pub(crate) quiet: u64,
+    pub(crate) idle: u64,
+    churn: usize,
+    replaces: usize,
+    overdue: usize,
+    /// The number of nodes that share a server; 0 counts as 1.
+    nodes: usize,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Config {
+    durability: String,
+    ends: String,
+    /// Whether the turn is one of the service, and not of the library.
+    #[serde(default)]
+    service: bool,
+    /// The setting of the Redis server on which the store is; none for a store in a file.
+    #[serde(default)]
+    appendfsync: Option<String>,
+}
+
+/// Runs one turn, and prints its figures as a line of JSON.
+pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
+    let task: Task = serde_json::from_str(task)?;
+    let runtime = Runtime::new()?;
+    let workload = async {
+        match &*task.workload {
+            "create" => workloads::run_create(&task).await,
+            "late" => workloads::run_late(&task).await,
+            "herd" => workloads::run_herd(&task).await,
+            "stock" => workloads::run_stock(&task).await,
+            "recover" => workloads::run_recover(&task).await,
+            "service" if task.config.service => crate::service::run(&task).await,
+            "service" => workloads::run_beside_service(&task).await,
+            other => Err(format!("no workload {other}").into()),
+        }
+    };
+    let numbers = runtime.block_on(workload).map_err(|error| -> Box<dyn Error> { error })?;
+    println!("{}", serde_json::to_string(&numbers.0)?);
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The store of a turn with the runtimes on it, and the processes whose times and memory are counted.
+
+use super::deliveries::{Deliveries, Payload};
+use super::{Failure, Task};
+use crate::process;
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Durability, RedbStore, TimerStore};
+use tourbillon_durable::{Durable, Timers};
+use tourbillon_fault::Server;
+use tourbillon_redis::{Connect, RedisStore};
+
+/// An open store and a runtime on it, or several runtimes that share a server.
+pub(super) struct Subject {
+    pub(super) place: Place,
+    durable: Durable,
+    others: Vec<Durable>,
+    pub(super) durability: Durability,
+}
+
+/// Where the timers of a store are.
+pub(super) enum Place {
+    File(Arc<RedbStore>),
+    Server(Server),
+}
+
+impl Place {
+    /// Opens a new store, or the store that is there.
+    async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
+        let Some(appendfsync) = &task.config.appendfsync else {
+            let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
+            return Ok((Self::File(Arc::clone(&store)), store));
+        };
+        // The server's folder is on the disk that the rounds measure.
+        let _only_once = tempfile::env::override_temp_dir(&task.dir);
+        let server = Server::start(&["--appendonly", "yes", "--appendfsync", appendfsync]);
+        let server = server.ok_or("there is no redis-server")?;
+        let place = Self::Server(server);
+        let store = place.open_again().await?;
+        Ok((place, store))
+    }
+
+    /// Opens the store once more, as another process does.
+    async fn open_again(&self) -> Result<Arc<dyn TimerStore>, Failure> {
+        match self {
+            Self::File(_) => Err("a file has one process".into()),
+            Self::Server(server) => {
+                let connect = Connect::single(&server.url())?;
+                Ok(Arc::new(RedisStore::builder("bench").open(&connect).await?))
+            }
+        }
+    }
+
+    /// The processes whose times and memory are counted.
+    fn pids(&self) -> Vec<u32> {
+        let server = match self {
+            Self::File(_) => None,
+            Self::Server(server) => Some(server.pid()),
+        };
+        server.into_iter().chain([std::process::id()]).collect()
+    }
+
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.pids().into_iter().map(process::cpu_seconds).sum()
+    }
+
+    /// The processor time of the server, if there is one.
+    pub(super) fn server_cpu_seconds(&self) -> Option<f64> {
+        match self {
+            Self::File(_) => None,
+            Self::Server(server) => Some(process::cpu_seconds(server.pid())),
+        }
+    }
+
+    /// The memory for timers: of the server, or of the whole program.
+    pub(super) fn ram(&self) -> f64 {
+        match self {
+            Self::File(_) => process::ram(),
+            Self::Server(server) => process::ram_of(server.pid()),
+        }
+    }
+
+    pub(super) fn peak(&self) -> f64 {
+        match self {
+            Self::File(_) => process::peak(),
+            Self::Server(server) => process::peak_of(server.pid()),
+        }
+    }
+}
+
+impl Subject {
+    pub(super) async fn start(task: &Task, deliveries: &Arc<Deliveries>) -> Result<Self, Failure> {
+        let start = |store| {
+            let deliveries = Arc::clone(deliveries);
+            let runtime = tokio::runtime::Handle::current();
+            Durable::builder_on(store)
+                .handler(move |payload: Payload, _| {
+                    deliveries.note(&payload);
+                    core::future::ready(())
+                })
+                .executor(move |work| drop(runtime.spawn(work)))
+                .end_durability(durability(&task.config.ends))
+                .catch_up_rate(None)
+                .start()
+        };
+        let (place, store) = Place::open(task).await?;
+        let durable = start(store)?;
+        let mut others = Vec::new();
+        for _ in 1..task.sizes.nodes {
+            others.push(start(place.open_again().await?)?);
+        }
+        Ok(Self { place, durable, others, durability: durability(&task.config.durability) })
+    }
+
+    pub(super) fn shutdown(self) {
+        for durable in self.others.into_iter().chain([self.durable]) {
+            let _stats = durable.shutdown(Duration::from_secs(10));
+        }
+    }
+
+    pub(super) fn timers(&self) -> Timers {
+        self.durable.handle().clone()
+    }
+
+    pub(super) async fn pending(&self) -> Result<usize, Failure> {
+        Ok(usize::try_from(self.timers().counts().await?.of(Phase::Pending))?)
+    }
+}
+
+fn durability(name: &str) -> Durability {
+    match name {
+        "power" => Durability::PowerLoss,
+        "process" => Durability::ProcessCrash,
+        _ => Durability::Volatile,
+    }
+}

@@ -1,0 +1,46 @@
+//! Moments, keys and checks.
+
+use super::Failure;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) fn key(n: usize) -> String {
+    format!("t{n:015}")
+}
+
+/// The time in seconds since 1970.
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment of this century")]
+pub(crate) fn millis(seconds: f64) -> u64 {
+    (seconds * 1_000.0) as u64
+}
+
+pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(format!("the check failed: {}", message()).into()) }
+}
+
+/// `SplitMix64`, so that each turn gets the same moments.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    #[expect(clippy::cast_precision_loss, reason = "32 bits")]
+    pub(crate) fn part(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 32) as f64 / f64::from(u32::MAX)
+    }
+
+    /// A moment in 1 to 30 days.
+    pub(crate) fn far(&mut self) -> u64 {
+        millis(now() + 86_400.0 * (1.0 + 29.0 * self.part()))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+pub(crate) fn per(amount: f64, count: usize) -> f64 {
+    amount / count as f64
+}

@@ -1,0 +1,102 @@
+//! A batch that is being made: its answers, which are sent once they may be, and the due moments that it has met.
+
+use super::pipe::send;
+use super::request::{Done, Pending};
+use crate::store::Durability;
+use crate::store::error::StoreError;
+use core::mem;
+use tourbillon_words::UtcMillis;
+
+/// The result of a batch.
+pub(super) struct Batch {
+    /// The answers that do not wait for the disk.
+    answers: Vec<Pending>,
+    /// The answers that wait for the disk.
+    durable: Vec<Pending>,
+    /// The answers of requests that failed and were taken back.
+    refusals: Vec<Pending>,
+    /// The greatest durability that a request asks for.
+    durability: Durability,
+    /// The first due moment that the batch has made.
+    first_due: Option<UtcMillis>,
+    /// The greatest of the moments that the answers to claims give as the next due moment.
+    claimed: Option<Option<UtcMillis>>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self {
+            answers: Vec::new(),
+            durable: Vec::new(),
+            refusals: Vec::new(),
+            durability: Durability::Volatile,
+            first_due: None,
+            claimed: None,
+        }
+    }
+
+    /// Adds a request that has had its effect.
+    pub(super) fn add(&mut self, done: Done) {
+        self.durability = self.durability.max(done.durability);
+        match done.durability {
+            Durability::PowerLoss => self.durable.push(done.pending),
+            Durability::ProcessCrash | Durability::Volatile => self.answers.push(done.pending),
+        }
+        if let Some(next_due) = done.next_due {
+            // None is later than all moments.
+            let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
+            self.claimed = Some(match self.claimed {
+                Some(other) if order(other) > order(next_due) => other,
+                _ => next_due,
+            });
+        }
+    }
+
+    /// Adds the answer of a request that has failed.
+    pub(super) fn refuse(&mut self, pending: Pending) {
+        self.refusals.push(pending);
+    }
+
+    /// Notes the first due moment that the changes of the batch have made.
+    pub(super) fn note_due(&mut self, first: Option<UtcMillis>) {
+        self.first_due = first;
+    }
+
+    pub(super) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(super) fn has_claims(&self) -> bool {
+        self.claimed.is_some()
+    }
+
+    /// Takes the answers that wait for the disk.
+    pub(super) fn take_durable(&mut self) -> Vec<Pending> {
+        mem::take(&mut self.durable)
+    }
+
+    /// Puts answers back that were taken, since they wait no longer.
+    pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
+        self.durable = answers;
+    }
+
+    /// Sends all answers that were not taken.
+    pub(super) fn send(&mut self, error: Option<&StoreError>) {
+        for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
+            send(mem::take(answers), error);
+        }
+    }
+
+    /// The next due moment as callers know it after this batch, if they knew `before` until now.
+    pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
+        self.claimed.unwrap_or(before)
+    }
+
+    /// Whether a timer of this batch is due earlier than callers know, who knew `before` until now.
+    pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
+        let is_earlier = |than: Option<UtcMillis>| {
+            self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))
+        };
+        is_earlier(before) || self.claimed.is_some_and(is_earlier)
+    }
+}

@@ -1,0 +1,123 @@
+//! The way back from an error: redb is of no use after an error, so the database is closed, and opened again after
+//! pauses that grow.
+//!
+//! | state | begins with | ends with |
+//! |---|---|---|
+//! | open | the start, an attempt that succeeds | an error of the database, or of a read |
+//! | closed | an error | an attempt that succeeds, once the pause is over |
+
+use super::common::{Common, being_opened};
+use super::error::damaged_pages;
+use super::opening::Opener;
+use crate::store::error::{StoreError, StoreErrorKind};
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// The first and the longest pause between attempts to open the database again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// The database is closed.
+struct Outage {
+    error: StoreError,
+    again: Instant,
+    pause: Duration,
+}
+
+/// Whether the database is open, and the way to open it again.
+pub(super) struct Recovery {
+    common: Arc<Common>,
+    opener: Opener,
+    /// The number by which the journal knows its database.
+    store: u64,
+    /// `None` while the database is open.
+    outage: Option<Outage>,
+}
+
+impl Recovery {
+    /// Of a database that is open.
+    pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
+        Self { common, opener, store, outage: None }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.outage.is_none()
+    }
+
+    /// The moment, or the end of the pause if that is later.
+    pub(super) fn after_pause(&self, moment: Instant) -> Instant {
+        self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
+    }
+
+    /// Ends the present pause.
+    pub(super) fn end_pause(&mut self) {
+        self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
+    }
+
+    /// Closes the database after an error. The first attempt to open it may come at once.
+    pub(super) fn fall(&mut self, error: StoreError) {
+        self.close();
+        if error.kind() == StoreErrorKind::Full {
+            self.common.room.release();
+        }
+        let pause = self.outage.as_ref().map_or(PAUSES.0, |outage| longer(outage.pause));
+        self.outage = Some(Outage { error, again: Instant::now(), pause });
+    }
+
+    pub(super) fn close(&self) {
+        let taken = self.common.take_database();
+        // redb may panic on damaged pages, which must not end the thread.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
+    }
+
+    /// Whether the database is closed and may be opened now. Closes it if a read has failed. During a pause it fails
+    /// with the error of the outage.
+    pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
+        if self.outage.is_none() && self.common.take_read_error() {
+            self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
+            self.close();
+        }
+        match &self.outage {
+            None => Ok(false),
+            Some(outage) if Instant::now() < outage.again => Err(outage.error.clone()),
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// Opens the database. Returns the number of its last batch, and whether the store was closed after that batch.
+    pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
+        let opened = self.opener.open()?;
+        if opened.store != self.store {
+            return Err(StoreError::new(StoreErrorKind::Corrupt, "another database is in its place"));
+        }
+        self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(opened.place);
+        *self.common.database.write().unwrap_or_else(PoisonError::into_inner) = Some(opened.database);
+        Ok((opened.sequence, opened.is_closed))
+    }
+
+    /// Notes the result of an attempt. If it has failed, the next pause begins.
+    pub(super) fn note_attempt(
+        &mut self,
+        opened: std::thread::Result<Result<(), StoreError>>,
+    ) -> Result<(), StoreError> {
+        match opened.unwrap_or_else(|panic| Err(damaged_pages(&*panic))) {
+            Ok(()) => {
+                self.outage = None;
+                self.common.count(|stats| stats.reopened += 1);
+                Ok(())
+            }
+            Err(error) => {
+                self.close();
+                let pause = self.outage.as_ref().map_or(PAUSES.0, |outage| outage.pause);
+                let again = Instant::now() + pause;
+                self.outage = Some(Outage { error: error.clone(), again, pause: longer(pause) });
+                Err(error)
+            }
+        }
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(PAUSES.1)
+}

@@ -1,0 +1,152 @@
+//! The steps of a world, and the invariants that the start of a delivery must keep.
+
+use crate::transactions::Model;
+use crate::world::{Held, LEASE, Mini, MiniState, Said, Seen, Step, World, Wrong, at};
+use std::time::Duration;
+use tourbillon_durable::state::{End, Event, Failure, Token};
+
+impl Model {
+    /// The world after a step, `None` if the step is not possible, or the invariant that it breaks.
+    pub(crate) fn step(&self, world: &World, step: Step) -> Result<Option<World>, String> {
+        let mut next = world.clone();
+        let scenario = &self.scenario;
+        let full = world.log.len() >= 2;
+        match step {
+            Step::Tick if world.now < scenario.last_tick => next.now += 1,
+            Step::User if !full => {
+                let Some(op) = scenario.user.get(usize::from(world.user)) else { return Ok(None) };
+                next.user += 1;
+                self.user(&mut next, *op);
+            }
+            Step::Sync => {
+                let Some((disk, said)) = next.log.pop_front() else { return Ok(None) };
+                next.disk = disk;
+                Self::say(&mut next, &said);
+                if let Some(held) = &mut next.worker {
+                    held.waits = held.waits.saturating_sub(1);
+                }
+            }
+            Step::Claim if !full && world.worker.is_none() => {
+                let is_due = |timer: &Mini| {
+                    let is_ready = timer.due <= world.now || self.wrong == Wrong::ClaimIgnoresTheDueMoment;
+                    timer.state == MiniState::Pending && is_ready
+                };
+                let mut due: Vec<usize> = (0..world.store.len()).collect();
+                due.retain(|nth| is_due(&world.store[*nth]));
+                due.sort_by_key(|nth| (world.store[*nth].due, world.store[*nth].id));
+                let Some(nth) = due.first().copied() else { return Ok(None) };
+                let timer = next.store[nth];
+                next.tokens += 1;
+                let token = next.tokens;
+                let claim = Token { incarnation: 0, claim: token.into() };
+                let end =
+                    self.apply(&mut next, nth, Event::Claim { token: claim, until: at(world.now + LEASE) });
+                let ended = end == Some(Some(End::Done));
+                if self.wrong == Wrong::DeleteBeforeDelivery && !ended {
+                    next.store.remove(nth);
+                }
+                let seen = next.seen.entry(timer.id).or_default();
+                if seen.cancelled {
+                    return Err(format!("I3, I5: {} is claimed after it was cancelled", timer.id));
+                }
+                self.settle(&mut next, &timer, ended, false, Said::Nothing);
+                let waits = next.log.len().try_into().unwrap();
+                next.worker = Some(Held { timer, token, waits, until: world.now + LEASE, begun: false });
+            }
+            Step::Begin if world.worker.as_ref().is_some_and(|held| !held.begun) => {
+                let held = next.worker.as_mut().unwrap();
+                if self.is_once() && held.waits > 0 && self.wrong != Wrong::OnceBeginsBeforeDurable {
+                    return Ok(None);
+                }
+                // A lease that has ended may be another holder's, or its timer withdrawn.
+                if !self.is_once() && world.now >= held.until && self.wrong != Wrong::BeginsAfterTheLease {
+                    next.worker = None;
+                    return Ok(Some(next));
+                }
+                held.begun = true;
+                let (id, token) = (held.timer.id, held.token);
+                self.begin(&mut next, id, token)?;
+            }
+            Step::Succeed if world.worker.as_ref().is_some_and(|held| held.begun) && !full => {
+                let id = world.worker.as_ref().unwrap().timer.id;
+                next.seen.entry(id).or_default().succeeded = true;
+                self.finish(&mut next, Event::Ack);
+            }
+            Step::Fail if world.worker.as_ref().is_some_and(|held| held.begun) && !full => {
+                if world.failures == scenario.failures {
+                    return Ok(None);
+                }
+                next.failures += 1;
+                let failure = Failure { retry_after: Some(Duration::ZERO), ..Failure::default() };
+                self.finish(&mut next, |token| Event::Fail(token, failure.clone()));
+            }
+            Step::Release if world.worker.as_ref().is_some_and(|held| !held.begun) && !full => {
+                // A timer that is delivered at most once cannot be given back.
+                if self.is_once() || world.failures == scenario.failures {
+                    return Ok(None);
+                }
+                next.failures += 1;
+                self.finish(&mut next, Event::Release);
+            }
+            Step::Reap if !full => {
+                let is_over = |timer: &Mini| matches!(timer.state, MiniState::Leased { until, .. } if until <= world.now);
+                let Some(nth) = world.store.iter().position(is_over) else { return Ok(None) };
+                next.expired = true;
+                self.expire(&mut next, nth);
+            }
+            Step::Crash if world.crashes < scenario.crashes => {
+                next.crashes += 1;
+                next.worker = None;
+                next.log.clear();
+                next.store = next.disk.clone();
+                while let Some(nth) =
+                    next.store.iter().position(|timer| matches!(timer.state, MiniState::Leased { .. }))
+                {
+                    if self.wrong == Wrong::RestartForgetsTheWithdrawal {
+                        next.store[nth].state = MiniState::Pending;
+                    } else {
+                        self.expire(&mut next, nth);
+                    }
+                }
+                // The restart's transaction is durable before anything else begins.
+                next.log.clear();
+                next.disk = next.store.clone();
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(next))
+    }
+
+    /// A delivery starts.
+    fn begin(&self, world: &mut World, id: u128, token: u8) -> Result<(), String> {
+        let now = world.now;
+        let is_calm = world.crashes == 0 && world.failures == 0 && !world.expired;
+        let seen = world.seen.entry(id).or_default();
+        seen.begun += 1;
+        let Seen { scheduled, .. } = *seen;
+        if now < seen.due {
+            return Err(format!("I2: {id} starts at {now}, and is due at {}", seen.due));
+        }
+        if seen.cancelled {
+            return Err(format!("I3, I5: {id} starts after it was withdrawn"));
+        }
+        if seen.last.is_some_and(|last| last != token) {
+            return Err(format!("I3, I5: {id} starts again after its last delivery"));
+        }
+        if seen.acked {
+            return Err(format!("I4: {id} starts after a durable acknowledgement"));
+        }
+        if seen.begun > 1 && is_calm {
+            return Err(format!("I4: {id} starts twice without a fault"));
+        }
+        if seen.begun > 1 && self.is_once() {
+            return Err(format!("I7: {id} starts twice"));
+        }
+        let is_same =
+            |(other, seen): &(&u128, &Seen)| **other != id && seen.scheduled == scheduled && seen.begun > 0;
+        if self.scenario.series_until.is_some() && world.seen.iter().any(|pair| is_same(&pair)) {
+            return Err(format!("I6: the instant {scheduled} has two ids"));
+        }
+        Ok(())
+    }
+}

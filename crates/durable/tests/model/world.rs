@@ -1,0 +1,185 @@
+//! A world of the model: a store in memory and on the disk, the transactions between the two, a worker, and the
+//! deliveries that an observer has seen.
+
+use std::collections::{BTreeMap, VecDeque};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::Withdrawal;
+
+/// A stored timer, without the fields that never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Mini {
+    pub(crate) id: u128,
+    pub(crate) due: u8,
+    pub(crate) scheduled: u8,
+    pub(crate) deliveries: u8,
+    pub(crate) failures: u8,
+    pub(crate) state: MiniState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MiniState {
+    Pending,
+    Leased { token: u8, until: u8, withdrawn: Option<Withdrawal> },
+    Dead,
+}
+
+pub(crate) type Store = Vec<Mini>;
+
+/// The answer to the user, or the worker, when a transaction is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Said {
+    Nothing,
+    Placed(u128),
+    Cancelled(u128),
+    /// With the claim that delivers the timer.
+    InFlight(u128, u8),
+    /// With the claim that delivers the old timer, if a claim does.
+    Replaced {
+        new: u128,
+        old: Option<(u128, Option<u8>)>,
+    },
+    Acked(u128),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub(crate) timer: Mini,
+    pub(crate) token: u8,
+    /// The number of transactions that must become durable before the claim is.
+    pub(crate) waits: u8,
+    /// The end of the lease, as the claim has it.
+    pub(crate) until: u8,
+    pub(crate) begun: bool,
+}
+
+/// The knowledge of an observer of the deliveries about a timer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) due: u8,
+    pub(crate) scheduled: u8,
+    pub(crate) accepted: bool,
+    /// No delivery may start.
+    pub(crate) cancelled: bool,
+    /// No delivery may start but that of this claim.
+    pub(crate) last: Option<u8>,
+    pub(crate) acked: bool,
+    pub(crate) begun: u8,
+    pub(crate) succeeded: bool,
+    pub(crate) dead: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) now: u8,
+    pub(crate) tokens: u8,
+    pub(crate) crashes: u8,
+    pub(crate) failures: u8,
+    pub(crate) user: u8,
+    pub(crate) fresh: u8,
+    pub(crate) expired: bool,
+    /// The store as the next transaction sees it.
+    pub(crate) store: Store,
+    /// The store as a crash leaves it.
+    pub(crate) disk: Store,
+    /// The store after each transaction that is not durable yet.
+    pub(crate) log: VecDeque<(Store, Said)>,
+    pub(crate) worker: Option<Held>,
+    pub(crate) seen: BTreeMap<u128, Seen>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Tick,
+    User,
+    Sync,
+    Claim,
+    Begin,
+    Succeed,
+    Fail,
+    Release,
+    Reap,
+    Crash,
+}
+
+pub(crate) const STEPS: [Step; 10] = [
+    Step::Tick,
+    Step::User,
+    Step::Sync,
+    Step::Claim,
+    Step::Begin,
+    Step::Succeed,
+    Step::Fail,
+    Step::Release,
+    Step::Reap,
+    Step::Crash,
+];
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UserOp {
+    Place(u128, u8),
+    /// Takes the key of the timer that has it.
+    Replace(u128, u8),
+    Cancel(u128),
+}
+
+/// The bounds of a search.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) user: Vec<UserOp>,
+    pub(crate) guarantee: Guarantee,
+    /// The last instant of a series with an occurrence at every second moment.
+    pub(crate) series_until: Option<u8>,
+    pub(crate) crashes: u8,
+    pub(crate) failures: u8,
+    pub(crate) last_tick: u8,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            user: vec![UserOp::Place(1, 1)],
+            guarantee: Guarantee::AtLeastOnce,
+            series_until: None,
+            crashes: 2,
+            failures: 1,
+            last_tick: 3,
+        }
+    }
+}
+
+/// A fault of the store or the worker, which the search must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    Nothing,
+    DeleteBeforeDelivery,
+    NextInATransactionOfItsOwn,
+    CancelForgetsTheLease,
+    RestartForgetsTheWithdrawal,
+    AnswerBeforeDurable,
+    OnceBeginsBeforeDurable,
+    ClaimIgnoresTheDueMoment,
+    NextFromTheEndOfTheDelivery,
+    FreshIds,
+    ReplaceKeepsTheOld,
+    BeginsAfterTheLease,
+}
+
+pub(crate) const LEASE: u8 = 2;
+pub(crate) const PERIOD: u8 = 2;
+
+pub(crate) fn at(moment: u8) -> UtcMillis {
+    UtcMillis::from_millis(moment.into())
+}
+
+pub(crate) fn back(moment: UtcMillis) -> u8 {
+    moment.as_millis().try_into().unwrap()
+}
+
+/// The claim that delivers a timer.
+pub(crate) fn claim_of(timer: &Mini) -> Option<u8> {
+    match timer.state {
+        MiniState::Leased { token, .. } => Some(token),
+        _ => None,
+    }
+}

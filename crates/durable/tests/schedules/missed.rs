@@ -1,0 +1,78 @@
+//! Instants that pass while no process runs.
+
+use super::{MINUTE, Seen, World, at, clock, each_minute};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon_durable::schedule::{Missed, Overlap, Schedule};
+use tourbillon_durable::store::RedbStore;
+
+/// A service that was down from minute 2 to minute 5.5.
+fn after_a_downtime(folder: &Path, schedule: Schedule) -> World {
+    let (clock, seen) = (clock(), Seen::default());
+    let open =
+        || Arc::new(RedbStore::builder().clock(clock.clone()).open(folder.join("timers.redb")).unwrap());
+    let world = World::on(clock.clone(), open(), Arc::clone(&seen));
+    world.put(schedule);
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2]);
+    world.stop();
+    clock.advance(Duration::from_millis(3 * MINUTE + MINUTE / 2));
+    let world = World::on(clock.clone(), open(), seen);
+    world.settle();
+    world
+}
+
+#[test]
+fn a_restart_over_instants_with_missed_skip_leaves_them_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = after_a_downtime(folder.path(), Schedule { missed: Missed::Skip, ..each_minute() });
+    assert_eq!(world.minutes(), [1, 2]);
+    assert_eq!((world.view().progress.missed, world.events()), (3, vec!["Missed(3)".to_owned()]));
+    // An instant on time.
+    world.clock.advance(Duration::from_secs(30));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 2, 6]);
+}
+
+#[test]
+fn a_restart_over_instants_with_missed_once_fires_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = after_a_downtime(folder.path(), each_minute());
+    assert_eq!(world.minutes(), [1, 2, 5]);
+    assert_eq!((world.view().progress.missed, world.events()), (2, vec!["Missed(2)".to_owned()]));
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2, 5, 6]);
+}
+
+#[test]
+fn a_restart_over_instants_with_missed_all_fires_each_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
+    let world = after_a_downtime(folder.path(), schedule);
+    let mut minutes = world.minutes();
+    minutes.sort_unstable();
+    assert_eq!(minutes, [1, 2, 3, 4, 5]);
+    assert_eq!((world.view().progress.missed, world.events()), (0, vec![]));
+    world.advance(1);
+    assert_eq!(world.minutes().len(), 6);
+}
+
+#[test]
+fn the_last_instant_survives_a_restart_before_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, seen) = (clock(), Seen::default());
+    for _ in 0..3 {
+        let path = folder.path().join("timers.redb");
+        let store = Arc::new(RedbStore::builder().clock(clock.clone()).open(path).unwrap());
+        let world = World::on(clock.clone(), store, Arc::clone(&seen));
+        if world.schedules.get(&at()).is_err() {
+            world.put(each_minute());
+        }
+        world.advance(1);
+        world.stop();
+    }
+    let minutes: Vec<_> = seen.lock().unwrap().iter().map(|(minute, ..)| *minute).collect();
+    assert_eq!(minutes, [1, 2, 3]);
+}

@@ -1,0 +1,97 @@
+//! Changes and decisions while another process changes the same schedule.
+
+use super::{MINUTE, Seen, World, at, clock, each_minute, template};
+use std::sync::{Arc, Mutex};
+use tourbillon_durable::plan::Plan;
+use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
+use tourbillon_durable::store::{Answer, Call, Filter, Hook, Hooked, MemoryStore, TimerStore};
+
+/// Another process is quicker: `first` runs before the next batch of operations.
+#[derive(Default)]
+struct Raced {
+    first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Hook for Raced {
+    type Seen = ();
+
+    fn see(&self, call: Call<'_>) {
+        // Not under the lock: the other process has operations too.
+        let first = matches!(call, Call::Apply(_)).then(|| self.first.lock().unwrap().take());
+        if let Some(first) = first.flatten() {
+            first();
+        }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        (): (),
+        pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        pass_on()
+    }
+}
+
+#[test]
+fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
+    let clock = clock();
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), Raced::default()));
+    let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    // Another process: it has locks of its own.
+    let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    let name = at();
+    let interpose = |change: Box<dyn FnOnce() + Send>| *store.hook().first.lock().unwrap() = Some(change);
+    let in_other = |change: fn(&Schedules, &ScheduleKey)| {
+        let (other, at) = (other.clone(), name.clone());
+        interpose(Box::new(move || change(&other, &at)));
+    };
+
+    one.put(&name, each_minute(), template()).unwrap();
+    in_other(|other, at| drop(other.pause(at).unwrap()));
+    let (is_new, view) = one.put(&name, Schedule::new(Plan::Every(2 * MINUTE)), template()).unwrap();
+    assert!(!is_new && view.progress.paused, "the pause of the other process is kept");
+    assert_eq!(view.schedule.plan, Plan::Every(2 * MINUTE));
+
+    in_other(|other, at| {
+        let _view = other.trigger(at).unwrap();
+    });
+    let resumed = one.resume(&name).unwrap();
+    assert_eq!((resumed.progress.paused, resumed.progress.asked), (false, 1));
+
+    in_other(|other, at| {
+        let _view = other.trigger(at).unwrap();
+    });
+    one.trigger(&name).unwrap();
+    assert_eq!(one.get(&name).unwrap().progress.asked, 3);
+    let occurrences = Filter { namespace: Some("shop".into()), ..Filter::default() };
+    let listed = pollster::block_on(store.list(occurrences, None, 100)).unwrap();
+    assert_eq!(listed.timers.len(), 3, "a trigger that begins anew makes one occurrence");
+
+    in_other(|other, at| assert!(other.remove(at).unwrap()));
+    assert!(
+        matches!(one.pause(&name), Err(ScheduleFault::NotFound)),
+        "a schedule that was removed stays removed"
+    );
+    assert!(matches!(one.get(&name), Err(ScheduleFault::NotFound)));
+
+    in_other(|other, at| drop(other.put(at, each_minute(), template()).unwrap()));
+    let (is_new, _) = one.put(&name, each_minute(), template()).unwrap();
+    assert!(!is_new, "the other process was quicker");
+}
+
+#[test]
+fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
+    let clock = clock();
+    let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), Raced::default()));
+    let world = World::on(clock, Arc::clone(&store) as Arc<dyn TimerStore>, Seen::default());
+    let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
+    world.schedules.put(&at(), each_minute(), template()).unwrap();
+    world.settle();
+    let name = at();
+    *store.hook().first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
+    // The decision has begun when the other process removes the schedule.
+    world.advance(1);
+    assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");
+    world.advance(5);
+    assert!(world.seen.lock().unwrap().len() <= 1, "no later instant is followed: {:?}", world.seen);
+}

@@ -64,6 +64,6 @@ pub enum Overlap {
     Skip,
     /// It gets its occurrence.
     Allow,
-    /// One waits for the end of the occurrence, which is noticed within a second. Further ones are skipped.
+    /// One instant waits for the end of the occurrence, which is noticed within a second. Further instants are skipped.
     QueueOne,
 }

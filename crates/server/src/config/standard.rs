@@ -59,7 +59,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
 /// commas between. Fails with the name of a variable that cannot be read.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-    let Some((variable, text)) = names.into_iter().find_map(|name| Some((name, value_of(environment, name)?)))
+    let Some((variable, text)) =
+        names.into_iter().find_map(|name| Some((name, value_of(environment, name)?)))
     else {
         return Ok(Vec::new());
     };

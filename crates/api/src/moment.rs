@@ -18,7 +18,7 @@ pub struct Moment(u64);
 const LAST: u64 = 253_402_207_200_000;
 
 impl Moment {
-    /// The moment so many milliseconds after the start of 1970, or the last one that the service knows.
+    /// The moment `millis` milliseconds after the start of 1970, but at most the last moment that the service knows.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(if millis < LAST { millis } else { LAST })
@@ -38,7 +38,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A text that is no moment, or one before 1970 or after the last moment.
+/// A text that is not a moment, or a moment before 1970 or after the last moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoMoment(Box<str>);
 
@@ -57,8 +57,8 @@ impl core::error::Error for NoMoment {}
 impl FromStr for Moment {
     type Err = NoMoment;
 
-    /// Reads a moment with an offset. A part of a millisecond counts as a whole one, so that a timer is not early. The
-    /// last hours of the year 9999 count as the last moment that the service knows.
+    /// Reads a moment with an offset. A part of a millisecond counts as a whole millisecond, so that a timer is not
+    /// early. The last hours of the year 9999 count as the last moment that the service knows.
     fn from_str(text: &str) -> Result<Self, NoMoment> {
         let fault = || NoMoment(text.chars().take(64).collect());
         let moment: Timestamp = match text.parse() {

@@ -458,7 +458,7 @@ fn signs_of_days() {
     }
 }
 
-/// What users of Quartz write, and what it means in other words.
+/// Expressions of Quartz, and plain expressions that mean the same.
 #[test]
 fn words_of_quartz() {
     for (expression, other) in [

@@ -136,7 +136,7 @@ impl List {
 pub struct Pages(Paged);
 
 impl Pages {
-    /// The next page, or none after the last page. A page may be empty, and yet not the last one.
+    /// The next page, or none after the last page. An empty page may be followed by further pages.
     ///
     /// # Errors
     ///

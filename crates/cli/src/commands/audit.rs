@@ -1,4 +1,4 @@
-//! The command that shows who has changed what.
+//! The command that shows the audit trail.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -36,7 +36,7 @@ fn action(text: &str) -> Result<AuditAction, String> {
 /// The greatest page of the service.
 const PAGE: u64 = 200;
 
-/// Shows who has changed what, the newest first: in a namespace if the settings name one, else in all.
+/// Shows the audit trail, the newest entry first: of the namespace that the settings name, else of all.
 pub(crate) async fn audit(
     which: Audit,
     client: &Client,

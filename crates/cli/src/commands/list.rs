@@ -128,7 +128,7 @@ async fn show(
     Ok(())
 }
 
-/// What the timer does when it is due.
+/// The address or the queue to which the timer goes when it is due.
 fn target(timer: &Timer) -> String {
     match (&timer.callback, &timer.pull) {
         (Some(callback), _) => callback.url.clone(),

@@ -1,5 +1,5 @@
-//! Timers by key: what their calls answer, that each generation of a key ends in exactly one way, and that nothing is
-//! left behind. Mostly on the threadless engine; with threads where calls race with firing.
+//! Timers by key: the answers of their calls, that each generation of a key ends in exactly one way, and that nothing
+//! is left behind. Mostly on the threadless engine; with threads where calls race with firing.
 //!
 //! `TOURBILLON_KEYS=10000000 cargo test --release -p tourbillon-tasks --test keyed` is the long run of the test with
 //! many keys.
@@ -32,7 +32,7 @@ fn driven() -> DrivenTasks {
     DrivenTasks::new().unwrap()
 }
 
-/// What ran: when, which key, which value.
+/// The jobs that ran: moment, key, value.
 type Ran<K> = Log<(Timestamp, K, u64)>;
 
 /// Keys whose jobs log.
@@ -255,7 +255,7 @@ fn a_job_that_panics_costs_its_own_value() {
     assert_empty(&keyed, &mut tasks);
 }
 
-/// What a value holds goes as soon as its job has run, was replaced or cancelled.
+/// A value is dropped as soon as its job has run, was replaced or cancelled.
 #[test]
 fn values_are_dropped_when_they_are_done_with() {
     let mut tasks = driven();
@@ -367,7 +367,7 @@ fn a_job_shuts_its_engine_down() {
     });
 }
 
-/// An entry that is replaced or moved keeps its slot; one that the key has is looked for before a slot is.
+/// An entry that is replaced or moved keeps its slot. The key's old entry is looked for before a free slot.
 #[test]
 fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
@@ -512,7 +512,7 @@ fn nothing_of_the_users_is_dropped_under_a_lock() {
         for n in 0..20 {
             assert!(schedule(n).is_none());
         }
-        // Each drop cancels the next one.
+        // Each drop cancels the next key.
         drop(keyed.cancel(&10));
         assert_eq!(log.take_sorted(), (10..20).collect::<Vec<u64>>());
         drop(schedule(5));
@@ -600,7 +600,7 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
                 scope.spawn(move || {
                     let mut rng = Rng::new(seed);
                     while begin.elapsed() < 700 * MS {
-                        // Now and then for as soon as can be, else for later: a stray one would run at once.
+                        // Now and then as soon as possible, otherwise later, so that a stray job would run at once.
                         let delay = if rng.chance(50) { rng.nanos_below(2 * tick) } else { 50 * tick };
                         let deadline = tasks.handle().now() + delay;
                         let placed = keyed.schedule_at(IfPresent::Replace, rng.below(2), deadline, deadline);
@@ -618,14 +618,14 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     });
 }
 
-/// What became of a generation.
+/// The fates of a generation.
 const RAN: u8 = 1;
 const REPLACED: u8 = 2;
 const CANCELLED: u8 = 3;
 const DRAINED: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// Each generation's token, and what became of it.
+/// The fate of each generation, by its token.
 struct Fates {
     fates: Vec<AtomicU8>,
     next: AtomicUsize,
@@ -866,7 +866,7 @@ fn calls_by_chance_agree_with_a_plain_model() {
                     assert_eq!(drained, expected);
                 }
                 _ => {
-                    // What was due at once runs before the clock moves.
+                    // Jobs that are due at once run before the clock moves.
                     let before = tasks.handle().now();
                     tasks.advance(MS);
                     let now = tasks.handle().now();
@@ -889,8 +889,8 @@ fn calls_by_chance_agree_with_a_plain_model() {
     }
 }
 
-/// Keys come and go by the million, a third fired, a third cancelled and a third replaced before: no entry is left, no
-/// timer, and what the map held has gone back.
+/// Keys come and go by the million, a third fired, a third cancelled and a third replaced before: no entry and no timer
+/// is left, and the map has given its memory back.
 #[test]
 fn no_entry_is_left_behind_of_millions_of_keys() {
     let keys: u64 = match env::var("TOURBILLON_KEYS") {

@@ -1,10 +1,10 @@
-//! What bit the small wheels of Go, and must not bite tasks and keys. The table has the rows that a test stands
-//! for.
+//! Faults of the small wheels of Go, which tasks and keys must not have. The table has a row for each fault with its
+//! test.
 //!
 //! The wheels: L xiaoxuxiansheng/timewheel (its local one), O ouqiang/timewheel, N nosixtools/timewheel, K
 //! lk668/timewheel, G HDT3213/godis, T RussellLuo/timingwheel, A antlabs/timer.
 //!
-//! | row | what bit them | test |
+//! | row | fault | test |
 //! |---|---|---|
 //! | L1, L2, T3 | the slot is computed by the caller, while the wheel turns: a race, and a revolution late | [`what_is_scheduled_while_the_wheel_turns_is_on_time`] |
 //! | L3 | a moment that has passed kills the wheel, or is a revolution late | [`a_moment_that_has_passed_runs_next_and_the_wheel_lives`] |
@@ -19,10 +19,10 @@
 //! | O5, N7, K8 | a panic in a job kills the process | [`a_job_that_panics_costs_only_itself`] |
 //! | O6 | an unhashable key kills the process | cannot be said: the compiler refuses it; nearest: [`a_key_whose_hash_panics_costs_its_call`] |
 //! | N2, T11 | a periodic task is removed while the wheel re-adds it: lost | [`a_stop_between_two_runs_holds`] |
-//! | N3, G4 | what is left of a removed entry takes the new one of its key along | [`an_old_generation_does_not_end_the_new_one`] |
+//! | N3, G4 | the rest of a removed entry removes the new entry of its key | [`an_old_generation_does_not_end_the_new_one`] |
 //! | N4 | two adds of one key both succeed; a remove right after an add finds nothing | [`of_two_adds_one_succeeds_and_is_found_at_once`] |
 //! | N5, K4 | two tasks whose period is a slot or a revolution: an endless loop in one tick | [`tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop`] |
-//! | N6, K3 | a period of one revolution: at every second one, or the first a revolution early | [`a_period_of_a_revolution_is_one`] |
+//! | N6, K3 | a period of one revolution: runs at every second revolution, or the first run a revolution early | [`a_period_of_a_revolution_is_one`] |
 //! | K1 | a job fires between a remove's look and its deed: the process dies | [`a_cancel_that_races_with_firing_has_one_outcome`] |
 //! | K5 | a task that is created anew takes up its phase half a period late | [`a_task_that_is_created_anew_keeps_its_phase`] |
 //! | K6 | N times are N + 1 | [`n_times_are_n`] |
@@ -35,9 +35,9 @@
 //! | T6, A6 | no reset, or one that is not to be relied upon | [`everything_can_be_moved`] |
 //! | T7, A7 | a stop while its timer is moved between wheels says no, and it fires | [`a_cancel_on_the_way_down_the_wheels_holds`] |
 //! | T8 | the wall clock is set | [`a_clock_that_is_set_makes_nothing_early_or_lost`] |
-//! | A1 | stopping what has fired, or twice, removes a stranger | [`stopping_what_has_ended_touches_no_stranger`] |
-//! | A2 | the stop waits for what is pending | [`a_shutdown_does_not_wait_for_what_is_pending`] |
-//! | A5 | what is documented is a stub that ends in nil | as T4 |
+//! | A1 | stopping a timer that has fired, or stopping twice, removes a stranger | [`stopping_what_has_ended_touches_no_stranger`] |
+//! | A2 | the stop waits for pending timers | [`a_shutdown_does_not_wait_for_what_is_pending`] |
+//! | A5 | a documented call is a stub that ends in nil | as T4 |
 //! | A9 | 64-bit atomics on 32 bits | cannot be said here: `core`'s types are aligned, or do not exist, which the compiler checks |
 //!
 //! The rows R of the wheel that is kept in Redis are of tasks that survive their process, which these do not.
@@ -168,7 +168,7 @@ fn a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     assert_eq!((log.take(), repeats.take()), (vec![5], vec![100, 110, 120]));
 }
 
-/// At every tenth of a second of the phase, delays that are no whole seconds.
+/// Delays that are not whole seconds, at every tenth of a second of the phase.
 #[test]
 fn nothing_runs_early_whatever_the_phase() {
     let mut tasks = seconds();
@@ -295,7 +295,7 @@ fn a_key_has_one_entry_and_the_newest_is_cancelled() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     assert_eq!(keyed.schedule(7, 10 * SECOND, 1).unwrap(), None);
-    // Into another slot, into the same one, and cancelled.
+    // Into another slot, into the same slot, and cancelled.
     assert_eq!(keyed.schedule(7, 20 * SECOND, 2).unwrap(), Some(1));
     assert_eq!(keyed.schedule(7, 20 * SECOND, 3).unwrap(), Some(2));
     assert_eq!((keyed.len(), keyed.cancel(&7)), (1, Some(3)));
@@ -365,7 +365,7 @@ fn a_key_whose_hash_panics_costs_its_call() {
     assert_eq!((log.take(), keyed.len(), tasks.handle().stats().pending), (vec![1], 0, 0));
 }
 
-/// In the gap between a run and the arming for the next one.
+/// In the gap between a run and the arming for the next run.
 #[test]
 fn a_stop_between_two_runs_holds() {
     within_patience(|| {
@@ -432,7 +432,7 @@ fn of_two_adds_one_succeeds_and_is_found_at_once() {
                     let keyed = &keyed;
                     move || {
                         let is_new = keyed.schedule_at(IfPresent::Reject, key, deadline, value).is_ok();
-                        // Added by this thread or another one, it is there.
+                        // Whichever thread has added it, it is there.
                         assert!(keyed.contains(&key));
                         is_new
                     }
@@ -447,7 +447,7 @@ fn of_two_adds_one_succeeds_and_is_found_at_once() {
     });
 }
 
-/// Periods of a tick, of each wheel's revolution, of the small wheels', and what is around them, several of each.
+/// Periods of a tick, of a revolution of each wheel and of the small wheels, and periods around them, several of each.
 #[test]
 fn tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
     let mut tasks = seconds();
@@ -652,7 +652,7 @@ fn a_stop_lets_go_of_what_was_pending() {
     assert_eq!(Arc::strong_count(&kept), 301);
     let handle = tasks.handle().clone();
     drop(tasks);
-    // What is in the map is the user's to take.
+    // The user can still take the entries of the map.
     assert_eq!((Arc::strong_count(&kept), keyed.drain().len(), handle.repeating().len()), (101, 100, 0));
     assert_eq!(Arc::strong_count(&kept), 1);
 }
@@ -725,7 +725,7 @@ fn a_cancel_on_the_way_down_the_wheels_holds() {
     assert_eq!(runs.load(Ordering::Relaxed), 1_000 - stopped);
 }
 
-/// Back by an hour, forward by one, with what was scheduled before and between.
+/// Back by an hour, then forward by an hour, with timers that were scheduled before and between.
 #[test]
 fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     let mut tasks = seconds();
@@ -755,7 +755,7 @@ fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     assert_eq!(repeats.take(), [14_400, 16_200, 18_000]);
 }
 
-/// A timer's slot is used again at once: what names the old one does not find the new one.
+/// A timer's slot is used again at once: a name of the old timer does not find the new timer.
 #[test]
 fn stopping_what_has_ended_touches_no_stranger() {
     let mut tasks = DrivenTasks::start(Builder::new().tick(SECOND).capacity(8)).unwrap();

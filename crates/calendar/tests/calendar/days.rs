@@ -1,6 +1,7 @@
 //! Days: short months, leap years, and the signs of a cron expression.
 
 use crate::{at, cron, runs};
+use jiff::ToSpan;
 use jiff::civil::{Date, Weekday, date, time};
 use tourbillon_calendar::{Calendar, ShortMonth};
 

@@ -1,6 +1,6 @@
 //! Random cron expressions in random zones, against a clock that is read minute by minute.
 
-use crate::{MINUTE, NANOSECOND, cron, runs};
+use crate::{MINUTE, NANOSECOND, runs};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};

@@ -13,7 +13,7 @@ use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of the last outcomes of which a half must not be failures.
+/// The number of recent outcomes that count: if half of them are failures, the breaker opens.
 const WINDOW: u32 = 20;
 /// The pause of a callback that comes while a probe finds out whether the receiver works.
 pub(crate) const PROBED: Duration = Duration::from_millis(250);

@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// The time within which a request fails whose connection has ended.
+/// The time after which a request fails if its connection has ended.
 const GRACE: Duration = Duration::from_millis(100);
-/// The time after the last write within which a connection ends that was closed while the request was on its way.
+/// The time after the last write within which a connection ends if it was closed while the request was on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// How far the exchanges on a connection have come. The clones are of the same connection.

@@ -84,7 +84,7 @@ impl List {
         Self(self.0.with("label", label))
     }
 
-    /// Only timers whose keys begin so.
+    /// Only timers whose keys begin with this text.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         Self(self.0.with("key_prefix", prefix))

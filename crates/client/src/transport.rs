@@ -261,7 +261,7 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// The failure that an answer means whose status is not a success.
+/// The failure for an answer without a success status.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
         let may_repeat = match problem.kind {

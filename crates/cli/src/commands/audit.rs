@@ -84,7 +84,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     ]
 }
 
-/// The person or program that has asked for a change, in one cell.
+/// The person or program that requested a change, in one cell.
 fn author(by: &AuditAuthor) -> String {
     let name = by.token.as_ref().or(by.token_id.as_ref()).or(by.user.as_ref());
     let parts = [name.cloned(), Some(word(&by.via)), by.peer.clone()];

@@ -21,7 +21,7 @@ pub(crate) enum Schedule {
     Get(Key),
     /// List schedules
     List {
-        /// Only schedules whose keys begin so
+        /// Only schedules whose keys begin with this text
         #[arg(long, value_name = "TEXT")]
         key_prefix: Option<String>,
     },

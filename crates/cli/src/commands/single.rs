@@ -14,7 +14,7 @@ pub(crate) struct Which {
     /// The key
     #[arg(required_unless_present = "id")]
     key: Option<String>,
-    /// The id, for a timer without a key, or one that is dead
+    /// The id, for a timer that has no key or is dead
     #[arg(long, value_name = "ID", conflicts_with = "key")]
     id: Option<String>,
 }

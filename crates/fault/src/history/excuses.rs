@@ -30,7 +30,7 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// How much each fault has excused of the kinds of which it excuses a limited number.
+    /// The number of limited excuses that each fault has given.
     taken: Vec<usize>,
 }
 

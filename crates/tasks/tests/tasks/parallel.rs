@@ -133,7 +133,7 @@ fn a_run_made_in_place_that_panics_is_counted_once() {
     assert_eq!((task.report().runs, task.report().panics, tasks.handle().stats().total.panics), (2, 2, 2));
 }
 
-/// The lateness that a run reports is true, on whatever thread it runs.
+/// The lateness that a run reports is true, wherever the run was made.
 #[test]
 fn a_run_says_when_it_began() {
     for capacity in [1, 100] {

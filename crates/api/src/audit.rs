@@ -1,25 +1,24 @@
-//! The audit trail: who has changed what.
+//! The audit trail: the changes that people and programs have made.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// An entry of the audit trail: a change that somebody asked for, and what became of it. It has no secrets and no
-/// payloads.
+/// An entry of the audit trail: a requested change and its outcome. It has no secrets and no payloads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditEntry {
     /// The moment.
     pub at: Moment,
-    /// What was done.
+    /// The action.
     pub action: AuditAction,
-    /// What became of it.
+    /// The outcome.
     pub outcome: AuditOutcome,
-    /// The person or program that has asked for it.
+    /// The person or program that requested the change.
     pub by: AuditAuthor,
     /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// What was changed in it: the id of a timer, an operation or a token, the key of a schedule, a file.
+    /// The changed object in it: the id of a timer, an operation or a token, the key of a schedule, or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The number of timers that were changed.
@@ -30,23 +29,22 @@ pub struct AuditEntry {
     pub detail: Option<String>,
 }
 
-/// The person or program that has asked for a change.
+/// The person or program that requested a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditAuthor {
-    /// The way by which the change was asked for.
+    /// The way by which the request came.
     pub via: AuditVia,
-    /// The name of the token; of a page's session, the name of the token that began it. None if the service has no
-    /// tokens.
+    /// The name of the token. A session of the page has the token that began it. None if the service has no tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// The id of the token, as `tourbillond token list` shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// The user of the system who has run a command.
+    /// The system user who ran the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The address of the client. Behind a proxy it is the one that the proxy names last in `X-Forwarded-For`.
+    /// The address of the client. Behind a proxy it is the last address in `X-Forwarded-For`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// The id of the request.
@@ -54,7 +52,7 @@ pub struct AuditAuthor {
     pub request_id: Option<String>,
 }
 
-/// The way by which a change was asked for.
+/// The way by which the request for a change came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -68,23 +66,23 @@ pub enum AuditVia {
     Command,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AuditOutcome {
-    /// It goes on. An entry with the same action and target follows at its end.
+    /// The change is in progress. An entry with the same action and target follows at its end.
     Begun,
-    /// It was made.
+    /// The change was made.
     Done,
-    /// It was not made, or not to its end.
+    /// The change was not made, or not completely.
     Failed,
-    /// Whether it was made is not known.
+    /// It is not known whether the change was made.
     Unknown,
 }
 
-/// What was done.
+/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -108,11 +106,11 @@ pub enum AuditAction {
     Backfill,
     /// More than one timer was cancelled by one batch.
     Batch,
-    /// The page has changed a timer: the detail says how.
+    /// A timer was changed on the page. The detail says how.
     ChangeTimer,
-    /// The page has changed a schedule: the detail says how.
+    /// A schedule was changed on the page. The detail says how.
     ChangeSchedule,
-    /// The breakers of a host were closed, and what was parked for it was put back.
+    /// The breakers of a host were closed, and the timers that were parked for it were put back.
     ReopenHost,
     /// A backup was made.
     BackUp,

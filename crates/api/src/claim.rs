@@ -55,7 +55,7 @@ pub struct Claim {
     /// The body, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// The body in base 64, if it is no text.
+    /// The body in base 64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What happens in the service, as it happens.
+//! Events of the service, as they happen.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct Event {
     /// The status of the receiver's answer, the error, or the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The number of events that this reader has missed before this one.
+    /// The number of events that this reader has missed before this event.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missed: u64,
 }
@@ -49,7 +49,7 @@ fn is_zero(missed: &u64) -> bool {
 pub enum EventKind {
     /// A timer was made.
     Created,
-    /// A timer was replaced by another one with its key.
+    /// A new timer with the same key has replaced the timer.
     Replaced,
     /// A timer was cancelled.
     Cancelled,
@@ -61,12 +61,12 @@ pub enum EventKind {
     Delivered,
     /// A delivery failed and will be repeated.
     Failed,
-    /// A delivery was put off, which is no attempt.
+    /// A delivery was put off. That does not count as an attempt.
     Parked,
     /// Deliveries of a timer were given up.
     Dead,
-    /// Instants of a schedule passed unnoticed and got no occurrences. The key is the schedule's, as in the three
-    /// below.
+    /// Instants of a schedule passed unnoticed and got no occurrences. Here and in the three kinds below, the key is
+    /// the schedule's.
     Missed,
     /// Instants of a schedule were skipped because of an overlap.
     Skipped,

@@ -1,4 +1,4 @@
-//! What the service has done over time.
+//! The work of the service over time.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct History {
     pub until: Moment,
     /// The length of an interval, a multiple of ten seconds.
     pub interval_ms: u64,
-    /// The intervals of which something is known, the oldest first. While the service was down there is none.
+    /// The recorded intervals, the oldest first. There are none for the time in which the service was down.
     pub points: Vec<HistoryPoint>,
 }
 
@@ -69,12 +69,12 @@ pub struct Horizon {
     pub now: Moment,
     /// The buckets, the nearest first. The first has the timers that are due.
     pub buckets: Vec<HorizonBucket>,
-    /// The number of timers that are in none of the buckets: they belong to those with `at_least`.
+    /// The number of timers that are in none of the buckets. They belong to the buckets with `at_least`.
     #[serde(default)]
     pub unplaced: u64,
 }
 
-/// The pending timers that are due after the bucket before and not later than so long from now on.
+/// The pending timers that become due after the end of the bucket before, and not after `within_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HorizonBucket {
@@ -84,7 +84,7 @@ pub struct HorizonBucket {
     pub within_ms: Option<u64>,
     /// The number of timers.
     pub count: u64,
-    /// Whether there may be more of them: the service looks at so many of the nearest timers only.
+    /// Whether there may be more timers: the service looks at a limited number of the nearest timers.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub at_least: bool,
 }

@@ -1,9 +1,9 @@
-//! Namespaces: whose timers they are, and what they may cost.
+//! Namespaces: roles, limits and signing secrets.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// What a token permits.
+/// The role of a token: the requests that it permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -23,7 +23,7 @@ pub enum Role {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct NamespaceLimits {
-    /// The greatest number of stored timers. It may be exceeded by the requests that are under way at the same time.
+    /// The greatest number of stored timers. Requests that run at the same time may exceed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_timers: Option<u64>,
     /// The greatest number of timers that are made in a second. The service's `limits.creations` if there is none.
@@ -33,7 +33,7 @@ pub struct NamespaceLimits {
     /// The greatest number of schedules. The service's `limits.schedules` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_schedules: Option<u64>,
-    /// The greatest number of deliveries a second. Deliveries above it wait, and that is no attempt.
+    /// The greatest number of deliveries a second. Further deliveries wait, which does not count as an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub rate_per_second: Option<u32>,
@@ -55,8 +55,9 @@ pub struct NamespaceLimits {
     /// Whether deliveries are held back. Timers are accepted nevertheless.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub paused: bool,
-    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault. Without
-    /// it an answer is its status: a callback must not become a way to read what a host behind the service answers.
+    /// Whether the beginning of a receiver's answer is kept with the attempt, for people who look for a fault.
+    /// Otherwise only the status is kept: a callback must not become a way to read the answers of a host behind the
+    /// service.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub keep_answers: bool,
 }
@@ -85,7 +86,7 @@ pub struct NamespaceView {
     pub schedules: u64,
 }
 
-/// A signing secret, without itself.
+/// A signing secret, without the secret value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecretView {

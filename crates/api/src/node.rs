@@ -12,7 +12,7 @@ pub struct Nodes {
     pub now: Moment,
     /// Whether the timers are in a store that nodes share.
     pub shared: bool,
-    /// The nodes, those that have stopped not long ago too.
+    /// The nodes, with those that stopped not long ago.
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
@@ -34,7 +34,7 @@ pub struct Node {
     pub seen: Moment,
     /// Whether that sign is young enough for the node to have shards.
     pub live: bool,
-    /// Whether this node has answered.
+    /// Whether this node answers the request.
     pub this: bool,
     /// The number of its shards.
     pub shards: u32,
@@ -60,17 +60,17 @@ pub struct Shard {
     pub first_due: Option<Moment>,
     /// The number of owners so far.
     pub epoch: u64,
-    /// How often the shard was taken from an owner that had died, or could not reach the store.
+    /// The number of takeovers: from an owner that had died, or could not reach the store.
     pub takeovers: u64,
     /// The last such takeover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<Moment>,
-    /// Whether the server of the shard does not answer. All else is what was known before, then, and how late its first
-    /// timer is, is not known.
+    /// Whether the server of the shard does not answer. Then the other fields have the last known values, and the
+    /// lateness of the first timer is unknown.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub silent: bool,
-    /// Whether the server of the shard has lost it: its timers are not delivered, and it takes no new ones, until
-    /// somebody brings it back. The other shards go on.
+    /// Whether the server of the shard has lost it. Until somebody brings the shard back, its timers are not delivered,
+    /// and it takes no new timers. The other shards go on.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub lost: bool,
 }

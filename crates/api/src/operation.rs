@@ -3,7 +3,7 @@
 use crate::Moment;
 use serde::{Deserialize, Serialize};
 
-/// The timers to be cancelled. It has one of `label` and `key_prefix`.
+/// The timers that the request cancels. It has one of `label` and `key_prefix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -12,13 +12,13 @@ pub struct CancelMany {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub label: Option<String>,
-    /// All timers whose keys begin so.
+    /// All timers whose keys begin with this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1))]
     pub key_prefix: Option<String>,
 }
 
-/// The dead timers to be replayed: all of the namespace, or those with a label.
+/// The dead timers that the request replays: all of the namespace, or those with a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -40,10 +40,10 @@ pub struct Operation {
     pub begun: Moment,
     /// The number of timers that were changed so far, or of occurrences that a backfill has made.
     pub changed: u64,
-    /// The number of them of which a delivery had begun.
+    /// The number of changed timers of which a delivery had begun.
     pub in_flight: u64,
-    /// The number of timers that stayed as they were, since their keys are other timers' by now, or of instants whose
-    /// occurrences a backfill has found.
+    /// The number of timers that stayed as they were, since other timers have their keys by now. For a backfill, the
+    /// number of instants that already had occurrences.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
     /// The error of an operation that failed.
@@ -66,6 +66,6 @@ pub enum OperationState {
     Running,
     /// The work is done.
     Done,
-    /// The work has ended with an error. What was changed is changed.
+    /// The work has ended with an error. The changes that were made stay.
     Failed,
 }

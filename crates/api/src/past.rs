@@ -1,10 +1,10 @@
-//! What has become of a timer.
+//! The past of a timer.
 
 use crate::{Moment, Phase};
 use serde::{Deserialize, Serialize};
 
-/// The past of a timer that is stored, or has ended not long ago: the service remembers some ten thousand, until its
-/// end.
+/// The past of a timer that is stored, or has ended not long ago. The service remembers some ten thousand timers, until
+/// it stops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Past {
@@ -17,10 +17,10 @@ pub struct Past {
     pub key: Option<String>,
     /// The phase: `done` or `withdrawn` if the timer is not stored any more.
     pub phase: Phase,
-    /// The moment at which the service accepted the timer. Not known of one that was replaced before any attempt.
+    /// The moment at which the service accepted the timer. Not known if the timer was replaced before any attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Moment>,
-    /// The moment for which the timer was made. Not known of one that was replaced before any attempt.
+    /// The moment for which the timer was made. Not known if the timer was replaced before any attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Moment>,
     /// The moment from which the next delivery is due, if one will be made.
@@ -30,12 +30,12 @@ pub struct Past {
     pub deliveries: u32,
     /// The attempts that the service remembers, the oldest first: at most the last 16, since the start of the service.
     pub attempts: Vec<PastAttempt>,
-    /// The moments at which the service found that a delivery had no end, since the process had died that made it. The
+    /// The moments at which the service found a delivery without an end, since the process that made it had died. The
     /// receiver may have had that delivery, and gets the timer again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupted: Vec<Moment>,
-    /// The moments at which the timer was replayed, which was dead: the numbers of its attempts and deliveries began
-    /// again. At most the last four.
+    /// The moments at which the dead timer was replayed, at most the last four. The numbers of its attempts and
+    /// deliveries begin again there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replayed: Vec<Moment>,
     /// The number of times the timer was put aside since its first remembered attempt.
@@ -84,12 +84,12 @@ pub struct PastAttempt {
     /// The beginning of the receiver's answer, if the namespace keeps answers and the token may see payloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The reason why the receiver may get the timer once more although it may have had this attempt.
+    /// The reason why the receiver, which may have had this attempt, may get the timer again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_repeat: Option<RepeatCause>,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -101,9 +101,9 @@ pub enum AttemptOutcome {
     Failed,
     /// It failed, and deliveries were given up.
     Dead,
-    /// It was put off, which is no attempt.
+    /// It was put off. That does not count as an attempt.
     Parked,
-    /// It was given back, which is no attempt: the service stopped.
+    /// It was given back, since the service stopped. That does not count as an attempt.
     GivenBack,
     /// It took longer than its lease, or its end could not be stored.
     Lost,
@@ -135,7 +135,7 @@ pub struct PastEnd {
     pub at: Moment,
     /// What happened.
     pub how: EndKind,
-    /// The reason, or the id of the timer that took the place of this one.
+    /// The reason, or the id of the timer that took this timer's place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -150,7 +150,7 @@ pub enum EndKind {
     Delivered,
     /// The delivery was left out since it was too late.
     Skipped,
-    /// The timer was cancelled, or a dead one was dropped.
+    /// The timer was cancelled, or was dead and dropped.
     Cancelled,
     /// Another timer took its place.
     Replaced,

@@ -1,4 +1,4 @@
-//! What is done if a delivery fails or is late.
+//! The policy: retries, deadlines and late deliveries.
 
 use crate::shape::{absent, needed};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 3_600_000))]
     pub timeout_ms: Option<u64>,
-    /// The pause after a failure. The service has a least one (`deliveries.least_pause`, 1 s by default).
+    /// The pause after a failure. The service has a least pause (`deliveries.least_pause`, 1 s by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
     /// A delivery that would be later than this is skipped. By default a timer is delivered however late.
@@ -55,7 +55,7 @@ pub enum Backoff {
         /// The longest pause.
         max_ms: u64,
     },
-    /// These pauses, and the last one again and again.
+    /// These pauses in order. The last pause repeats.
     Ladder {
         /// The pauses, at most 32.
         #[cfg_attr(feature = "openapi", schema(max_items = 32))]

@@ -15,7 +15,7 @@ pub struct Problem {
     /// The HTTP status.
     #[cfg_attr(feature = "openapi", schema(minimum = 400, maximum = 599))]
     pub status: u16,
-    /// What was wrong with this request.
+    /// The fault of this request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// The faults of single fields.
@@ -76,7 +76,7 @@ macro_rules! kinds {
 kinds! {
     /// The request cannot be read.
     BadRequest "/problems/bad-request" 400 "The request is not valid"
-    /// The request has no token, or one that is not known.
+    /// The request has no token, or an unknown token.
     Unauthorised "/problems/unauthorised" 401 "A valid token is needed"
     /// The token does not permit the request.
     Forbidden "/problems/forbidden" 403 "The token does not permit this"
@@ -92,7 +92,7 @@ kinds! {
     IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
     /// The claim has ended: it was acknowledged, refused, or its time is over.
     ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
-    /// Timers are stored in the namespace, or it is one that stays.
+    /// Timers are stored in the namespace, or the namespace cannot be removed.
     NamespaceNotEmpty "/problems/namespace-not-empty" 409 "The namespace has timers"
     /// A part is larger than it may be.
     TooLarge "/problems/too-large" 413 "Too large"

@@ -1,4 +1,4 @@
-//! What is waiting in queues.
+//! Queues and the timers that wait in them.
 
 use crate::Moment;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct QueueView {
     pub queue: String,
     /// The number of timers that are due and wait for a receiver.
     pub depth: u64,
-    /// The due moment of the one that waits longest.
+    /// The due moment of the timer that has waited longest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Moment>,
     /// The time since then.

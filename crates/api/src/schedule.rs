@@ -4,7 +4,7 @@ use crate::{Callback, Moment, Policy, Pull};
 use serde::{Deserialize, Serialize};
 use tourbillon_words::{Missed, Overlap};
 
-/// A schedule to be made. It has one of `cron`, `monthly` and `every_ms`, and one of `callback` and `pull`.
+/// The creation of a schedule. It has one of `cron`, `monthly` and `every_ms`, and one of `callback` and `pull`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -22,16 +22,16 @@ pub struct NewSchedule {
     /// The time zone, a name of the IANA database such as `Europe/Zurich`. `UTC` by default. A fixed period has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// What becomes of a local time that clocks skip.
+    /// The effect of a local time that clocks skip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// What becomes of instants that passed unnoticed, while the service was down for example.
+    /// The effect of instants that passed unnoticed, while the service was down for example.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
     /// An instant that is noticed later than this is missed. 10 s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// What becomes of an instant that comes while the occurrence before it is under way.
+    /// The effect of an instant that comes while the occurrence before it is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
     /// The width of the window in which occurrences become due after their instants: all by the same time, which
@@ -50,7 +50,7 @@ pub struct NewSchedule {
     /// The queue from which a receiver fetches each occurrence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
-    /// What is done if a delivery of an occurrence fails. It has neither `misfire_within_ms` nor `jitter_ms`.
+    /// The policy for the deliveries of each occurrence. It has neither `misfire_within_ms` nor `jitter_ms`.
     #[serde(skip_serializing_if = "is_default")]
     pub policy: Policy,
     /// Labels of the occurrences, at most 8 of at most 64 bytes each. They have the label `schedule:` with the key
@@ -64,9 +64,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A change of a schedule: the fields that are given. One of `cron`, `monthly` and `every_ms` takes the place of the
-/// others, and so does one of `callback` and `pull`. A start or an end is taken away by a new creation under the same
-/// key.
+/// A change of a schedule. Fields that are left out stay as they are. One of `cron`, `monthly` and `every_ms` takes the
+/// place of the others, and so does one of `callback` and `pull`. Only a new creation under the same key removes a
+/// start or an end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -167,24 +167,24 @@ pub struct Monthly {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(pattern = "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"))]
     pub time: Option<String>,
-    /// What becomes of months that are too short for the day.
+    /// The instant in months that are too short for the day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_short: Option<ShortMonth>,
 }
 
-/// What becomes of a month that is too short for a day.
+/// The instant in a month that is too short for the day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ShortMonth {
-    /// Its last day takes the place of the day.
+    /// The last day of the month takes the place of the day.
     #[default]
     LastDay,
     /// It is left out.
     Skip,
 }
 
-/// What becomes of a local time that clocks skip. A cron expression whose second, minute or hour begins with `*` never
+/// The effect of a local time that clocks skip. A cron expression whose second, minute or hour begins with `*` never
 /// comes at such a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -231,7 +231,7 @@ pub struct ScheduleView {
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The number of occurrences that were asked for by a trigger or a backfill.
+    /// The number of occurrences that triggers and backfills have made.
     pub asked: u64,
     /// The next ten instants. Lists have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -248,8 +248,8 @@ pub enum ScheduleState {
     Active,
     /// The schedule is paused: its instants pass by.
     Paused,
-    /// The plan cannot be followed, by the time zones that the service knows for example. The schedule waits until it
-    /// is changed or resumed.
+    /// The plan cannot be followed, for example since the service does not know the time zone any more. The schedule
+    /// waits until it is changed or resumed.
     Parked,
     /// No instant is left.
     Ended,
@@ -267,18 +267,18 @@ pub struct Occurrence {
     /// The local time at the instant, with its offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,
-    /// What a clock change does.
+    /// The effect of a clock change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_change: Option<ClockChange>,
 }
 
-/// What a clock change does to a local time.
+/// The effect of a clock change on a local time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ClockChange {
-    /// The local time does not exist. The instant is the first one after the gap.
+    /// The local time does not exist. The instant is the first moment after the gap.
     Moved,
     /// The local time does not exist, and has no instant.
     Skipped,
@@ -286,7 +286,7 @@ pub enum ClockChange {
     Doubled,
 }
 
-/// The next ten instants of a schedule that is not made.
+/// The next ten instants of a schedule that is not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preview {
@@ -294,7 +294,7 @@ pub struct Preview {
     pub upcoming: Vec<Occurrence>,
 }
 
-/// An occurrence that was asked for.
+/// The occurrence that a trigger has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Triggered {
@@ -302,7 +302,7 @@ pub struct Triggered {
     pub id: String,
 }
 
-/// Instants whose occurrences are to be made at once.
+/// A range of instants whose occurrences are made at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_words::Phase;
 
-/// A timer to be made. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is due at
-/// once.
+/// The creation of a timer. It has `callback` or `pull`, and at most one of `due` and `delay_ms`; without both it is
+/// due at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -25,14 +25,14 @@ pub struct NewTimer {
     /// The queue from which a receiver fetches the timer when it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
-    /// What is done if a delivery fails or is late.
+    /// The policy for failed and late deliveries.
     #[serde(default, skip_serializing_if = "is_default")]
     pub policy: Policy,
     /// Words by which timers are listed and cancelled together: at most 8, of at most 64 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 8))]
     pub labels: Vec<String>,
-    /// What becomes of the timer if another one has its key.
+    /// The effect of the creation if another timer has the key.
     #[serde(default, skip_serializing_if = "is_default")]
     pub if_present: IfPresent,
 }
@@ -60,7 +60,7 @@ impl NewTimer {
         Self { due: Some(due), delay_ms: None, ..self }
     }
 
-    /// Makes the timer due so many milliseconds after its acceptance.
+    /// Makes the timer due `delay` milliseconds after its acceptance.
     #[must_use]
     pub fn after_ms(self, delay: u64) -> Self {
         Self { due: None, delay_ms: Some(delay), ..self }
@@ -79,7 +79,7 @@ impl NewTimer {
         Self { policy, ..self }
     }
 
-    /// Sets what becomes of the timer if another one has its key.
+    /// Sets the effect of the creation if another timer has the key.
     #[must_use]
     pub fn if_present(self, if_present: IfPresent) -> Self {
         Self { if_present, ..self }
@@ -162,7 +162,7 @@ pub struct Pull {
     pub body_base64: Option<String>,
 }
 
-/// What becomes of a new timer whose key another timer has.
+/// The effect of the creation of a timer whose key another timer has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -170,11 +170,11 @@ pub enum IfPresent {
     /// The new timer is refused with the problem `key-exists`.
     #[default]
     Reject,
-    /// The old timer stays, and the new one is dropped. The answer has the old timer's phase in `kept`.
+    /// The old timer stays, and the new timer is dropped. The answer has the old timer's phase in `kept`.
     Keep,
-    /// The new timer takes the place of the old one.
+    /// The new timer takes the place of the old timer.
     Replace,
-    /// The new timer takes the place of the old one and keeps the old one's due moment.
+    /// The new timer takes the place of the old timer, and keeps its due moment.
     ReplaceKeepDue,
 }
 
@@ -208,7 +208,7 @@ pub enum PlaceOutcome {
     Repeated,
     /// The timer that has the key stays.
     Kept,
-    /// The timer took the place of another one.
+    /// The timer took the place of another timer.
     Replaced,
 }
 
@@ -222,12 +222,12 @@ pub struct Replaced {
     pub was: Phase,
 }
 
-/// A timer that was kept in place of a new one.
+/// A timer that was kept in place of a new timer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Kept {
-    /// Its phase. If it is `leased`, its delivery has begun, and may have missed what the new timer was made for: who
-    /// wants a delivery after this request repeats it with `if_present: replace`.
+    /// Its phase. If it is `leased`, its delivery has begun, perhaps before the state that the new timer is for. To get
+    /// a delivery after this request, repeat the request with `if_present: replace`.
     pub was: Phase,
 }
 
@@ -294,7 +294,7 @@ pub struct Cancelled {
 pub enum CancelResult {
     /// No delivery begins any more.
     Cancelled,
-    /// A delivery has begun. It is the last one.
+    /// A delivery has begun. It is the last delivery.
     InFlight,
     /// No such timer is stored: there was none, or it has ended.
     NotFound,

@@ -1,5 +1,5 @@
-// What timers cost an event loop: a loop of tourbillon (options.loops) and an engine that is polled (TB_POLLED), beside
-// libuv and libevent, in one process, each with the time that its loop has cached.
+// The cost of timers in an event loop: a loop of tourbillon (options.loops) and an engine that is polled (TB_POLLED),
+// beside libuv and libevent, in one process, each with the time that its loop has cached.
 //
 //   cargo build --release -p tourbillon-c
 //   cd crates/c
@@ -11,13 +11,13 @@
 //                              one round of one contestant (loop, polled, libuv, libevent, common), for the benchmark
 //                              book: the figures of the rows arm, arm100k, among and refresh as JSON
 //
-// All contestants take turns in each round, and each round begins with another one. A figure is the median of the
-// rounds, with the least and the largest. Each contestant checks what its calls did; the program ends with 1 if a check
-// fails. The operations of the first rows come in groups of 64, as the events of one poll do. Between groups each loop
-// reads its clock anew; tourbillon's loop also turns and asks for its next deadline there, which its program must do.
-// libuv and libevent get no counterpart of that: their loops would make a call to the system, which has nothing to do
-// with timers. libevent's operations run in a callback, because it caches the time only there, and it locks nothing. A
-// libuv handle and a libevent event are initialised once and used again, also where tourbillon schedules one-shots.
+// All contestants take turns in each round, and each round begins with another contestant. A figure is the median of
+// the rounds, with the least and the largest. Each contestant checks what its calls did; the program ends with 1 if a
+// check fails. The operations of the first rows come in groups of 64, as the events of one poll do. Between groups each
+// loop reads its clock anew; tourbillon's loop also turns and asks for its next deadline there, which its program must
+// do. libuv and libevent get no counterpart of that: their loops would make a call to the system, which has nothing to
+// do with timers. libevent's operations run in a callback, because it caches the time only there, and it locks nothing.
+// A libuv handle and a libevent event are initialised once and used again, also where tourbillon schedules one-shots.
 //
 //   row        operation
 //   arm        One timer: arm it for 5 s, and disarm it.
@@ -90,7 +90,7 @@ struct row {
     const char *name, *unit;
     size_t pending;      // Timers that are pending.
     int is_shot;         // One-shots rather than one timer.
-    int is_uniform;      // The length of the operation's timer is like that of the pending ones.
+    int is_uniform;      // The length of the operation's timer is like that of the pending timers.
     int is_refresh;
     uint64_t length_ns;  // Otherwise this length.
     int is_turn;         // Turns, and no timers.
@@ -589,7 +589,7 @@ static void measure_expiry(int rounds) {
     words = calloc(many, sizeof *words);
     lateness_ns = calloc(many, sizeof *lateness_ns);
     CHECK(deadlines != NULL && words != NULL && lateness_ns != NULL);
-    // Touched beforehand: page faults are no part of a timer.
+    // Touched beforehand, so that page faults are not measured.
     memset(words, 1, many * sizeof *words);
     memset(lateness_ns, 1, many * sizeof *lateness_ns);
     uint64_t random = 1;
@@ -640,7 +640,7 @@ static uint64_t number_of(const char *json, const char *field) {
     return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
 }
 
-// One round of the rows that have a place in the book, after one that is not measured.
+// One round of the rows that have a place in the book, after a round that is not measured.
 static int take_turn(const char *workload, const char *key, const char *json) {
     static const char *const in_book[] = {"arm", "arm100k", "among", "refresh"};
     const struct contestant *contestant = NULL;

@@ -23,7 +23,7 @@
 struct connection {
     int socket;
     tb_timer *timer;         // Armed anew after each read and write.
-    size_t begin, end;       // The bytes that are to be sent.
+    size_t begin, end;       // The bytes to send.
     struct connection *next; // The next connection that was closed in this turn.
     int is_closed;
     char buffer[BUFFER];

@@ -31,8 +31,8 @@ struct connection {
     int socket;
     tb_timer *timer;         // Armed anew after each read and write.
     struct loop *loop;       // The loop that serves it.
-    size_t begin, end;       // The bytes that are to be sent.
-    struct connection *next; // The next connection of the queue, or the next one that was closed in this turn.
+    size_t begin, end;       // The bytes to send.
+    struct connection *next; // The next connection of the queue, or of those that this turn has closed.
     int is_adopted, is_expired, is_closed;
     char buffer[BUFFER];
 };
@@ -104,7 +104,7 @@ static void stop_all(struct server *server) {
 
 static void close_connection(struct connection *connection) {
     struct loop *loop = connection->loop;
-    // No callback of this timer begins from here on, not even one that is due in this turn.
+    // No callback of this timer begins from here on, not even if the timer is due in this turn.
     must(tb_timer_free(connection->timer));
     close(connection->socket);
     connection->is_closed = 1;
@@ -226,8 +226,8 @@ static void poll_and_turn(struct loop *loop) {
             serve(loop, ready[i].data.ptr);
         }
     }
-    // Expired timeouts come last, so that a connection that has just sent something is not closed. What is left over is
-    // done after the next poll, whose timeout is 0 then. A turn makes the wake descriptor unreadable.
+    // Expired timeouts come last, so that a connection that has just sent something is not closed. Timers beyond the
+    // budget expire after the next poll, whose timeout is 0 then. A turn makes the wake descriptor unreadable.
     must(tb_loop_turn(loop->timers, loop->now, BUDGET, NULL));
     while (loop->closed != NULL) {
         struct connection *connection = loop->closed;

@@ -2,12 +2,12 @@
  *
  * Generated from crates/c by its tests. Do not edit.
  *
- * WHAT IT IS
+ * OVERVIEW
  *
- * An engine has a timing wheel and a thread of its own for each core. A one-shot (tb_schedule) calls back once; it is
- * named by an id, or by a key of the caller's (tb_schedule_keyed). A timer (tb_timer_create) has a handle, and is armed
- * and disarmed any number of times for a few nanoseconds: for example one for each connection. A periodic task
- * (tb_every) is due again and again. Nothing is due before its deadline.
+ * An engine has a timing wheel and a thread for each core. A one-shot (tb_schedule) calls back once; it is named by an
+ * id, or by a key of the caller's (tb_schedule_keyed). A timer (tb_timer_create) has a handle, and is armed and
+ * disarmed any number of times for a few nanoseconds: for example one for each connection. A periodic task (tb_every)
+ * is due again and again. Nothing is due before its deadline.
  *
  * DELIVERY: options.delivery
  *
@@ -26,20 +26,20 @@
  *   epoll_wait(epoll, ready, 64, timeout);     tb_loop_fd is in the set: another thread has armed an earlier timer
  *   tb_now(engine, &now);
  *   ... handle the events: tb_timer_arm_at(timer, now + 5000000000), tb_timer_disarm ...
- *   tb_loop_turn(loop, now, 1024, NULL);       calls back what is due at `now`
+ *   tb_loop_turn(loop, now, 1024, NULL);       calls back the timers that are due at `now`
  *
  * A loop belongs to the thread that created it: other threads do not turn it (TB_WRONG_THREAD). Timers that this thread
  * schedules or arms go to its loop. Other threads schedule, arm, move and cancel as ever, and tb_schedule_on,
  * tb_reschedule_on and tb_timer_arm_on choose the loop. With the time that the loop has read, no call reads a clock.
  *
- * WHAT A CANCEL MEANS
+ * OUTCOMES OF A CANCEL
  *
  *                         TB_CANCELLED                          TB_RUNNING                    TB_GONE
  *   callbacks             it has not begun and does not         it has begun and may not      it was not pending
  *                                                               have returned; .._and_wait
  *                                                               waits for that
- *   events                none is polled, not even one that     never returned                it was not pending, or
- *                         waits for a poll                                                    its event was polled
+ *   events                an event that waits is not polled     never returned                it was not pending, or
+ *                         any more                                                            its event was polled
  *
  * On the thread of its loop, outside of the callback itself, a cancel or a disarm never returns TB_RUNNING: a timer
  * that is due in the present turn, and whose callback has not begun, is cancelled as any other.
@@ -56,7 +56,7 @@
  * - Any function may be called from any thread, and from a callback, with two exceptions. A handle is freed once, and
  *   while no other call uses it. Callbacks of tb_engine_advance neither advance the engine nor free it (TB_BUSY).
  * - Calls for one timer from several threads take effect in some order. Callbacks of one timer, and runs of one task,
- *   never overlap; callbacks and runs of different ones do, on several threads.
+ *   never overlap; those of different timers and tasks may run at the same time on several threads.
  * - A callback must not wait for another callback of its engine. In a callback that runs inline, a call that would wait
  *   is refused (TB_BUSY).
  * - A callback must return: it must not leave by a C++ exception or longjmp, nor end its thread.
@@ -64,7 +64,7 @@
  *   the thread of the callback.
  * - A callback sees everything that happened before the call that scheduled or armed its timer, and so does a thread
  *   that polls its event.
- * - The engine's threads have the signal mask of the thread that creates it: block the signals that they are not to
+ * - The engine's threads have the signal mask of the thread that creates it: block the signals that they must not
  *   handle.
  * - Calls of one loop, which take a tb_loop, come from the thread that created the loop, and not from a callback of its
  *   turn (TB_BUSY). tb_loop_free may come from any thread. A loop may be freed before or after its engine.
@@ -118,8 +118,8 @@
  * LATER VERSIONS
  *
  * TB_VERSION is the version of this header, tb_version that of the library. tb_options and tb_stats have a size, and
- * grow; tb_event, which lies in arrays, has reserved words, and does not grow. The numbers of enums stay, and new ones
- * may come.
+ * grow; tb_event, which lies in arrays, has reserved words, and does not grow. The numbers of enums stay, and new
+ * numbers may come.
  *
  * THREADSANITIZER
  *
@@ -205,7 +205,7 @@ typedef enum tb_status {
     // The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
     // has no loops.
     TB_WRONG_MODE = -9,
-    // This system does not have what the call needs.
+    // This system lacks a facility that the call needs.
     TB_UNSUPPORTED = -10,
     // The system refused a thread or a descriptor.
     TB_SYSTEM = -11,
@@ -328,8 +328,8 @@ typedef struct tb_event {
     uint64_t reserved[5];
 } tb_event;
 
-// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger
-// one of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
+// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger of
+// two values: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
 // read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
 // scheduled = cancelled + fired + returned + pending.
 typedef struct tb_stats {
@@ -337,7 +337,7 @@ typedef struct tb_stats {
     size_t size;
     // One-shots scheduled, by id or by key. A rescheduled one-shot counts again.
     uint64_t scheduled;
-    // One-shots cancelled, rescheduled and replaced ones included.
+    // One-shots that were cancelled, rescheduled or replaced.
     uint64_t cancelled;
     // One-shots that fired.
     uint64_t fired;
@@ -405,7 +405,7 @@ enum tb_status tb_now(const struct tb_engine *engine,
                       uint64_t *now_ns);
 
 // Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-// keyed ones included. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
+// with or without a key. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
 // that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
 // and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
 // events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine
@@ -454,9 +454,9 @@ enum tb_status tb_reschedule(const struct tb_engine *engine,
                              uint64_t delay_ns,
                              uint64_t *new_id);
 
-// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. A one-shot that is pending under
-// the key is replaced, and its `user` is put into `replaced`; without one, `replaced` gets NULL. `replaced` may be
-// NULL.
+// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
+// the key, it is replaced, and `replaced` gets its `user`; otherwise `replaced` gets NULL. The pointer `replaced` may
+// itself be NULL.
 enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  const char *key,
                                  uint64_t delay_ns,
@@ -496,9 +496,10 @@ enum tb_status tb_timer_create(const struct tb_engine *engine,
 // Gets the `user` that was given to `tb_timer_create`.
 enum tb_status tb_timer_user(const struct tb_timer *timer, void **user);
 
-// Arms a timer: it is due `delay_ns` from now or later, and never earlier. A timer that is armed gets the new deadline
-// in place of the old one, also if it is due already and its event was not polled. A callback for an earlier
-// deadline may have begun; the timer is then due again once that callback has returned. Fails after a shutdown.
+// Arms a timer: it is due `delay_ns` from now or later, and never earlier. If the timer is armed, the new deadline
+// takes the place of the old deadline, even if the timer is due and its event was not polled. A callback for an
+// earlier deadline may have begun; the timer is then due again once that callback has returned. Fails after a
+// shutdown.
 enum tb_status tb_timer_arm(const struct tb_timer *timer,
                             uint64_t delay_ns);
 
@@ -521,9 +522,9 @@ enum tb_status tb_timer_disarm_and_wait(const struct tb_timer *timer,
 enum tb_status tb_timer_free(struct tb_timer *timer);
 
 // Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
-// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own:
-// the next event counts it, and has the deadline of the first one that it counts. If `task` is NULL, the task goes on
-// until the shutdown.
+// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
+// The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
+// on until the shutdown.
 enum tb_status tb_every(const struct tb_engine *engine,
                         uint64_t period_ns,
                         tb_callback callback,
@@ -575,9 +576,9 @@ enum tb_status tb_loop_fd(const struct tb_loop *looped,
 
 // Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
 // such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
-// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
-// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
-// finds the timer in its next turn.
+// must make the present or the next poll return at once, must not block, and must not use this loop. It may be called
+// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop finds the
+// timer in its next turn.
 enum tb_status tb_loop_wake_by(const struct tb_loop *looped,
                                tb_wake wake,
                                void *user);

@@ -56,8 +56,9 @@ impl Means {
         self == Self::Call
     }
 
-    /// The outcome of a cancel, a disarm or a stop. What runs on an engine that is polled puts an event into the array
-    /// of another thread: the event was polled. A call that waited for that would not know of the event.
+    /// The outcome of a cancel, a disarm or a stop. On an engine that is polled, a handler that runs puts its event
+    /// into the array of another thread, so the event was polled. A call that waited for the handler would not know of
+    /// the event.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,

@@ -3,10 +3,10 @@
 //!
 //! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
 //! closure, which would cost a loop that schedules and cancels one for each request as much as the timer. So an engine
-//! that is polled, driven or turned by loops has two engines on one set of shards: this one for `tb_schedule` and
-//! `tb_timer_create`, and the other one for the rest.
+//! that is polled, driven or turned by loops has two engines on one set of shards: this engine for `tb_schedule` and
+//! `tb_timer_create`, and an engine of tasks for the rest.
 //!
-//! An engine that calls back on its own threads has only the other one. There, a callback that waits for another
+//! An engine that calls back on its own threads has only the engine of tasks. There, a callback that waits for another
 //! callback is recognised by its engine: two callbacks of two engines could wait for each other.
 
 use crate::delivery::{Delivery, id_of};

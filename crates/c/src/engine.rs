@@ -153,7 +153,7 @@ impl tb_engine {
         let (events, mut filled) = (self.events()?, 0);
         loop {
             filled += events.poll(room.get_mut(filled..).unwrap_or_default());
-            // A driven engine has no thread that hands over what was held back.
+            // A driven engine has no thread that hands over the due timers that were held back.
             let Some(mut driver) = self.driver()? else { break };
             driver.turn();
             if filled == room.len() || events.is_empty() {
@@ -165,7 +165,7 @@ impl tb_engine {
 
     /// Shuts the engine down. Returns the events of the one-shots that had not fired.
     fn shut_down(&self) -> Returned {
-        // A second shutdown waits for the first, and not in a callback, for which the first one may wait.
+        // A second shutdown waits for the first, except in a callback: the first may wait for that callback.
         let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
         // While a driven engine is advanced, its shards may hand over further jobs.
         let _driver = if self.delivery.events().is_some() { self.driver().ok().flatten() } else { None };
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
 }
 
 /// Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
-/// keyed ones included. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
+/// with or without a key. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
 /// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
 /// and tasks are at rest afterwards; their handles are still to be freed. No event waits afterwards: one-shots whose
 /// events waited are returned. A second shutdown waits for the first and returns nothing. In a callback of this engine

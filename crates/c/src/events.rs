@@ -2,8 +2,8 @@
 //!
 //! A poll is the worker of a polled engine: an engine of the program's own executor. The shards hand batches of due
 //! timers over as jobs, which wait here. A poll runs them as far as the caller's array has room, and the handler of
-//! each timer puts an event into the array. So a timer whose event waits is pending like any other: the engine decides,
-//! when its handler is to be called, whether it was cancelled, moved or disarmed meanwhile.
+//! each timer puts an event into the array. So a timer whose event waits is pending like any other: before it calls the
+//! handler, the engine decides whether the timer was cancelled, moved or disarmed since.
 //!
 //! # Invariants
 //! V1. Each job of the engine is in `jobs`, in `begun`, or in the hands of one poll.
@@ -14,7 +14,7 @@
 //! - cancel x poll: the engine decides. (a) The one-shot is cancelled. (b) Its handler has begun on the polling thread:
 //!   the event was polled, and the cancel returns `TB_GONE`. The same holds for a disarm, and for the stop of a task.
 //! - poll x poll: each takes jobs of its own. A poll that fills its array in the middle of a job puts the job into
-//!   `begun` and signals. Another poll that found nothing meanwhile may have cleared the descriptor.
+//!   `begun` and signals. Another poll that found no job before that may have cleared the descriptor.
 //! - shutdown x poll: a job that runs stops at the next timer, and the shutdown returns the timers that are left. Then
 //!   the jobs that wait are dropped, and so is a job that a poll would put back.
 //!
@@ -94,7 +94,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// The next job: one that was run in part comes before those that were not.
+    /// The next job. Jobs that were run in part come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())

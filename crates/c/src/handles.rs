@@ -35,7 +35,7 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
         return Err(Failure::null(T::NAME));
     }
     register::check(handle.addr(), T::NAME)?;
-    // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
+    // SAFETY: `give` made the caller's handle, and no thread frees it during the call.
     let value = unsafe { &*handle };
     if value.origin().is_of_parent() { Err(forked()) } else { Ok(value) }
 }

@@ -26,9 +26,9 @@ unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
     key.to_str().map(|_| key).map_err(not_utf8)
 }
 
-/// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. A one-shot that is pending under
-/// the key is replaced, and its `user` is put into `replaced`; without one, `replaced` gets NULL. `replaced` may be
-/// NULL.
+/// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. If a one-shot is pending under
+/// the key, it is replaced, and `replaced` gets its `user`; otherwise `replaced` gets NULL. The pointer `replaced` may
+/// itself be NULL.
 ///
 /// # Safety
 ///

@@ -3,7 +3,7 @@
 //! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and
 //! each call compares the number of the calling thread with the owner's, which is a load from the thread's local
 //! storage. A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go
-//! to the loop of the first one.
+//! to the loop of the first thread.
 //!
 //! # Invariants
 //! O1. Only the thread whose number is `owner` touches `shard`; the call that frees the loop does so when no other call
@@ -173,9 +173,9 @@ impl Waker {
 
 /// Sets a function that wakes the loop, in place of its descriptor, for polls that have a call of their own for it,
 /// such as `uv_async_send`. The function is called on the thread that arms the timer, once for each earlier moment. It
-/// must make the present poll or the next one return at once, must not block, and must not use this loop. It may be
-/// called until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop
-/// finds the timer in its next turn.
+/// must make the present or the next poll return at once, must not block, and must not use this loop. It may be called
+/// until `tb_loop_free` has returned, and after that by a call that began before. If a wake is lost, the loop finds the
+/// timer in its next turn.
 ///
 /// # Safety
 ///

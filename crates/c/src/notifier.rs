@@ -26,7 +26,7 @@
 //!   before a2: a2 reads the flag that s1 wrote, so the look sees the lowered word. (b) s1 is after a2: the signal
 //!   writes. (c) a1 is between s1 and s2: it finds nothing, the flag stays, and the turn after the write reads again.
 //!   If the flag were unset, no turn would read, and the descriptor would stay readable.
-//! - a poll puts an entry back x clear by another poll, which found the queue empty meanwhile: as signal x clear.
+//! - a poll puts an entry back x clear by another poll, which found the queue empty before that: as signal x clear.
 //! - a write at s2 after the entry was polled: the descriptor is readable once although nothing waits. The next poll
 //!   finds the queue empty and clears the descriptor. A poll may thus find nothing, but no entry stays without a
 //!   signal.
@@ -36,8 +36,8 @@
 //! interleavings and finds these faults.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side | what is handed over |
-//! | B1   | s1           | c2           | the entry pushed before s1, to the check at c3 |
+//! | pair | release side | acquire side | handed over |
+//! | N1   | s1           | c2           | the entry pushed before s1, to the check at c3 |
 //!
 //! # Progress and cost
 //! signal: wait-free; one swap, and a system call if the queue had been polled empty. clear: a system call and a swap.
@@ -60,16 +60,17 @@ impl Notifier {
 
     /// Makes the descriptor readable. The caller has pushed an entry before.
     pub(crate) fn signal(&self) {
-        // Ordering: AcqRel [B1]. Each swap is in the release sequence of the swaps before it.
+        // Ordering: AcqRel [N1]. Each swap is in the release sequence of the swaps before it.
         if !self.is_signalled.swap(true, Ordering::AcqRel) {
             self.event_fd.write();
         }
     }
 
-    /// Makes the descriptor unreadable, unless an entry was pushed meanwhile. The caller has found the queue empty.
+    /// Makes the descriptor unreadable, unless an entry is pushed during the call. The caller has found the queue
+    /// empty.
     pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
         let _is_read = self.event_fd.read();
-        // Ordering: AcqRel [B1].
+        // Ordering: AcqRel [N1].
         self.is_signalled.swap(false, Ordering::AcqRel);
         if !is_empty() {
             self.signal();
@@ -84,7 +85,7 @@ impl Notifier {
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
         if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {
-            // Ordering: AcqRel [B1].
+            // Ordering: AcqRel [N1].
             self.is_signalled.swap(false, Ordering::AcqRel);
         }
     }
@@ -209,7 +210,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Thread {
         at: Step,
-        /// The operations after the present one, the last one first.
+        /// The operations after the present operation, in reverse order.
         rest: Vec<Operation>,
     }
 

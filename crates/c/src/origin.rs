@@ -3,7 +3,7 @@
 use crate::delivery::Means;
 use crate::fork;
 
-/// The engine that a handle comes from. Each handle has a copy: a shared one would have a reference count that all
+/// The engine that a handle comes from. Each handle has a copy: a shared value would have a reference count that all
 /// threads change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {

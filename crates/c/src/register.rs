@@ -1,8 +1,8 @@
 //! The register of handles.
 //!
-//! In debug builds it has the live handles and the freed ones: for as long as the process lives, a later use of a freed
-//! handle is recognised. The price is a lock for each call, and the memory. Release builds have neither register nor
-//! check: there, as everywhere in C, the use of a freed handle is undefined.
+//! In debug builds it has all handles, live and freed: for as long as the process lives, the use of a freed handle is
+//! recognised. The price is a lock for each call, and the memory. Release builds have neither register nor check:
+//! there, as everywhere in C, the use of a freed handle is undefined.
 
 pub(crate) use imp::{check, insert, lock, remove, unlock};
 
@@ -18,7 +18,7 @@ mod imp {
         lives: bool,
     }
 
-    /// All handles that there ever were, by their addresses. Leak checkers find the freed ones through this map.
+    /// All handles, live and freed, by their addresses. Leak checkers find the freed handles through this map.
     static HANDLES: Mutex<BTreeMap<usize, Entry>> = Mutex::new(BTreeMap::new());
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {

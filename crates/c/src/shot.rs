@@ -41,7 +41,7 @@ pub(crate) fn place(
     Ok(id_of(timer?))
 }
 
-/// The timer of a one-shot that is to be moved.
+/// The timer of a one-shot for a call that moves it.
 pub(crate) fn timer_to_move(id: u64) -> Result<TimerId, Failure> {
     let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
     annotate::moved();

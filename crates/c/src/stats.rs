@@ -6,8 +6,8 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger
-/// one of two: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
+/// A snapshot of an engine's counters. With `TB_POLLED`, with loops and on a driven engine, a lateness is the larger of
+/// two values: that of one-shots by id and timers, and that of one-shots by key and periodic tasks. The counters are
 /// read one after the other while the engine runs, so they may differ by the events in between. At rest they are exact:
 /// scheduled = cancelled + fired + returned + pending.
 #[repr(C)]
@@ -17,7 +17,7 @@ pub struct tb_stats {
     pub size: usize,
     /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again.
     pub scheduled: u64,
-    /// One-shots cancelled, rescheduled and replaced ones included.
+    /// One-shots that were cancelled, rescheduled or replaced.
     pub cancelled: u64,
     /// One-shots that fired.
     pub fired: u64,

@@ -38,7 +38,7 @@ pub enum tb_status {
     /// The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced; or it
     /// has no loops.
     TB_WRONG_MODE = -9,
-    /// This system does not have what the call needs.
+    /// This system lacks a facility that the call needs.
     TB_UNSUPPORTED = -10,
     /// The system refused a thread or a descriptor.
     TB_SYSTEM = -11,

@@ -53,7 +53,7 @@ impl tb_task {
     }
 }
 
-/// The instants of a task, each of which one event counts.
+/// The instants of a task. Each instant is counted by exactly one event.
 struct Instants {
     /// Nanoseconds.
     period: u64,
@@ -75,9 +75,9 @@ impl Instants {
 }
 
 /// Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
-/// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own:
-/// the next event counts it, and has the deadline of the first one that it counts. If `task` is NULL, the task goes on
-/// until the shutdown.
+/// that was missed, because the callback before it had not returned or its event was not polled, has no run of its own.
+/// The next event counts it, and has the deadline of the first instant that it counts. If `task` is NULL, the task goes
+/// on until the shutdown.
 ///
 /// # Safety
 ///

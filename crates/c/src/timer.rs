@@ -145,9 +145,10 @@ pub unsafe extern "C" fn tb_timer_user(timer: *const tb_timer, user: *mut *mut c
     })
 }
 
-/// Arms a timer: it is due `delay_ns` from now or later, and never earlier. A timer that is armed gets the new deadline
-/// in place of the old one, also if it is due already and its event was not polled. A callback for an earlier
-/// deadline may have begun; the timer is then due again once that callback has returned. Fails after a shutdown.
+/// Arms a timer: it is due `delay_ns` from now or later, and never earlier. If the timer is armed, the new deadline
+/// takes the place of the old deadline, even if the timer is due and its event was not polled. A callback for an
+/// earlier deadline may have begun; the timer is then due again once that callback has returned. Fails after a
+/// shutdown.
 ///
 /// # Safety
 ///

@@ -88,7 +88,7 @@ fn every_function_goes_through_the_guard() {
             let name = function.split_once("fn ").unwrap().1.split('(').next().unwrap();
             let body = function.split_once("{\n").unwrap().1.split("\n}").next().unwrap();
             let last = body.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<String>();
-            // Exported functions that call a shared one, such as `create`, are guarded if the shared one is.
+            // Exported functions that call a shared function, such as `create`, are guarded if the shared function is.
             let shared = ["create(", "schedule(", "cancel(", "disarm(", "stop("];
             let calls_shared = shared.iter().find(|call| last.contains(&format!("unsafe {{ {call}")));
             let is_guarded = last.contains("guard(")

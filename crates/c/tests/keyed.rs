@@ -167,7 +167,7 @@ fn a_cancel_returns_running_for_a_keyed_callback_that_runs_and_can_wait_for_it()
         gate.await_begin();
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));
         assert_eq!(unsafe { tb_reschedule_keyed(engine, key.as_ptr(), 0) }, TB_NOT_PENDING);
-        // Scheduled again meanwhile, the key has a pending one-shot.
+        // Scheduled again while the callback runs, the key has a pending one-shot.
         schedule(HOUR);
         assert_eq!(cancel(engine, key), (TB_CANCELLED, user));
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));

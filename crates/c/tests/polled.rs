@@ -102,7 +102,7 @@ fn a_one_shot_is_cancelled_or_polled() {
     let [first, second] = [1, 2].map(|number| schedule(driven.engine, MS, number));
     let late = schedule(driven.engine, 10 * MS, 3);
     driven.advance(5 * MS);
-    // The event of the second one waits.
+    // The event of the second one-shot waits.
     assert_eq!(driven.poll(1)[0].id, first);
     assert_eq!(cancel(driven.engine, first), TB_GONE);
     assert_eq!(cancel(driven.engine, second), TB_CANCELLED);
@@ -457,7 +457,7 @@ fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() 
 }
 
 /// Goal: each instant of a task is counted by one event, whenever the program polls. Method: polls at random times;
-/// each event begins where the one before it ended.
+/// each event begins where the event before it ended.
 #[test]
 fn no_instant_of_a_task_is_lost() {
     const PERIOD: u64 = 50_000;

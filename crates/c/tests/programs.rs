@@ -298,7 +298,7 @@ fn example() -> PathBuf {
     compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
 }
 
-/// Each of the two loops served its part of the connections that the first one accepted.
+/// Each of the two loops served its part of the connections that the first loop accepted.
 fn assert_shared(summary: &str) {
     assert!(summary.starts_with("loop 0 served 17\nloop 1 served 16\n"), "{summary}");
 }

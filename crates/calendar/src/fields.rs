@@ -1,22 +1,22 @@
-//! The fields of a cron expression: what people write, in the words of croner.
+//! The fields of a cron expression, translated from common notations to that of croner.
 //!
 //! croner knows no start without an end (`0/5`), no range that goes beyond the end of its field (`22-4`, `FRI-MON`), no
-//! day before the last one (`L-3`) and no `@midnight`: these are written in other words here. On the other hand croner
-//! accepts texts that are no proper cron expressions; these are refused here.
+//! day counted from the last day (`L-3`) and no `@midnight`. They are translated here. On the other hand croner accepts
+//! texts that are not proper cron expressions; they are refused here.
 
 use core::iter;
 use croner::errors::CronError;
 use croner::parser::CronParser;
 
-/// What may stand in a field.
+/// The values and words that a field may have.
 struct Kind {
     name: &'static str,
     least: u32,
     most: u32,
     longest_step: u32,
-    /// Words for the least value and those after it.
+    /// Words for the least value and the values after it.
     names: &'static [&'static str],
-    /// Words that are no values.
+    /// Words that are not values.
     signs: &'static [&'static str],
 }
 
@@ -48,7 +48,7 @@ const HOUR: usize = 2;
 const DAY: usize = 3;
 const WEEKDAY: usize = 5;
 const YEAR: usize = 6;
-/// The most days before the last one that each month has.
+/// The most days before the last day that each month has.
 const MOST_BEFORE_LAST: u32 = 27;
 
 impl Kind {
@@ -120,7 +120,7 @@ impl Fields {
         lengths.map(|length| self.in_months_of(length)).collect()
     }
 
-    /// The expression for months of so many days.
+    /// The expression for months of `length` days.
     fn in_months_of(&self, length: u32) -> String {
         let of_day = |item: &str| {
             before_last(item).map_or_else(|| item.to_owned(), |days| (length - days).to_string())
@@ -153,12 +153,12 @@ impl Fields {
     }
 }
 
-/// The number of days before the last one, of an item such as `L-3`.
+/// The number of days before the last day, of an item such as `L-3`.
 fn before_last(item: &str) -> Option<u32> {
     item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
 }
 
-/// Checks a field, and writes its items in the words of croner.
+/// Checks a field, and translates its items to croner's notation.
 fn understood(index: usize, field: &str) -> Result<String, String> {
     let name = FIELDS[index].name;
     let (plus, items) = match field.strip_prefix('+') {
@@ -197,7 +197,7 @@ fn is_item(index: usize, item: &str) -> bool {
 }
 
 /// The item as croner understands it: a range without its end gets one, and a range beyond the end of the field becomes
-/// a list. What is wrong stays as it is, for croner to refuse.
+/// a list. A wrong item stays as it is, for croner to refuse.
 fn in_other_words(index: usize, item: &str) -> String {
     let kind = &FIELDS[index];
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));

@@ -46,7 +46,7 @@
 //! | `*/15`, `10-40/5`, `10/5` | steps, from the first value of a range; a range without an end goes to the end of the field. A step beyond the field is refused: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
 //! | `L`, `LW`, `15W` | the last day of the month, its last day from Monday to Friday, the day from Monday to Friday that is nearest to the 15th in its month |
-//! | `L-3` | three days before the last one; up to `L-27`, which each month has |
+//! | `L-3` | three days before the last day; up to `L-27`, which each month has |
 //! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last Friday, the last Friday |
 //! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@midnight`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
 //!
@@ -290,7 +290,7 @@ impl Calendar {
         iter::successors(self.next_after(instant), |&run| self.next_after(run))
     }
 
-    /// The next `count` runs after `instant`, with what clock changes do to them. A local time that is left out because
+    /// The next `count` runs after `instant`, with the effects of clock changes. A local time that is left out because
     /// clocks skip it stands between the runs and does not count. Of a repeating calendar only the first local time of
     /// each gap stands there.
     ///

@@ -1,4 +1,4 @@
-//! Runs as a preview shows them: with what clock changes do to them.
+//! Runs as a preview shows them, with the effects of clock changes.
 
 use crate::policies::DstPolicy;
 use crate::zone::{beyond, next_repeating};
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-/// What a clock change does to a run.
+/// The kind of a clock change's effect on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockChange {
@@ -15,7 +15,7 @@ pub enum ClockChange {
     Moved,
     /// The local time does not exist, and there is no run.
     Skipped,
-    /// The local time exists twice. A fixed calendar runs at the earlier instant, a repeating one at both.
+    /// The local time exists twice. A fixed calendar runs at the earlier instant, a repeating calendar at both.
     Doubled,
 }
 
@@ -27,11 +27,11 @@ pub struct Occurrence {
     pub planned: DateTime,
     /// The run. `None` if it is skipped.
     pub run: Option<Run>,
-    /// What a clock change does to the run.
+    /// The effect of a clock change on the run.
     pub change: Option<ClockChange>,
 }
 
-/// A run: an instant, and what a clock of the zone shows then. Its text is the local time with the offset, after
+/// A run: an instant, and the local time of the zone at that instant. Its text is the local time with the offset, after
 /// RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,7 +1,7 @@
-//! The zone that a name with a slip was meant to be.
+//! The zone that a misspelt name means.
 
-/// The zone of this machine's database whose name resembles a text most, if one does: `Europe/Zurch` or `zurich` for
-/// `Europe/Zurich`.
+/// The zone of this machine's database whose name resembles a text most, if any name does: `Europe/Zurich` for
+/// `Europe/Zurch` or `zurich`.
 pub(super) fn zone(text: &str) -> Option<String> {
     // A text that is far longer than a name resembles none.
     const LONGEST: usize = 40;

@@ -17,7 +17,7 @@ pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
 /// The next run of a fixed rule.
 ///
 /// A later civil time never becomes an earlier instant. So the next run is the first civil time that becomes an instant
-/// after `instant`. Neither the civil time that the clock shows at `instant` nor any earlier one becomes such an
+/// after `instant`. Neither the civil time that the clock shows at `instant` nor any earlier time becomes such an
 /// instant.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,

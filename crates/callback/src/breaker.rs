@@ -13,12 +13,12 @@ use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of the last outcomes of which a half must not be failures.
+/// The number of recent outcomes that count: if half of them are failures, the breaker opens.
 const WINDOW: u32 = 20;
-/// The pause of a callback beside which another one finds out whether the receiver works.
+/// The pause of a callback that comes while a probe finds out whether the receiver works.
 const PROBED: Duration = Duration::from_millis(250);
 
-/// What a callback has shown of a receiver.
+/// The evidence that a callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// It works.
@@ -67,7 +67,7 @@ impl Breaker {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// The time for which nothing is to be sent, unless something may be sent now.
+    /// The time for which no callback may be sent. None if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -84,7 +84,7 @@ impl Breaker {
         self.openings
     }
 
-    /// Ends a callback that began when the breaker had opened so often.
+    /// Ends a callback that began when the breaker had opened `openings` times.
     pub(crate) fn end(&mut self, openings: u64, sign: Sign, limits: &HostLimits, now: Instant) {
         if self.openings != openings {
             return;
@@ -140,7 +140,7 @@ impl Breaker {
         self.in_a_row
     }
 
-    /// Whether nothing is to be sent for a time.
+    /// Whether the breaker is open, and lets no callback through.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }

@@ -1,4 +1,4 @@
-//! A callback: where to, by which method, with which headers and body, and the refusal of one that must not be sent.
+//! A callback: its URL, method, headers and body, and the reasons for which it is refused.
 
 use crate::guard::Blocked;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Default for Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The text is no URL.
+    /// The text is not a URL.
     Url(Box<str>),
     /// The destination is blocked.
     Destination(Blocked),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));
     }
 
-    /// One host in every notation: what is dialled is the address, and the check is made on it.
+    /// The same host in every notation. The address is dialled, and the check is made on the address.
     #[test]
     fn literal_addresses_are_read_in_every_notation() {
         for url in [

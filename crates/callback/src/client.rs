@@ -38,7 +38,7 @@ pub struct CallerSettings {
     pub answer: usize,
     /// The longest pause that a receiver may ask for by `Retry-After`. A day by default.
     pub longest_retry_after: Duration,
-    /// The resolver of names. By default one that blocks no thread, remembers addresses for a minute at most, and asks
+    /// The resolver of names. The default resolver blocks no thread, remembers addresses for a minute at most, and asks
     /// `name_servers`.
     pub resolver: Option<Resolver>,
     /// The name servers. Those of the system by default (`/etc/resolv.conf`), as they are at the first look-up; the
@@ -75,7 +75,8 @@ impl fmt::Debug for CallerSettings {
 /// One attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// Whose callback it is. What callbacks show of a host concerns their tenant only. Empty if there is one.
+    /// The tenant whose callback it is. A tenant's callbacks change only its own view of a host. Empty if there is a
+    /// single tenant.
     pub tenant: &'a str,
     /// The id, which is the same for all attempts. A receiver that remembers ids recognises an attempt that it has had
     /// before. It must not have a full stop.
@@ -109,9 +110,10 @@ pub enum Outcome {
     Gone(Answer),
     /// The destination is blocked. No later attempt is better.
     Blocked(Blocked),
-    /// The callback was not sent: the host has no place for it, or the host or the path fails. That is no attempt.
+    /// The callback was not sent: the host has no place for it, or the host or the path fails. That does not count as
+    /// an attempt.
     Parked {
-        /// What takes no callbacks.
+        /// The host or the path that takes no callbacks.
         at: Part,
         /// The time after which to try again.
         for_: Duration,
@@ -317,7 +319,7 @@ impl Caller {
         Err(None)
     }
 
-    /// What an answer says.
+    /// The outcome that an answer means.
     async fn outcome(&self, response: Response<Incoming>, begin: Instant) -> Outcome {
         let (parts, mut body) = response.into_parts();
         let mut head = Vec::new();
@@ -343,7 +345,7 @@ impl Caller {
         Outcome::Failed { failure: Failure::Status(answer), retry_after }
     }
 
-    /// Closes the breakers of a host and of its paths, for all tenants: what has failed is tried again at once.
+    /// Closes the breakers of a host and of its paths, for all tenants. Callbacks to it are tried again at once.
     pub fn close_breakers(&self, host: &str) {
         self.hosts.close_breakers(host);
     }
@@ -355,7 +357,8 @@ impl Caller {
     }
 }
 
-/// What the outcome shows of the receiver: that it works, if the answer is about a single callback.
+/// The evidence that the outcome gives about the receiver. An answer that concerns a single callback shows that it
+/// works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,

@@ -22,7 +22,7 @@ pub struct Range {
     bits: u8,
 }
 
-/// A text that is no [`Range`].
+/// A text that is not a [`Range`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRange(Box<str>);
 
@@ -138,7 +138,7 @@ pub struct Guard {
     /// `fc00::/7` and `::1`. Link-local addresses, and others at which clouds keep their metadata, stay blocked.
     pub allow_private: bool,
     /// Ranges that are permitted whatever the other rules say, but for `own`. An address of a cloud's metadata is
-    /// permitted only by a range of that one address.
+    /// permitted only by a range of exactly that address.
     pub allowed: Vec<Range>,
     /// The addresses at which the service itself listens. They are never called: a callback could command the service.
     /// An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine: its port is blocked on these
@@ -164,7 +164,7 @@ pub enum Blocked {
     Port(u16),
 }
 
-/// The text shows no address: who may send callbacks must not learn what a name inside resolves to.
+/// The text shows no address: a client that sends callbacks must not learn the addresses of names inside the network.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -240,8 +240,8 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. One blocked address among them is enough: a name that has public and inner
-    /// addresses is a trap, and the one that is dialled could be either.
+    /// Checks all addresses of a name. A single blocked address is enough: a name that has public and inner addresses
+    /// is a trap, and either address could be dialled.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ mod tests {
         guard.check(SocketAddr::new(address.parse().unwrap(), 443)).is_ok()
     }
 
-    /// The addresses, whether they are called by default, and whether they are if private ones are allowed.
+    /// Each address, whether it is called by default, and whether it is called if private addresses are allowed.
     const ADDRESSES: [(&str, bool, bool); 74] = [
         ("1.1.1.1", true, true),
         ("8.8.8.8", true, true),
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn an_unspecified_listener_is_at_every_address_of_this_machine() {
-        // The address by which this machine would reach another one; nothing is sent.
+        // The address by which this machine would reach another machine. Nothing is sent.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         let own = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
         assert!(is_local(IpAddr::V4(Ipv4Addr::LOCALHOST)) && !is_local("192.0.2.1".parse().unwrap()));

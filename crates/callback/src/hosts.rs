@@ -1,22 +1,22 @@
 //! The hosts that get no callbacks of a tenant, because they fail.
 //!
 //! # Tenants
-//! A tenant meets a host by itself: what its callbacks show of the host concerns no other tenant. Otherwise callbacks
-//! that must fail, to a path that does not exist or with a time that is too short, would shut the host for others.
+//! Each tenant has its own view of a host, which the callbacks of other tenants do not change. Otherwise callbacks that
+//! must fail, to a path that does not exist or with a time that is too short, would shut the host for others.
 //!
 //! # Hosts and paths
 //! A tenant's host has a [`Breaker`], and so has each path of the host that has refused lately:
 //!
 //! | a callback | its path | its host |
 //! |---|---|---|
-//! | the receiver takes it, or refuses this one (4xx) | works | works |
+//! | the receiver takes it, or refuses this callback (4xx) | works | works |
 //! | no connection, or no answer in time | | fails |
 //! | 429 or 5xx | fails | fails, unless the path has refused before since the host's last success |
 //!
-//! So a path that refuses shuts itself, and a host is shut if so many of its paths refuse in a row. If the host was
-//! silent, any answer shows that it is back.
+//! So a path that refuses is shut, and a host is shut if as many of its paths refuse in a row. If the host was silent,
+//! any answer shows that it is back.
 //!
-//! A callback that may not be sent now is *parked*: it is tried later, and that is no attempt.
+//! A callback that may not be sent now is *parked*: it is tried later, and that does not count as an attempt.
 
 use crate::breaker::{Breaker, Cause, Sign};
 use crate::limits::HostLimits;
@@ -101,7 +101,7 @@ pub(crate) struct Permit {
     is_settled: bool,
 }
 
-/// What the end of a callback shows.
+/// The evidence that the end of a callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The receiver works.
@@ -220,19 +220,19 @@ impl Host {
         if sign == Sign::Works {
             self.paths.values_mut().for_each(|path| path.has_refused = false);
         }
-        let Some(of) = self.paths.get_mut(path) else { return };
+        let Some(entry) = self.paths.get_mut(path) else { return };
         let sign = match shown {
             Shown::Works => Sign::Works,
             Shown::Refuses => Sign::Fails(Cause::Answer),
             Shown::Silent | Shown::Nothing => Sign::Nothing,
         };
-        of.breaker.end(of_path, sign, limits, now);
-        if of.breaker.is_spotless() {
+        entry.breaker.end(of_path, sign, limits, now);
+        if entry.breaker.is_spotless() {
             self.paths.remove(path);
         }
     }
 
-    /// What a refusal by a path shows of the host.
+    /// The evidence about the host that a refusal by a path gives.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
@@ -241,8 +241,8 @@ impl Host {
         if is_new && self.paths.len() < MOST_PATHS {
             self.paths.insert(path.into(), Path { breaker: Breaker::new(Cause::Answer), has_refused: false });
         }
-        let of = self.paths.get_mut(path);
-        let is_repeated = of.is_some_and(|of| core::mem::replace(&mut of.has_refused, true));
+        let refusing = self.paths.get_mut(path);
+        let is_repeated = refusing.is_some_and(|path| core::mem::replace(&mut path.has_refused, true));
         match self.breaker.open().map(|open| open.cause) {
             Some(Cause::Silence) => Sign::Works,
             Some(Cause::Answer) => Sign::Fails(Cause::Answer),
@@ -257,7 +257,7 @@ impl Host {
 }
 
 impl Permit {
-    /// Gives the place back with what the callback has shown.
+    /// Gives the place back, with the evidence of the callback.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());

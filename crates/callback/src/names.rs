@@ -27,13 +27,13 @@ pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 const TRIES: u32 = 3;
 /// The names that are remembered.
 const CACHED: u64 = 4_096;
-/// The longest times for which an address is believed, and the absence of one.
+/// The longest times for which an address, or its absence, is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
 const MISSED: Duration = Duration::from_secs(5);
 /// The look-ups under way on one connection to a name server.
 const UNDER_WAY: usize = 4_096;
 
-/// A resolver that asks these name servers, or those of the system if there are none, and gives a look-up so much time.
+/// A resolver that asks these name servers, or those of the system if there are none, and gives a look-up `time`.
 ///
 /// The system's names (`/etc/hosts`) and its servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot
 /// be read, the system resolves.
@@ -79,7 +79,7 @@ fn set_options(options: &mut ResolverOpts, time: Duration) {
     // It ends before the caller's patience: one family of addresses may have come while the other is not answered.
     options.timeout = time / (TRIES + 1);
     options.attempts = TRIES as usize - 1;
-    // All addresses, since one that is blocked blocks the name.
+    // All addresses, since a single blocked address blocks the name.
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = CACHED;
     options.positive_max_ttl = Some(BELIEVED);

@@ -9,13 +9,13 @@ use sha2::Sha256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
-/// A text that is no secret.
+/// A text that is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SecretError {
     /// The text does not begin with `whsec_`, or the rest is not in base 64.
     Form,
-    /// The secret has so many bytes: not 24 to 64.
+    /// The number of the secret's bytes, which is not 24 to 64.
     Length(usize),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The value of the header `webhook-signature`: a signature for each secret, so that a receiver may have the old or the
-/// new one while secrets are changed.
+/// new secret during a change.
 pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u8]) -> String {
     let sign = |Secret(secret): &Secret| {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length will do");

@@ -5,10 +5,10 @@
 //! answer has come since the request, and it ended shortly after the request was written. A receiver that has read the
 //! request and died of it looks the same; so such a request is sent once more, on a new connection, and not again.
 //!
-//! A request that is handed to a connection in the moment of its end may be lost between the two: the connection's task
-//! has emptied its channel, and what is put there afterwards stays as long as the sender waits for an answer (hyper
-//! 1.9, once in some ten thousand requests to a receiver that closes when the next request comes). So a caller waits
-//! for the end of the connection as well ([`lost`]).
+//! A request that is handed to a connection as it ends may be lost: the connection's task has emptied its channel, and
+//! a later request stays in the channel as long as the sender waits for an answer (hyper 1.9, once in some ten thousand
+//! requests to a receiver that closes when the next request comes). So a caller waits for the end of the connection as
+//! well ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// The time within which a request fails whose connection has ended.
+/// The time after which a request fails if its connection has ended.
 const GRACE: Duration = Duration::from_millis(100);
-/// The time after the last write within which a connection ends that was closed while the request was on its way.
+/// The time after the last write within which a connection ends if it was closed while the request was on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// How far the exchanges on a connection have come. The clones are of the same connection.

@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     /// None if the output says it all.
     pub(crate) message: Option<String>,
     pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
-    /// Whether the reader of the output has gone, which is no failure.
+    /// Whether the reader of the output has gone, which does not count as a failure.
     pub(crate) is_reader_gone: bool,
 }
 

@@ -58,7 +58,7 @@ enum Command {
     Put(Box<place::Put>),
     /// Show a timer
     Get(single::Which),
-    /// Show what has become of a timer, also of one that has ended: its attempts and its end
+    /// Show the past of a timer, also after its end: its attempts and its end
     History(single::Which),
     /// Cancel a timer, or drop a dead one
     Cancel(single::Which),
@@ -99,7 +99,7 @@ enum Command {
     Nack(pull::Nack),
     /// Prolong the delivery of a fetched timer
     Renew(pull::Renew),
-    /// Show who has changed what: namespaces, tokens, many timers at a time, and what was done on the page
+    /// Show the audit trail: changes of namespaces, of tokens and of many timers at a time, and all changes on the page
     Audit(audit::Audit),
     /// Copy all timers, schedules and namespaces into a file, while the service goes on
     Backup(backup::Backup),
@@ -118,7 +118,7 @@ enum Command {
     Config,
 }
 
-/// Runs the program: reads the arguments, does what they say, and returns the exit code that the README lists.
+/// Runs the program: reads the arguments, runs the command, and returns an exit code that the README lists.
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -195,8 +195,8 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// The arguments of which one excludes the others. clap takes all arguments of a struct into its group: a flag of
-    /// another purpose must not be among them.
+    /// The groups of arguments that exclude each other. clap takes all arguments of a struct into its group: a flag
+    /// with another purpose must not be among them.
     #[test]
     fn a_flag_excludes_no_other_by_being_beside_it() {
         fn groups(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {

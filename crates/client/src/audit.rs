@@ -7,7 +7,7 @@ use crate::transport::Transport;
 use std::sync::Arc;
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The conditions of a list of the audit trail, and its pages: who has changed what, the newest first.
+/// The conditions of a list of the audit trail, and its pages, the newest entry first.
 #[derive(Clone, Debug)]
 pub struct Audit(Paged);
 

@@ -43,7 +43,7 @@ impl Seen {
             self.last.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
                 self.lines += 1;
-                // Also of a line that is longer than what is kept of it.
+                // Also if the line is longer than the kept part.
                 if !self.last.ends_with(b"\n") {
                     self.last.push(b'\n');
                 }
@@ -55,7 +55,7 @@ impl Seen {
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
-        // The first and the last line are no timers.
+        // The first and the last line are not timers.
         let agrees = end.crc32 == self.sum_before.clone().finalize() && self.lines == end.timers + 2;
         agrees.then_some(end.timers)
     }
@@ -74,13 +74,14 @@ impl Backup {
         Self { body, patience, seen: Seen::default(), timers: None }
     }
 
-    /// The next piece, or none after the last one. Then all pieces together are a complete backup, and
+    /// The next piece, or none after the last piece. Then all pieces together are a complete backup, and
     /// [`timers`](Self::timers) is their number.
     ///
     /// # Errors
     ///
     /// Fails with [`Error::Connection`] if the backup ends before its end, or its number or checksum is wrong, and with
-    /// [`Error::Timeout`] if nothing comes within the client's timeout. The pieces are no backup then.
+    /// [`Error::Timeout`] if nothing comes within the client's timeout. In both cases the pieces are not a complete
+    /// backup.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             let frame = tokio::time::timeout(self.patience, self.body.frame()).await;

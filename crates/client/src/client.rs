@@ -219,8 +219,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// The service's numbers since a moment, or of the last 72 hours, in at most so many intervals: 360 if none are
-    /// given.
+    /// The service's numbers since a moment, or of the last 72 hours, in at most `points` intervals, or at most 360 if
+    /// it is none.
     ///
     /// # Errors
     ///
@@ -282,14 +282,16 @@ impl Client {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
-    /// The audit trail, for administrators: who has changed what. The call asks the service nothing.
+    /// The audit trail, for administrators: the changes, and the people and programs that made them. The call asks the
+    /// service nothing.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(Arc::clone(&self.0))
     }
 
     /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read
-    /// piece by piece. The service goes on meanwhile. For administrators: the copy has bodies and signing secrets.
+    /// piece by piece. The service goes on during the copy. For administrators: the copy has bodies and signing
+    /// secrets.
     ///
     /// # Errors
     ///
@@ -321,7 +323,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. A service that cannot work is no error.
+    /// See [`Error`]. An answer that the service cannot work is not an error.
     pub async fn readiness(&self) -> Result<Readiness, Error> {
         let not_ready = Some(StatusCode::SERVICE_UNAVAILABLE);
         self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await

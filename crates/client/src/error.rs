@@ -22,7 +22,7 @@ pub enum Error {
     Decode {
         /// The HTTP status.
         status: u16,
-        /// What is wrong with the answer, with its beginning.
+        /// The fault of the answer, with the answer's beginning.
         reason: Box<str>,
     },
     /// The request cannot be written, so that it was not sent.
@@ -40,7 +40,7 @@ impl Error {
         }
     }
 
-    /// The kind of the problem, if the service answered with one.
+    /// The kind of the problem, if the service answered with a problem.
     #[must_use]
     pub fn problem(&self) -> Option<ProblemKind> {
         match self {

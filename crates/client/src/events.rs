@@ -16,15 +16,15 @@ const LONGEST: usize = 1 << 20;
 /// The time without a byte after which a connection counts as broken. The service sends a comment each 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// What a reader of events sees.
+/// An item of the stream of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. [`Event::missed`] is not zero if this reader was too slow for some before it, or could not read them,
-    /// since a later version of the service sent them.
+    /// An event. [`Event::missed`] counts the events before it that this reader missed: it was too slow for them, or
+    /// could not read them, since a later version of the service sent them.
     Event(Box<Event>),
-    /// The connection broke, and there is another one. The events in between are missed: they are not stored, and their
-    /// number is not known.
+    /// The connection broke, and there is a new connection. The events in between are missed: they are not stored, and
+    /// their number is not known.
     Gap {
         /// The reason why the connection ended.
         reason: Box<str>,
@@ -38,7 +38,7 @@ pub struct Events {
     path: String,
     reading: Option<Incoming>,
     parser: Parser,
-    /// The reason why the connection before ended, until there is another one.
+    /// The reason why the last connection ended, until there is a new connection.
     lost: Option<Box<str>>,
     failures: u32,
     silence: Duration,
@@ -152,7 +152,8 @@ struct Parser {
     /// The data of the event that has begun.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of events that cannot be read, since the last one that can: those of a later version of the service.
+    /// The number of events, since the last event that was read, that cannot be read: those of a later version of the
+    /// service.
     unread: u64,
 }
 

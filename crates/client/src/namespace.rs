@@ -130,7 +130,7 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
-    /// The operations that run, or have ended within the last hour, the last one first.
+    /// The operations that run, or have ended within the last hour, the newest first.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. An operation that failed is no error.
+    /// See [`Error`]. An operation that failed is not an error.
     pub async fn wait_for(
         &self,
         operation: Operation,

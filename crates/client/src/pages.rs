@@ -84,7 +84,7 @@ impl List {
         Self(self.0.with("label", label))
     }
 
-    /// Only timers whose keys begin so.
+    /// Only timers whose keys begin with this text.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         Self(self.0.with("key_prefix", prefix))
@@ -136,7 +136,7 @@ impl List {
 pub struct Pages(Paged);
 
 impl Pages {
-    /// The next page, or none after the last page. A page may be empty, and yet not the last one.
+    /// The next page, or none after the last page. An empty page may be followed by further pages.
     ///
     /// # Errors
     ///

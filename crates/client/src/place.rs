@@ -32,8 +32,8 @@ impl<'a> Place<'a> {
         Self { key: Some(key), ..self }
     }
 
-    /// Sets the idempotency key, for a repetition by another process, or after a restart of this one. By default each
-    /// creation has a fresh one.
+    /// Sets the idempotency key, for a repetition by another process, or after a restart of this process. By default
+    /// each creation has a fresh key.
     #[must_use]
     pub fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }

@@ -19,11 +19,11 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches at most `max` timers (1 to 100) that are due. If none is, the service waits for one, at most for `wait`
-    /// (at most 20 s). None is fetched if none became due in time.
+    /// Fetches at most `max` timers (1 to 100) that are due. If no timer is due, the service waits for the first timer,
+    /// at most for `wait` (at most 20 s). If none becomes due in time, the list is empty.
     ///
-    /// Each timer is to be acknowledged ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends; otherwise
-    /// it is delivered again.
+    /// Acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends; otherwise it is
+    /// delivered again.
     ///
     /// # Errors
     ///

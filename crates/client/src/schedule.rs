@@ -115,7 +115,7 @@ impl SchedulePages {
         Self(Paged::new(transport, path))
     }
 
-    /// Only schedules whose keys begin so.
+    /// Only schedules whose keys begin with this text.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         Self(self.0.with("key_prefix", prefix))

@@ -59,7 +59,7 @@ impl<'a> TimerAt<'a> {
         self.moved(&Delay { due: Some(due), delay_ms: None }).await
     }
 
-    /// Moves the timer's due moment to so long from now on, by the service's clock.
+    /// Moves the timer's due moment to `delay` from now, by the service's clock.
     ///
     /// # Errors
     ///

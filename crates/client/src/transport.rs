@@ -1,4 +1,4 @@
-//! One request and its answer: what is sent again, and what an answer, or none, comes to.
+//! One request and its answer: repetitions, and the outcome of an answer or of its absence.
 //!
 //! | what happens | a read | a creation with an idempotency key | another change |
 //! |---|---|---|---|
@@ -13,7 +13,7 @@
 //!
 //! If no repetition succeeds, and the outcome of any of them is unknown, then the call's outcome is unknown, whatever
 //! the last answer was. Exceptions are the problems that hold for the first request as well: it cannot be read, or is
-//! refused for what it says.
+//! refused for its content.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};
@@ -31,10 +31,10 @@ use tourbillon_api::{FieldFault, Problem, ProblemKind};
 /// The largest answer that is read.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// The longest pause before a repetition, also if the service asks for a longer one: then the call fails instead.
+/// The longest pause before a repetition. If the service asks for a longer pause, the call fails instead.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What a request changes.
+/// The effect of a request on the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Nothing.
@@ -261,7 +261,7 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// What an answer comes to whose status is no success.
+/// The failure for an answer without a success status.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
         let may_repeat = match problem.kind {

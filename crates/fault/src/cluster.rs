@@ -202,7 +202,7 @@ impl Cluster {
         }
     }
 
-    /// Moves what the slot still has. From then on the source redirects all that concerns it.
+    /// Moves the slot's remaining keys. From then on the source redirects all calls to the slot.
     pub fn move_all_keys(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         loop {
@@ -215,7 +215,7 @@ impl Cluster {
         }
     }
 
-    /// Moves what the slot still has, and ends the move.
+    /// Moves the slot's remaining keys, and ends the move.
     pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
         self.move_all_keys(slot, from, to);
         let slot = slot.to_string();

@@ -6,11 +6,11 @@
 //!
 //! Each `start` returns `None`, and writes a line to standard error, where no `redis-server` is installed.
 //!
-//! [`history`] has what clients, receivers and faults did in a run, and decides what went wrong. With the feature
+//! [`history`] has the records of clients, receivers and faults in a run, and finds the violations. With the feature
 //! `runner`, `run` has the parts of such a run: nodes as processes, clients, and a receiver. The program of this
 //! package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features runner -- --minutes 10`.
 //!
-//! The functions panic where a server does not do what it should: a test has no use for such an error.
+//! The functions panic if a server fails unexpectedly: a test has no use for such an error.
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]

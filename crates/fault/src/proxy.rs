@@ -133,7 +133,7 @@ impl Proxy {
         }
     }
 
-    /// Lets so many pieces of replies pass, and loses those that follow on the connection of the next one.
+    /// Lets `replies` pieces of replies pass. Then loses all replies on the connection on which the next piece comes.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }

@@ -68,8 +68,8 @@ impl Server {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by so many seconds; `None` if there is no server, or no compiler for C,
-    /// which builds what shifts the time. The monotonic clock stays.
+    /// Starts a server whose time of day is off by `seconds`. `None` without a `redis-server`, or without a compiler
+    /// for C, which builds the library that shifts the time. The monotonic clock stays.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {
@@ -276,7 +276,7 @@ impl Server {
     /// [`shut_down`](Self::shut_down).
     pub fn restart(&mut self) {
         self.kill();
-        // What is left of the port's connections may hold it for a moment.
+        // Old connections may hold the port for a moment.
         eventually("the server starts again", || self.run());
     }
 }

@@ -1,6 +1,6 @@
 /* A library that is loaded before others: the time of day of its process is off by the seconds in the file SHIFT, which
- * is read each time. The monotonic clock stays. libfaketime does the same for more programs, and not for one with
- * jemalloc, as redis-server is.
+ * is read each time. The monotonic clock stays. libfaketime does the same for more programs, but not with jemalloc,
+ * such as redis-server.
  * The system is asked without the C library, so that nothing here allocates. */
 #define _GNU_SOURCE
 #include <fcntl.h>

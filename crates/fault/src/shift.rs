@@ -7,13 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// What the time of day of processes is off by. It may change while they run: nobody announces that to them. Their
-/// monotonic clock stays. The clones are the same.
+/// The difference of the time of day of processes. It may change while they run, without notice to them. Their
+/// monotonic clock stays. Clones share one shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 
 impl Shift {
-    /// A shift by so many seconds; `None` without a compiler for C, which a line on standard error says then.
+    /// A shift by `seconds`. Without a compiler for C, writes a line to standard error and returns `None`.
     #[must_use]
     pub fn new(seconds: i64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -28,8 +28,8 @@ pub(crate) fn head() {
     ));
 }
 
-/// A line for a run. `permitted` counts what is lost as the servers' settings permit: timers, and withdrawals behind
-/// `+`. `never` counts timers to be delivered at most once that a fault has kept from their only delivery. The last
+/// A line for a run. `permitted` counts losses that the servers' settings permit: timers, and withdrawals behind `+`.
+/// `never` counts timers that are delivered at most once and that a fault has kept from their only delivery. The last
 /// figures say how late deliveries were: of a thousand, 500, 990, 999 and all were no later.
 pub(crate) fn line(name: &str, row: &Row) {
     let findings = &row.findings;

@@ -10,23 +10,23 @@ const PATIENCE: Duration = Duration::from_secs(180);
 ///
 /// # Panics
 ///
-/// If it does not hold within three minutes. The message names `what`.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    eventually_some(what, || is_so().then_some(()));
+/// If it does not hold within three minutes. The message names `condition`.
+pub fn eventually(condition: &str, mut is_so: impl FnMut() -> bool) {
+    eventually_some(condition, || is_so().then_some(()));
 }
 
 /// Waits until `find` returns a value.
 ///
 /// # Panics
 ///
-/// If it returns none within three minutes. The message names `what`.
-pub fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+/// If it returns none within three minutes. The message names `condition`.
+pub fn eventually_some<T>(condition: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = find() {
             return found;
         }
-        assert!(start.elapsed() < PATIENCE, "not within three minutes: {what}");
+        assert!(start.elapsed() < PATIENCE, "not within three minutes: {condition}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -32,7 +32,8 @@ impl Watched {
         Some(Self::join(first, second))
     }
 
-    /// The same, and the replica's time of day is off by so many seconds; `None` if there is no compiler for C, too.
+    /// As [`start`](Self::start), with a replica whose time of day is off by `seconds`. Also `None` without a compiler
+    /// for C.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -87,7 +88,7 @@ impl Watched {
         // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is
         // empty.
         takes_over(sentinel, new);
-        // A new primary that is slow for a second must not be replaced by the old one either, before it follows.
+        // Nor must the old primary replace a new primary that is slow for a second, before the old primary follows.
         down_after(sentinel, LONG);
         old.restart();
         // The Sentinel makes it a replica, which takes its time.

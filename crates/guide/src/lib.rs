@@ -4,7 +4,7 @@
 //! is missing here.
 #![forbid(unsafe_code)]
 
-/// Includes the pages. The pages are no part of the package, so nothing but a doc test reads them.
+/// Includes the pages. The package does not contain the pages, so only a doc test reads them.
 macro_rules! pages {
     ($($module:ident = $file:literal),* $(,)?) => {
         $(

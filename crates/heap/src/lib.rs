@@ -3,13 +3,13 @@
 /// Gives free memory back to the system, and returns whether there was any. Does nothing with allocators other than
 /// glibc's, which give memory back by themselves or have no such call.
 ///
-/// The call takes some milliseconds for each hundred megabytes that were freed. Threads that allocate meanwhile wait
-/// for the part of the heap that they use. It can be called at any time from any thread.
+/// The call takes some milliseconds for each hundred megabytes that were freed. Threads that allocate during the call
+/// wait for the part of the heap that they use. It can be called at any time from any thread.
 #[must_use = "whether there was anything to give back; `let _ = ` if it is all the same"]
 pub fn give_back() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: the function has no demands, and locks what it changes as every call of the allocator does.
+        // SAFETY: the function has no demands, and locks the data that it changes, as every call of the allocator does.
         let was_given_back = unsafe { libc::malloc_trim(0) };
         was_given_back != 0
     }

@@ -1,6 +1,6 @@
-//! What hyper and hyper-util limit in time, over real sockets and by the peer's own clock.
+//! The timeouts of hyper and hyper-util, over real sockets and by the peer's own clock.
 //!
-//! Lower bounds are exact: the peer reads its clock before it does what the timeout counts from. Upper ones are
+//! Lower bounds are exact: the peer reads its clock before the step from which the timeout counts. Upper bounds are
 //! patience. tokio has no timer running.
 
 use http_body_util::{BodyExt, Empty};
@@ -26,7 +26,7 @@ use tourbillon_hyper::TourbillonTimer;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How long a test waits for what must happen before it calls it lost.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How connections ended.
@@ -359,7 +359,8 @@ fn a_connection_that_is_used_stays_in_its_pool() {
             test.engine.handle().sleep(IDLE / 20).await;
         }
     });
-    // A request that comes before a connection is back in the pool opens another one, which may be idle in earnest.
+    // A request that comes before a connection is back in the pool opens another connection, which may be idle in
+    // earnest.
     let idle: Vec<Duration> = ended.try_iter().collect();
     assert!(idle.iter().all(|idle| *idle >= IDLE), "{idle:?}");
 }
@@ -395,7 +396,7 @@ fn header_timeouts_hold_though_the_engine_is_shut_down() {
     assert!(read_head(&late).starts_with("HTTP/1.1 200"));
     await_end(&late);
     assert!(begin.elapsed() >= LIMIT);
-    // What is with its handler is none of the timer's business.
+    // A request that its handler has does not concern the timer.
     in_flight.set_read_timeout(Some(10 * MS)).unwrap();
     assert!(matches!(in_flight.read(&mut [0]), Err(error) if error.kind() != ErrorKind::ConnectionReset));
 }

@@ -1,8 +1,8 @@
 //! The HTTP server, driven by clients on blocking sockets that stall at each stage.
 //!
-//! Each server here has but the timeouts that its test is about; the others are an hour. Lower bounds are exact: the
-//! engine runs on the clients' clock, and a client reads it before it does what the timeout counts from. Upper ones are
-//! patience.
+//! Each server here has only the timeouts that its test is about; the others are an hour. Lower bounds are exact: the
+//! engine runs on the clients' clock, and a client reads it before the step from which the timeout counts. Upper bounds
+//! are patience.
 
 #[path = "../examples/http_server/server/mod.rs"]
 #[allow(dead_code, reason = "the example prints what the tests only count")]
@@ -21,7 +21,7 @@ use tourbillon::{Builder, Engine, SystemClock};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How long a test waits for what must happen before it calls it lost.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NO_TIMEOUTS: Timeouts = Timeouts { header: HOUR, idle: HOUR, request: HOUR };
 
@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
@@ -106,7 +106,7 @@ impl Client {
         Answer { status, body }
     }
 
-    /// The status and the length of what follows.
+    /// The status, and the length of the body.
     fn receive_head(&self) -> (u16, usize) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -145,7 +145,7 @@ impl Client {
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
-    /// Awaits the end, which may be a reset since it did not wait for what was still sent.
+    /// Awaits the end, which may be a reset: the server does not wait for bytes that are still on their way.
     fn await_end_or_reset(&self) {
         let end = (&self.stream).read_exact(&mut [0]).expect_err("the server has nothing to say").kind();
         assert!(matches!(end, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end:?}");
@@ -432,7 +432,7 @@ fn a_client_that_leaves_takes_its_timers_along() {
     let clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     clients.iter().for_each(|client| client.send(&get("/slow?ms=3600000")));
     let begin = Instant::now();
-    // One for being idle, one for the request, one that the handler sleeps on.
+    // Three timers each: for being idle, for the request, and for the handler's sleep.
     while server.engine.handle().stats().owned.alive < 150 {
         assert!(begin.elapsed() < PATIENCE, "{:?}", server.engine.handle().stats().owned);
         thread::sleep(MS);

@@ -42,7 +42,7 @@ impl Layers {
         Self { engine, queue, in_turn, in_parallel }
     }
 
-    /// What the threads of the parent do again and again.
+    /// The calls that the threads of the parent repeat.
     fn use_once(&self) {
         drop(self.queue.push(HOUR, 1).map(|id| self.queue.remove(id)));
         assert!(self.queue.try_recv().is_err());
@@ -95,10 +95,10 @@ fn fork_once(layers: &Layers, fork: u32) -> i32 {
     })
 }
 
-/// Forks, runs `f` in the child, and gives the status with which that ended.
+/// Forks, runs `f` in the child, and returns the status with which the child ended.
 #[cfg(unix)]
 fn in_child(f: impl FnOnce()) -> i32 {
-    // SAFETY: the child uses what a fork of a process with threads leaves whole on the systems that this test is for.
+    // SAFETY: the child uses only calls that work after a fork of a process with threads, on the systems of this test.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends this process in time.

@@ -56,7 +56,7 @@ fn a_name_that_is_taken_is_kept_or_an_error() {
     tasks.advance(3 * SECOND);
     assert_eq!((kept.report(), task.report().runs), (task.report(), 3));
     assert_eq!((runs.load(Ordering::Relaxed), tasks.handle().repeating().len()), (3, 1));
-    // What comes back runs as it would have.
+    // The closure that comes back runs as it would have.
     assert_eq!(jobs.stop("job"), Some(Stopped::Stopped));
     jobs.start(IfPresent::Reject, "job", secondly(), refused.task).unwrap();
     tasks.advance(SECOND);
@@ -105,7 +105,7 @@ fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
     assert_eq!((seen, task.has_ended()), ((true, true), true));
     let Started::Replaced { task: second, before: Stopped::Running } = started else { panic!("{started:?}") };
     tasks.advance(SECOND);
-    // The end of the first one has not taken the name away from the second.
+    // The end of the first task has not taken the name away from the second.
     assert_eq!((second.report().runs, jobs.get("job").map(|task| task.report().runs)), (1, Some(1)));
 }
 

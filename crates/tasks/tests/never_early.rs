@@ -1,5 +1,5 @@
-//! Never early, by the caller's own `Instant`: in many processes, since a clock that is a matter of the process may be
-//! right in one and wrong in the next.
+//! Never early, by the caller's own `Instant`: in many processes, since a clock that depends on the process may be
+//! right in one process and wrong in another.
 //!
 //! The test starts this program again as its children. Each child arms one-shots, owned timers, sleeps and tasks of 1
 //! ms to 3 s, and holds `elapsed() >= delay` against an `Instant` that it read before it armed.
@@ -37,7 +37,7 @@ impl Armed {
     }
 }
 
-/// What a child saw.
+/// The results of a child.
 #[derive(Default)]
 struct Account {
     fired: AtomicU64,
@@ -77,7 +77,7 @@ fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Says on a channel that its sleep is to be polled.
+/// Reports on a channel that its sleep must be polled.
 struct Poke {
     sleep: usize,
     pokes: mpsc::Sender<usize>,

@@ -26,7 +26,7 @@ async fn slow() -> &'static str {
     pending().await
 }
 
-/// What the client reads instead of the handler's answer.
+/// The answer to the client in place of the handler's.
 async fn answer_for(error: TimeoutError<Infallible>) -> (StatusCode, String) {
     let status = match error {
         TimeoutError::Elapsed(elapsed) if elapsed.is_shut_down() => StatusCode::SERVICE_UNAVAILABLE,

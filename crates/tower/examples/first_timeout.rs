@@ -1,7 +1,7 @@
-//! What the clients of a running service notice of its first timeout, which starts the engine.
+//! The effect on the clients of a running service when its first timeout starts the engine.
 //!
-//! The service, on tokio's threads, answers requests over loopback. It is a fresh process for each run; this one sends
-//! the requests at a steady rate and takes their latencies, from the moment at which each was to be sent. In the
+//! The service, on tokio's threads, answers requests over loopback. It is a fresh process for each run. This process
+//! sends the requests at a steady rate. It takes the latency of each from the planned moment of its sending. In the
 //! seconds 0 to 2 the service has no timer. From second 3 on it wraps each request in `tourbillon::future::timeout`.
 //! The goal: the 99th percentile of second 3 is at most 1 ms above that of second 4, in the median run; the program
 //! fails if it is not.
@@ -28,13 +28,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for an answer before it calls the service dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a request asks for.
+/// The kinds of requests.
 const PLAIN: u8 = 0;
 const WITH_TIMEOUT: u8 = 1;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Measures what the clients of a running service notice of its first timeout.
+/// Measures the effect of the first timeout of a running service on its clients.
 #[derive(Debug, Parser)]
 #[command(name = "first_timeout")]
 struct Options {
@@ -47,8 +47,8 @@ struct Options {
     /// Connections that the requests are spread over
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: u32,
-    /// Milliseconds for which the first timeout blocks, and each that comes meanwhile: shows that the program notices
-    /// it
+    /// Milliseconds for which the first timeout blocks, and each timeout that comes during the block: shows that the
+    /// program notices it
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     stall: u64,
     /// Be the service of a run
@@ -105,7 +105,7 @@ async fn work(request: u8) -> u8 {
     request
 }
 
-/// Blocks the first caller for `stall`, and those that come meanwhile, as the start of something shared does.
+/// Blocks the first caller for `stall`, and callers that come before it returns, as the start of a shared object does.
 fn block_the_first(stall: Duration) {
     static FIRST: OnceLock<()> = OnceLock::new();
     FIRST.get_or_init(|| thread::sleep(stall));
@@ -113,7 +113,7 @@ fn block_the_first(stall: Duration) {
 
 // --- The clients ---
 
-/// A service in a process of its own, which ends with this.
+/// A service in its own process, which ends when this value is dropped.
 struct Service {
     child: Child,
     address: SocketAddr,
@@ -196,7 +196,7 @@ fn ask(address: SocketAddr, begin: Instant, first: u32, options: &Options) -> Re
 
 // --- The figures ---
 
-/// What is said of a second, in microseconds.
+/// The latencies of a second, in microseconds.
 #[derive(Clone, Copy)]
 struct Figures {
     p50: f64,

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, Engine};
 
-/// How long a test waits for what must happen before it calls it lost.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Client(TcpStream);

@@ -18,10 +18,10 @@ use tourbillon_tower::{Elapsed, TimeoutBody, TimeoutError, What};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a body has to give; it ends, fails, or has nothing yet.
+/// The next polls of a body. Each gives data, the end, or an error; without an entry the body has nothing yet.
 type Script = Arc<Mutex<VecDeque<Option<io::Result<&'static str>>>>>;
 
-/// A body that gives what is put into its script.
+/// A body that follows its script.
 struct Scripted(Script);
 
 impl Body for Scripted {
@@ -42,14 +42,14 @@ impl Body for Scripted {
     }
 }
 
-/// A body, its engine and what it is about to give.
+/// A body, its engine and its script.
 struct Test {
     engine: DrivenEngine<Wakeup>,
     body: TimeoutBody<Scripted>,
     script: Script,
 }
 
-/// What a poll gave.
+/// The result of a poll.
 #[derive(Debug, PartialEq, Eq)]
 enum Given {
     Nothing,
@@ -156,7 +156,7 @@ fn a_silence_that_has_ended_wakes_nobody() {
     assert!(Pin::new(&mut test.body).poll_frame(&mut cx).is_ready());
     test.engine.advance(10 * SECOND);
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
-    // One that has not ended does.
+    // A body that has not ended wakes its task.
     assert!(Pin::new(&mut test.body).poll_frame(&mut cx).is_pending());
     test.engine.advance(SECOND);
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);

@@ -17,10 +17,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a test waits for what must happen before it calls it lost.
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a service does with a request.
+/// The behaviour of a service on a request.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Answer,
@@ -104,7 +104,7 @@ fn alive(engine: &DrivenEngine<Wakeup>) -> u64 {
     engine.handle().stats().owned.alive
 }
 
-/// What elapsed, of a response that is there.
+/// The limit that elapsed, in a response that is ready.
 fn elapsed(outcome: Poll<Result<u32, TimeoutError<io::Error>>>) -> Elapsed {
     match outcome {
         Poll::Ready(Err(TimeoutError::Elapsed(elapsed))) => elapsed,
@@ -116,7 +116,7 @@ fn is_answered(response: &mut Response) -> bool {
     matches!(poll(response), Poll::Ready(Ok(17)))
 }
 
-// --- What is passed on ---
+// --- Answers and errors that are passed on ---
 
 #[test]
 fn an_answer_and_an_error_are_passed_on_and_cost_no_timer() {
@@ -349,7 +349,7 @@ fn the_error_becomes_tower_s_boxed_one() {
     assert!(never.map(Boxed::from).is_none());
 }
 
-/// What servers ask of a service and its future.
+/// The bounds that servers have on a service and its future.
 fn assert_spawnable<S: Service<Order> + Clone + Send + Sync + 'static>(_: &S)
 where
     S::Future: Send + 'static,

@@ -127,7 +127,7 @@ static void polls(void) {
     CHECK(tb_engine_free(engine) == TB_OK);
 }
 
-// Turns the one loop of an engine until all messages have come.
+// Turns the only loop of an engine until all messages have come.
 static void *turn_all(void *user) {
     tb_engine *engine = user;
     tb_loop *loop;

@@ -1,5 +1,5 @@
-// Loops of the program that turn an engine's shards: one loop as a wheel without threads, what a mistake returns, and
-// several loops on threads of their own, which arm and cancel each other's timers.
+// Loops of the program that turn an engine's shards: a single loop as a wheel without threads, the status of each
+// mistake, and several loops on their own threads, which arm and cancel each other's timers.
 
 #include <poll.h>
 #include <pthread.h>
@@ -76,11 +76,11 @@ static void count(void *user, const tb_event *event) {
 
 struct connection {
     tb_timer *timer;
-    struct connection *other; // Freed by the callback of this one.
+    struct connection *other; // Freed by the callback of this connection.
     int is_closed;
 };
 
-// Two connections are due at one moment: the callback of the first one frees the timer of the other.
+// Two connections are due at the same moment: the callback of the first frees the timer of the other.
 static void close_both(void *user, const tb_event *event) {
     struct connection *connection = user;
     (void)event;
@@ -148,7 +148,7 @@ static void a_wheel_without_threads(void) {
     CHECK(calls == 3);
     CHECK(tb_reschedule_on(engine, 0, ids[1], now + 40 * MS, &ids[0]) == TB_NOT_PENDING);
 
-    // A budget: what is left is said.
+    // A budget: the turn says whether timers are left.
     int more, turns = 0;
     for (int i = 0; i < 1000; i++) {
         CHECK(tb_schedule_at(engine, now + 40 * MS, count, &calls, NULL) == TB_OK);
@@ -226,7 +226,7 @@ static void *create_elsewhere(void *user) {
     tb_loop *loop;
     CHECK(tb_loop_create(engine, 0, &loop) == TB_OK);
     turn(loop, now_of(engine) + 100 * MS);
-    // A thread that ends may leave its loop to another one, which frees it.
+    // A thread that ends may leave its loop to another thread, which frees it.
     return loop;
 }
 
@@ -277,7 +277,7 @@ static void mistakes(void) {
     CHECK(tb_timer_free(timer) == TB_OK);
     CHECK(tb_engine_free(threads) == TB_OK);
 
-    // A loop that is freed loses nothing: the next one of its number fires what is pending, on another thread.
+    // A loop that is freed loses nothing: the next loop of its number fires the pending timers, on another thread.
     int calls = 0;
     turn(loop, now_of(engine));
     CHECK(tb_schedule(engine, MS, count, &calls, NULL) == TB_OK);
@@ -289,7 +289,7 @@ static void mistakes(void) {
     CHECK(tb_loop_turn(created, 0, 1, NULL) == TB_WRONG_THREAD);
     CHECK(tb_loop_free(created) == TB_OK);
 
-    // A shutdown returns what a freed loop left.
+    // A shutdown returns the timers that a freed loop left.
     uint64_t unfired;
     CHECK(tb_schedule(engine, MS, count, &calls, NULL) == TB_OK);
     CHECK(tb_schedule_keyed(engine, "key", MS, count, &calls, NULL) == TB_OK);
@@ -430,7 +430,7 @@ static void *loop_thread(void *argument) {
     return NULL;
 }
 
-// Schedules for all loops, and cancels every other one from here: each ends once.
+// Schedules for all loops, and cancels every other one-shot from here: each ends once.
 static void *foreign_thread(void *argument) {
     struct shot *shots = argument;
     for (int i = 0; i < SHOTS; i++) {

@@ -152,7 +152,7 @@ async fn this_machine_is_refused_in_every_notation_and_never_connected_to() {
     assert_eq!(receiver.connections.load(Ordering::Relaxed), 0);
 }
 
-/// The name resolves to a public address first, and to an inner one when it is dialled the second time.
+/// The name resolves to a public address first, and to an inner address when it is dialled the second time.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_checked_each_time() {
     let receiver = Receiver::start(answer("200 OK", "")).await;

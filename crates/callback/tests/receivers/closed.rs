@@ -1,4 +1,5 @@
-//! Receivers that close kept connections, at every moment before the first byte of an answer, and answer on new ones.
+//! Receivers that close kept connections, at every moment before the first byte of an answer, and answer on new
+//! connections.
 
 use crate::{ATTEMPT, callback, read_request, settings};
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
 
-/// What becomes of a connection whose first request was answered.
+/// The end of a connection whose first request was answered.
 #[derive(Clone, Copy, Debug)]
 enum Close {
     /// Closed at once.
@@ -106,7 +107,7 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
         let receiver = Receiver::start(close).await;
         let caller = Caller::new(settings()).unwrap();
         let callback = callback(&format!("http://{}/", receiver.address));
-        // One at a time, and sixteen: these find many kept connections.
+        // One request at a time, then sixteen, which find many kept connections.
         for (rounds, at_once) in [(150, 1), (55, 16)] {
             for round in 0..rounds {
                 let sent = (0..at_once).map(|_| {
@@ -128,8 +129,8 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
     }
 }
 
-/// An answer that has begun, and time for some work, show that the receiver has had the request. One that dies of it
-/// gets it once more, and not on each kept connection.
+/// An answer that has begun, and time for some work, show that the receiver has had the request. A receiver that dies
+/// of the request gets it once more, and not on each kept connection.
 #[tokio::test]
 async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_most() {
     for (close, times) in [(Close::WithinTheAnswer, 1), (Close::AfterWork, 1), (Close::Dies, 2)] {

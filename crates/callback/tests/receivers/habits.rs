@@ -1,4 +1,4 @@
-//! What receivers do, over raw sockets, and what each comes to. The guide's table has the same rows.
+//! Habits of receivers, over raw sockets, and the outcome of each. The guide's table has the same rows.
 
 use crate::{ATTEMPT, read_request, settings};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tourbillon_callback::{Attempt, Callback, Caller, Outcome, Rules};
 
-/// A step of a receiver on one connection. The connection is closed after the last one.
+/// A step of a receiver on one connection. The connection is closed after the last step.
 enum Step {
     /// Reads the request.
     Read,
@@ -25,13 +25,13 @@ enum Step {
 
 use Step::{Drip, Hold, Read, ReadByte, Repeat, Reset, Send};
 
-/// What becomes of the timer.
+/// The effect on the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Delivered,
     /// The attempt has failed.
     Again,
-    /// The same, and the receiver asks for a pause of so many seconds.
+    /// The attempt has failed, and the receiver asks for a pause, in seconds.
     AgainAfter(u64),
     /// No further attempt.
     Dead,

@@ -1,4 +1,4 @@
-//! Callbacks to real receivers over real sockets: what each answer, and each silence, comes to.
+//! Callbacks to real receivers over real sockets, and the outcome of each answer and of each silence.
 
 mod addresses;
 mod bodies;
@@ -17,7 +17,7 @@ use tourbillon_callback::{
     Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Part, Resolver, Rules, Secret,
 };
 
-/// What a receiver does with a connection.
+/// The behaviour of a receiver on a connection.
 #[derive(Clone)]
 enum Manner {
     /// Answers each request with these bytes.

@@ -32,7 +32,7 @@ pub(crate) struct Bench {
     /// The length of the load
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// What is measured
+    /// The kind of load
     #[arg(long, value_enum, default_value_t = Kind::Create)]
     kind: Kind,
     /// The size of each timer's body in bytes
@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     /// For callbacks: the address at which the receiver listens. The service must be allowed to call it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     receiver: SocketAddr,
-    /// For callbacks: the longest time to wait for the last ones
+    /// For callbacks: the longest time to wait for the last callbacks
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
     patience: Duration,
 }
@@ -104,7 +104,7 @@ struct Report {
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// What the service counts.
+    /// The counts of the service.
     check: Check,
 }
 
@@ -190,7 +190,7 @@ impl Place {
     }
 }
 
-/// Measures. What was made is removed in every case, also after Ctrl-C.
+/// Measures. Removes the timers that it made in every case, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,

@@ -101,7 +101,7 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all these callbacks have arrived, or nothing has arrived for so long.
+    /// Waits until all these callbacks have arrived, or no callback has arrived for `patience`.
     pub(super) async fn wait_for(&self, ids: &[Box<str>], patience: Duration) {
         let mut seen = (0, Instant::now());
         loop {

@@ -1,4 +1,4 @@
-//! The command that shows who has changed what.
+//! The command that shows the audit trail.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -36,7 +36,7 @@ fn action(text: &str) -> Result<AuditAction, String> {
 /// The greatest page of the service.
 const PAGE: u64 = 200;
 
-/// Shows who has changed what, the newest first: in a namespace if the settings name one, else in all.
+/// Shows the audit trail, the newest entry first: of the namespace that the settings name, else of all.
 pub(crate) async fn audit(
     which: Audit,
     client: &Client,
@@ -84,7 +84,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     ]
 }
 
-/// The person or program that has asked for a change, in one cell.
+/// The person or program that requested a change, in one cell.
 fn author(by: &AuditAuthor) -> String {
     let name = by.token.as_ref().or(by.token_id.as_ref()).or(by.user.as_ref());
     let parts = [name.cloned(), Some(word(&by.via)), by.peer.clone()];

@@ -16,7 +16,7 @@ pub(crate) struct List {
     /// Only timers with this label
     #[arg(short, long, value_name = "LABEL")]
     label: Option<String>,
-    /// Only timers whose keys begin so
+    /// Only timers whose keys begin with this text
     #[arg(long, value_name = "TEXT")]
     key_prefix: Option<String>,
     /// Only timers that are due before this moment
@@ -128,7 +128,7 @@ async fn show(
     Ok(())
 }
 
-/// What the timer does when it is due.
+/// The address or the queue to which the timer goes when it is due.
 fn target(timer: &Timer) -> String {
     match (&timer.callback, &timer.pull) {
         (Some(callback), _) => callback.url.clone(),
@@ -179,7 +179,7 @@ struct ByLabelOrKey {
     /// All timers with this label
     #[arg(short, long, value_name = "LABEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     label: Option<String>,
-    /// All timers whose keys begin so
+    /// All timers whose keys begin with this text
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key_prefix: Option<String>,
 }

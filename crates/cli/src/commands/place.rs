@@ -56,7 +56,7 @@ pub(crate) struct Put {
     /// A label, by which timers are listed and cancelled together
     #[arg(short, long, value_name = "LABEL")]
     label: Vec<String>,
-    /// What becomes of the timer if another one has its key
+    /// The effect if another timer has the key
     #[arg(long, value_enum, value_name = "WHAT")]
     if_present: Option<Present>,
     /// The idempotency key, for a repetition of this command. By default each run has a fresh one
@@ -92,12 +92,12 @@ pub(crate) struct Put {
 enum Present {
     /// The timer is refused
     Reject,
-    /// The old timer stays, and the new one is dropped, even if the old one's delivery has begun: the answer has its
-    /// phase
+    /// The old timer stays, even if its delivery has begun, and the new timer is dropped. The answer has the old
+    /// timer's phase
     Keep,
-    /// The new timer takes the place of the old one
+    /// The new timer takes the place of the old timer
     Replace,
-    /// The new timer takes the place of the old one and keeps its due moment
+    /// The new timer takes the place of the old timer, and keeps its due moment
     ReplaceKeepDue,
 }
 

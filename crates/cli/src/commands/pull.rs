@@ -17,7 +17,7 @@ pub(crate) struct Claim {
     /// The greatest number of timers
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     max: u32,
-    /// Wait so long for the first timer
+    /// The longest wait for the first timer
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
     wait: Duration,
 }

@@ -21,7 +21,7 @@ pub(crate) enum Schedule {
     Get(Key),
     /// List schedules
     List {
-        /// Only schedules whose keys begin so
+        /// Only schedules whose keys begin with this text
         #[arg(long, value_name = "TEXT")]
         key_prefix: Option<String>,
     },
@@ -67,7 +67,7 @@ pub(crate) struct Rule {
     /// A cron expression: `0 9 * * MON-FRI`
     #[arg(long, value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
-    /// A day of each month, the last one if the month is shorter; or `last`
+    /// A day of each month, the last day if the month is shorter; or `last`
     #[arg(long, value_name = "DAY", value_parser = parse::day, conflicts_with = "cron", help_heading = "When")]
     day: Option<i8>,
     /// The time of the day of --day: `09:00`. Midnight by default
@@ -100,13 +100,13 @@ pub(crate) struct Put {
     key: String,
     #[command(flatten)]
     rule: Rule,
-    /// What becomes of instants that passed unnoticed, while the service was down for example
+    /// The effect of instants that passed unnoticed, while the service was down for example
     #[arg(long, value_enum, value_name = "WHAT")]
     missed: Option<Missed>,
     /// An instant that is noticed later than this is missed. 10s by default
     #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
     grace: Option<u64>,
-    /// What becomes of an instant that comes while the occurrence before it is under way
+    /// The effect of an instant that comes while the occurrence before it is under way
     #[arg(long, value_enum, value_name = "WHAT")]
     overlap: Option<Overlap>,
     /// The width of the window in which occurrences become due after their instants
@@ -157,11 +157,11 @@ enum Overlap {
     Skip,
     /// It gets its occurrence
     Allow,
-    /// One waits, and further ones are skipped
+    /// One instant waits, and further instants are skipped
     QueueOne,
 }
 
-/// Adds what the flags say of the instants.
+/// Adds the flags that concern the instants.
 fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
         let monthly = |day| Monthly {

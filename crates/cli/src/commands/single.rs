@@ -14,7 +14,7 @@ pub(crate) struct Which {
     /// The key
     #[arg(required_unless_present = "id")]
     key: Option<String>,
-    /// The id, for a timer without a key, or one that is dead
+    /// The id, for a timer that has no key or is dead
     #[arg(long, value_name = "ID", conflicts_with = "key")]
     id: Option<String>,
 }
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// What has happened to a timer, in the order in which it did.
+/// The events of a timer's past, in their order.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {

@@ -17,7 +17,7 @@ pub(crate) struct Tail {
     /// Show the events of all namespaces
     #[arg(long)]
     all_namespaces: bool,
-    /// End after so many events
+    /// End after this number of events
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tourbillon_server::{Service, Settings, router};
 
-/// What a run of the program printed, and its exit code.
+/// The output of a run of the program, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,

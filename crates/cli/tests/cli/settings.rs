@@ -1,4 +1,4 @@
-//! Settings, and what is wrong with a command before anything is sent.
+//! Settings, and the errors of a command before anything is sent.
 
 use crate::rig::{Fake, Run, program};
 use serde_json::{Value, json};

@@ -149,7 +149,7 @@ async fn an_answer_that_cannot_be_read_is_an_error_with_its_beginning() {
         assert!(*answered == status && reason.contains(part), "{error:?}");
         assert_eq!(script.requests().len(), 1);
     }
-    // An answer with a status of the 400s is no success, and the request was refused, even if it is no problem.
+    // An answer with a status of the 400s means that the request was refused, even without a problem.
     let script = Script::start([answer("403 Forbidden", "text/html", "<h1>firewall</h1>")]).await;
     let error = place(&script.client()).await.unwrap_err();
     assert!(matches!(error, Error::Decode { status: 403, .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! A service on a port of its own, and servers that do what a test says.
+//! A service on its own port, and servers that behave as a test demands.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ impl Drop for Rig {
     }
 }
 
-/// What a server does with a request.
+/// The behaviour of a server on a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     /// Answers with these bytes, and takes the next request of the connection.
@@ -69,7 +69,7 @@ pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server that treats the requests in these manners, and the later ones in the last manner.
+/// A server that treats the requests in these manners, in order, and all later requests in the last manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,

@@ -7,7 +7,7 @@ use super::{Cause, Delivery, Id, Moment, Record};
 use core::fmt;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a store has of a timer at the end.
+/// The state of a timer in the store at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// Pending, leased or parked.
@@ -35,7 +35,7 @@ pub enum Broken {
     Lost(Id),
     /// I1: a timer is still alive when nothing should be due any more.
     Stuck(Id),
-    /// I2: a delivery began before the due moment, by so many microseconds.
+    /// I2: a delivery began before the due moment; by how many microseconds.
     Early(Id, u64),
     /// I3, I5: a delivery began after the timer was withdrawn.
     Revived(Id),
@@ -55,11 +55,11 @@ pub enum Broken {
     InstantMissing(Id, u64),
     /// I7: a fault of the store's structure.
     Structure(String),
-    /// I7: the store counts so many timers, and has so many.
+    /// I7: the store's count of timers, and the number of its timers, which differs.
     Counts(u64, u64),
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// The number of calls.
@@ -80,10 +80,10 @@ pub struct Findings {
     pub dead: u64,
     /// The times from due moments to the starts of their deliveries.
     pub lateness: Lateness,
-    /// The greatest time from the start of a delivery to its due moment, in microseconds: what the servers' clocks
-    /// differ by.
+    /// The greatest time from the start of a delivery to its due moment, in microseconds: the difference between the
+    /// servers' clocks.
     pub earliness: u64,
-    /// What does not hold.
+    /// The rules that are broken.
     pub broken: Vec<Broken>,
 }
 
@@ -149,8 +149,8 @@ pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End
     for (id, life) in &lives.timers {
         judge.timer(*id, life);
         for delivery in &life.deliveries {
-            if let Some(its) = delivery.series {
-                series.entry(its).or_default().entry(delivery.scheduled).or_default().push(delivery);
+            if let Some(id) = delivery.series {
+                series.entry(id).or_default().entry(delivery.scheduled).or_default().push(delivery);
             }
         }
         if life.acknowledged.is_some() && life.place.as_ref().is_some_and(|place| place.series.is_some()) {
@@ -187,7 +187,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether what the call has done may be lost.
+    /// Whether the effect of the call may be lost.
     fn is_lossy(&self, call: Answered) -> bool {
         self.terms.lossy.iter().any(|(from, until)| *from <= call.at && call.asked <= *until)
     }
@@ -207,13 +207,14 @@ impl Judge<'_> {
     fn timer(&mut self, id: Id, life: &Life) {
         let stored = self.end.stored.get(&id);
         self.moments(id, life);
-        // What was created before a loss is created again after it.
+        // A timer that was created before a loss may be created again after it.
         let mut repeated = life.created.iter().skip(1).zip(&life.created);
         if repeated.any(|(_, before)| !self.is_lossy(*before)) {
             self.is_broken(Broken::CreatedTwice(id));
         }
         // The occurrences of a series have ids of their own, which no call has named.
-        let is_occurrence = life.deliveries.iter().any(|delivery| delivery.series.is_some_and(|of| of != id));
+        let is_occurrence =
+            life.deliveries.iter().any(|delivery| delivery.series.is_some_and(|series| series != id));
         let exists = stored.is_some() || !life.deliveries.is_empty();
         if exists && life.acknowledged.is_none() && !life.has_doubt && !is_occurrence {
             self.is_broken(Broken::Phantom(id));
@@ -277,7 +278,8 @@ impl Judge<'_> {
     /// I3 and I5.
     fn withdrawals(&mut self, id: Id, life: &Life, is_once: bool, is_stored: bool) {
         for (call, how) in &life.withdrawn {
-            let begun_after = |at: Moment| life.deliveries.iter().filter(|its| its.begun > at).count();
+            let begun_after =
+                |at: Moment| life.deliveries.iter().filter(|delivery| delivery.begun > at).count();
             let after = begun_after(call.at);
             let is_revived = match how {
                 // A claim has taken the timer out of the store, and its answer is on the way for a lease at most.
@@ -309,7 +311,7 @@ impl Judge<'_> {
         }
         let Some(place) = first.and_then(|life| life.place.as_ref()) else { return };
         let Some((every, last)) = place.series else { return };
-        // What a server has kept of a series leads to all of its later instants.
+        // A series whose creation was kept goes on to all of its later instants.
         let may_end = first.is_some_and(|life| {
             life.may_be_withdrawn() || life.acknowledged.is_none_or(|call| self.is_lossy(call))
         });
@@ -318,7 +320,9 @@ impl Judge<'_> {
         }
         let mut at = place.due;
         while at <= last {
-            let is_done = instants.get(&at).is_some_and(|its| its.iter().any(|delivery| delivery.is_done));
+            let is_done = instants
+                .get(&at)
+                .is_some_and(|deliveries| deliveries.iter().any(|delivery| delivery.is_done));
             if !is_done {
                 self.is_broken(Broken::InstantMissing(id, at));
             }

@@ -1,4 +1,4 @@
-//! What a fault explains: duplicates, and losses of timers that are delivered at most once.
+//! The excuses of a fault: the duplicates, and the losses of timers delivered at most once, that it explains.
 //!
 //! A delivery is repeated if the store has not learned of its end when its lease has ended. A holder renews its leases
 //! at each third of their length, so it takes a holder that is dead, or an outage of two thirds, to end a lease. Half a
@@ -30,11 +30,11 @@ const AT_ONCE: Moment = 1_000_000;
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// What each fault has excused of that of which it can excuse so much.
+    /// The number of limited excuses that each fault has given.
     taken: Vec<usize>,
 }
 
-/// The length of what these spans cover together.
+/// The time that the spans cover together.
 fn covered(mut spans: Vec<(Moment, Moment)>) -> Moment {
     spans.sort_unstable();
     let (mut end, mut sum) = (0, 0);
@@ -46,7 +46,7 @@ fn covered(mut spans: Vec<(Moment, Moment)>) -> Moment {
 }
 
 fn is_of(fault: &Fault, node: &str) -> bool {
-    fault.node.as_deref().is_none_or(|its| its == node)
+    fault.node.as_deref().is_none_or(|hit| hit == node)
 }
 
 impl<'a> Excuses<'a> {
@@ -141,8 +141,8 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Whether the servers may have lost, as the terms permit, the claim before this delivery, which is to be the only
-    /// one of its timer.
+    /// Whether the servers may have lost the claim before this delivery, as the terms permit. Its timer is delivered at
+    /// most once.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
@@ -150,8 +150,8 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// The timers of these that a fault explains, and those that none does. They are to be delivered at most once, were
-    /// due between two moments, and were not delivered.
+    /// Takes timers that are delivered at most once and were not delivered, each with the moments between which it was
+    /// due. Returns the number of those that a fault explains, and the other timers.
     ///
     /// A claim takes such a timer out of the store. It is lost if the answer is, or if the node dies, or stands still
     /// for a lease, before it calls the handler.
@@ -162,7 +162,7 @@ impl<'a> Excuses<'a> {
         // The fault that ends first has the fewest timers to choose from.
         places.sort_by_key(|place| self.faults[*place].until);
         let (mut excused, mut rest) = (0, Vec::new());
-        for (due, its) in lost {
+        for (due, timer) in lost {
             let room = |place: usize| match self.faults[place].node {
                 Some(_) => self.taken[place] < self.terms.workers,
                 None => true,
@@ -174,7 +174,7 @@ impl<'a> Excuses<'a> {
                     self.taken[place] += 1;
                     excused += 1;
                 }
-                None => rest.push(its),
+                None => rest.push(timer),
             }
         }
         (excused, rest)

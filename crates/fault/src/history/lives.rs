@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) enum Withdrawn {
     /// It was stored and not in delivery, and is stored no more.
     Surely,
-    /// A delivery may have begun, and is the last one.
+    /// A delivery may have begun, and is the last delivery.
     InFlight,
     /// The store did not have it.
     Absent,
@@ -16,7 +16,7 @@ pub(super) enum Withdrawn {
     Perhaps,
 }
 
-/// A call that has its answer: what it did happened between these moments.
+/// A call that has its answer. Its effect happened between these moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) asked: Moment,
@@ -101,10 +101,10 @@ impl Lives {
         lives
     }
 
-    fn answered(&mut self, its: Answered, call: Call, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
+    fn answered(&mut self, span: Answered, call: Call, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
         match call {
-            Call::Place(place) => self.placed(its, &place, answer, owners),
-            Call::Cancel(id) => self.cancelled(its, id, answer),
+            Call::Place(place) => self.placed(span, &place, answer, owners),
+            Call::Cancel(id) => self.cancelled(span, id, answer),
         }
     }
 
@@ -112,39 +112,39 @@ impl Lives {
         self.timers.entry(id).or_default()
     }
 
-    fn placed(&mut self, its: Answered, place: &Place, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
+    fn placed(&mut self, span: Answered, place: &Place, answer: Answer, owners: &mut HashMap<Box<str>, Id>) {
         let owner = place.key.as_ref().and_then(|key| owners.get(key).copied());
         let other = owner.filter(|owner| *owner != place.id && place.replaces);
         let life = self.life(place.id);
         match answer {
-            Answer::Created => life.created.push(its),
+            Answer::Created => life.created.push(span),
             Answer::Repeated => {
                 // An earlier call has displaced the owner, if there still was one.
                 if let Some(other) = other {
-                    self.life(other).withdrawn.push((its, Withdrawn::InFlight));
+                    self.life(other).withdrawn.push((span, Withdrawn::InFlight));
                 }
             }
             Answer::Replaced(old, was_leased) => {
-                life.created.push(its);
+                life.created.push(span);
                 let how = if was_leased { Withdrawn::InFlight } else { Withdrawn::Surely };
-                self.life(old).withdrawn.push((its, how));
+                self.life(old).withdrawn.push((span, how));
             }
             Answer::Unknown => {
                 life.has_doubt = true;
                 if let Some(other) = other {
-                    self.life(other).withdrawn.push((its, Withdrawn::Perhaps));
+                    self.life(other).withdrawn.push((span, Withdrawn::Perhaps));
                 }
                 return;
             }
             _ => return,
         }
-        self.life(place.id).acknowledged.get_or_insert(its);
+        self.life(place.id).acknowledged.get_or_insert(span);
         if let Some(key) = &place.key {
             owners.insert(key.clone(), place.id);
         }
     }
 
-    fn cancelled(&mut self, its: Answered, id: Id, answer: Answer) {
+    fn cancelled(&mut self, span: Answered, id: Id, answer: Answer) {
         let how = match answer {
             Answer::Cancelled => Withdrawn::Surely,
             Answer::InFlight => Withdrawn::InFlight,
@@ -152,6 +152,6 @@ impl Lives {
             Answer::Unknown => Withdrawn::Perhaps,
             _ => return,
         };
-        self.life(id).withdrawn.push((its, how));
+        self.life(id).withdrawn.push((span, how));
     }
 }

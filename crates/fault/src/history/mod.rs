@@ -1,8 +1,8 @@
 //! What happened in a run: the operations of clients, the deliveries at a receiver, and the faults that were done.
 //!
-//! Each client, and the receiver, writes its records to a file of its own, one in a line. [`check`] decides afterwards
-//! what went wrong. Moments are microseconds by the machine's monotonic clock, which all processes share and nobody
-//! sets; due moments are milliseconds of UTC by the store's clock.
+//! Each client, and the receiver, writes its records to its own file, one record a line. [`check`] finds the faults
+//! afterwards. Moments are microseconds by the machine's monotonic clock, which all processes share and nobody sets;
+//! due moments are milliseconds of UTC by the store's clock.
 
 mod check;
 mod excuses;

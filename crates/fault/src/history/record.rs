@@ -39,11 +39,11 @@ pub enum Call {
 pub struct Place {
     /// The id, which the client has chosen.
     pub id: Id,
-    /// The key. Only one client uses it, one call after the other.
+    /// The key. A single client uses it, in one call after the other.
     pub key: Option<Box<str>>,
     /// The due moment.
     pub due: u64,
-    /// Whether the timer takes the place of the one that has the key. Otherwise it is refused.
+    /// Whether the timer takes the place of the timer that has the key. Otherwise it is refused.
     pub replaces: bool,
     /// Whether the timer is delivered at most once.
     pub is_once: bool,
@@ -58,7 +58,7 @@ pub enum Answer {
     Created,
     /// An earlier call has stored it.
     Repeated,
-    /// It took the place of another one, of which a delivery may have begun.
+    /// It took the place of another timer, of which a delivery may have begun.
     Replaced(Id, bool),
     /// The key is another timer's.
     KeyExists(Id),
@@ -152,7 +152,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A word for what may be missing.
+/// A word for an optional value.
 fn maybe<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -182,9 +182,9 @@ impl fmt::Display for Record {
             }
             Self::Invoked(at, number, Call::Cancel(id)) => write!(f, "cancel {at} {number} {id:x}"),
             Self::Answered(at, number, answer) => write!(f, "answer {at} {number} {answer}"),
-            Self::Delivered(its) => {
+            Self::Delivered(delivered) => {
                 let Delivery { arrived, begun, id, attempt, delivery, due, scheduled, node, series, is_done } =
-                    its;
+                    delivered;
                 let (series, is_done) = (maybe(series.map(|id| format!("{id:x}"))), u8::from(*is_done));
                 write!(f, "delivery {arrived} {begun} {id:x} {attempt} {delivery} {due} {scheduled} ")?;
                 write!(f, "{node} {series} {is_done}")
@@ -196,7 +196,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A line that is no record.
+/// A line that is not a record.
 #[derive(Debug)]
 pub struct NoRecord(pub Box<str>);
 
@@ -232,7 +232,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What may be missing: then the inner value is none.
+    /// Reads an optional value. The inner value is none if the word is `-`.
     fn maybe<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
         match self.word()? {
             "-" => Some(None),
@@ -297,7 +297,7 @@ impl FromStr for Record {
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, or has a line that is no record.
+/// Fails if the file cannot be read, or has a line that is not a record.
 pub fn read(file: &Path) -> io::Result<Vec<Record>> {
     let text = fs::read_to_string(file)?;
     let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));

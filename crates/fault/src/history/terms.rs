@@ -1,8 +1,8 @@
-//! What a run may do.
+//! Terms of a run.
 
 use super::Moment;
 
-/// What a run may do, by its settings. Lengths are microseconds.
+/// The losses and delays that a run's settings permit. Lengths are microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     /// Times in which a call may be lost although it was acknowledged: the servers' settings, or the policy, permit it.

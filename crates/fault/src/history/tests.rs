@@ -140,7 +140,7 @@ fn a_history_without_faults_is_clean() {
 fn a_timer_that_is_nowhere_is_lost() {
     let story = Story::new().place(1, timer(1, 5), Answer::Created);
     story.breaks(&[Broken::Lost(1)]);
-    // A first attempt that failed is no end.
+    // A first attempt that failed does not end the timer.
     let story = story.delivery(|delivery| delivery.is_done = false, 1, 5);
     story.breaks(&[Broken::Lost(1)]);
     let dead = story.stored(1, Stored::Dead);
@@ -248,7 +248,7 @@ fn what_a_server_lost_as_it_may_is_delivered_again() {
         story.lossy(6, 7).fault(Cause::Failover, None, 6, 9)
     };
     once(6, 9).breaks(&[]);
-    // What was answered before the span is not lost.
+    // A call that was answered before the span is not lost.
     once(5, 9).breaks(&[Broken::Twice(1)]);
 }
 
@@ -319,7 +319,7 @@ fn a_timer_that_is_delivered_at_most_once_is_lost_only_by_a_fault_that_meets_its
     story().fault(Cause::Pause, Some("a"), 20, 21).breaks(lost);
     // A node that is dead claims nothing.
     story().fault(Cause::Kill, Some("a"), 19, 19).breaks(lost);
-    // A timer waits for the time of a node that has died, and meets the end of the next one.
+    // A timer waits for the time of a node that has died, and then the next node dies.
     let next = story().fault(Cause::Kill, Some("a"), 19, 19).fault(Cause::Kill, Some("b"), 28, 28);
     assert_eq!(next.breaks(&[]).never, 1);
     // A node of two workers has claimed two timers at most.
@@ -335,13 +335,13 @@ fn nothing_is_delivered_after_a_cancel() {
     let findings = story().cancel(4, 1, Answer::Cancelled).delivered(1, 5).lossy(3, 5).breaks(&[]);
     assert_eq!(findings.revived_by_terms, 1);
     story().delivered(1, 5).cancel(6, 1, Answer::NotFound).breaks(&[]);
-    // A delivery that has begun is the last one.
+    // A delivery that has begun is the last delivery.
     story().cancel(4, 1, Answer::InFlight).delivered(1, 5).breaks(&[]);
     let twice = story().cancel(4, 1, Answer::InFlight).delivered(1, 5).delivered(1, 12);
     twice.fault(Cause::Network, None, 5, 9).breaks(&[Broken::Revived(1)]);
     story().cancel(4, 1, Answer::Unknown).delivered(1, 5).breaks(&[]);
     story().cancel(4, 1, Answer::NotFound).delivered(1, 5).breaks(&[Broken::Revived(1)]);
-    // A claim forgets what is delivered at most once, and is answered then.
+    // A claim takes a timer that is delivered at most once out of the store, and is answered afterwards.
     let once = || Story::new().place(1, Place { is_once: true, ..timer(1, 5) }, Answer::Created);
     once().cancel(5, 1, Answer::NotFound).delivered(1, 6).breaks(&[]);
     once().cancel(5, 1, Answer::Cancelled).delivered(1, 6).breaks(&[Broken::Revived(1)]);
@@ -360,7 +360,7 @@ fn one_generation_of_a_key_is_delivered_after_a_replace() {
     let unknown = || story().place(2, keyed(2, 6), Answer::Unknown).place(3, keyed(2, 6), Answer::Repeated);
     unknown().delivered(2, 6).breaks(&[]);
     let both = unknown().delivered(2, 6).delivered(1, 5).delivered(1, 6).fault(Cause::Kill, Some("a"), 5, 5);
-    // By the order of their begins: the second delivery of the old one is one too many.
+    // By the order of their begins: the second delivery of the old timer is one too many.
     both.breaks(&[Broken::Doubled(1), Broken::Revived(1)]);
 }
 
@@ -385,16 +385,16 @@ fn a_call_without_an_effect_has_none() {
 #[test]
 fn a_series_has_each_instant_once() {
     let series = Place { series: Some((2_000, due(9))), ..timer(1, 5) };
-    let of = |delivery: &mut Delivery| delivery.series = Some(1);
+    let in_series = |delivery: &mut Delivery| delivery.series = Some(1);
     let story = || Story::new().place(1, series.clone(), Answer::Created);
-    let all = || story().delivery(of, 1, 5).delivery(of, 21, 7).delivery(of, 22, 9);
+    let all = || story().delivery(in_series, 1, 5).delivery(in_series, 21, 7).delivery(in_series, 22, 9);
     all().breaks(&[]);
-    story().delivery(of, 1, 5).delivery(of, 22, 9).breaks(&[Broken::InstantMissing(1, due(7))]);
-    all().delivery(of, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
+    story().delivery(in_series, 1, 5).delivery(in_series, 22, 9).breaks(&[Broken::InstantMissing(1, due(7))]);
+    all().delivery(in_series, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
     let missing = [Broken::Lost(1), Broken::InstantMissing(1, due(5))];
-    story().delivery(of, 21, 7).delivery(of, 22, 9).breaks(&missing);
+    story().delivery(in_series, 21, 7).delivery(in_series, 22, 9).breaks(&missing);
     // A loss that meets the creation excuses the series, and no other loss does.
-    let left_out = || story().delivery(of, 1, 5).delivery(of, 22, 9);
+    let left_out = || story().delivery(in_series, 1, 5).delivery(in_series, 22, 9);
     left_out().lossy(0, 2).breaks(&[]);
     left_out().lossy(3, 9).breaks(&[Broken::InstantMissing(1, due(7))]);
 }
@@ -413,7 +413,7 @@ fn the_structure_and_the_counts_are_looked_at() {
 #[test]
 fn records_are_read_as_they_were_written() {
     let series = Place { series: Some((2_000, 9_000)), is_once: true, ..keyed(u128::MAX, 5) };
-    let of = |delivery: &mut Delivery| delivery.series = Some(0xabc);
+    let in_series = |delivery: &mut Delivery| delivery.series = Some(0xabc);
     let mut story =
         Story::new().place(1, series, Answer::Created).place(2, timer(2, 6), Answer::KeyExists(7));
     for (answer, _) in ANSWERS {
@@ -422,7 +422,8 @@ fn records_are_read_as_they_were_written() {
     for (cause, _) in CAUSES {
         story = story.fault(cause, Some("b"), 1, 2).fault(cause, None, 1, 2);
     }
-    let story = story.place(4, keyed(3, 5), Answer::Replaced(1, true)).delivered(1, 5).delivery(of, 2, 6);
+    let story =
+        story.place(4, keyed(3, 5), Answer::Replaced(1, true)).delivered(1, 5).delivery(in_series, 2, 6);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("history");
     let mut text: String = story.records.iter().map(|record| format!("{record}\n")).collect();

@@ -30,7 +30,7 @@ const RECENT: usize = 200;
 /// How long a client goes on to ask for answers that it did not get, after the load's end.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
-/// What clients do.
+/// The work of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients.
@@ -93,9 +93,9 @@ fn answer_of(outcome: &Outcome) -> Answer {
     }
 }
 
-/// What an error says about each of so many operations.
+/// The answer to each of `count` operations whose call failed with an error.
 fn answer_to(error: &StoreError, count: usize) -> Answer {
-    // Of several operations the first ones may have had their effect, whatever the error of a later one is.
+    // Of several operations, the first may have had their effect, whatever the error of a later operation is.
     if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
 }
 
@@ -188,7 +188,7 @@ impl Client {
         Some(Wanted { op, call: Call::Place(place) })
     }
 
-    /// Sends operations in one call. What has no definite answer is kept.
+    /// Sends operations in one call. Keeps the operations that have no definite answer.
     fn send(&mut self, wanted: Vec<Wanted>) {
         let mut numbers = Vec::new();
         for wanted in &wanted {
@@ -233,7 +233,8 @@ impl Client {
         }
     }
 
-    /// Operations that are wanted still. Those on one key are in order: the key is in no other call meanwhile.
+    /// Takes operations that are still wanted. Operations on one key stay in order, since no other call has the key
+    /// until they are answered.
     fn again(&mut self) -> Vec<Wanted> {
         let count = self.open.len().min(self.load.batch);
         self.open.drain(..count).collect()

@@ -49,7 +49,7 @@ pub struct NodeSettings {
 /// How long one of sixteen handlers takes after its delivery was received.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// The payload of a timer whose handler fails so often, and which is an occurrence of this series.
+/// The payload of a timer: its handler fails `fails` times, and it is an occurrence of `series`.
 #[must_use]
 pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
     let series = series.map_or_else(|| "-".to_owned(), |series| format!("{series:x}"));
@@ -198,7 +198,7 @@ impl NodeSettings {
         ]
     }
 
-    /// The settings of these words; `None` if one is missing or wrong.
+    /// The settings of these words; `None` if a word is missing or wrong.
     #[must_use]
     pub fn of(words: &[String]) -> Option<Self> {
         let words: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();

@@ -28,7 +28,7 @@ const PART: &str = "TOURBILLON_FAULT_PART";
 /// How long all timers may take to end after the last fault: far more than they need on a machine that is not busy.
 const DRAIN: Duration = Duration::from_secs(240);
 
-/// How long a process may take to do what it is asked.
+/// How long a process may take to follow a command.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process of a run: a node, or the receiver.
@@ -41,7 +41,7 @@ struct Part {
     reader: JoinHandle<()>,
 }
 
-/// Becomes a part of a run, if this process was started as one, and does not return then.
+/// Becomes a part of a run, if this process was started as a part, and does not return then.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -79,10 +79,10 @@ impl Part {
         let mut child = command.spawn().expect("a process");
         let output = child.stdout.take().expect("the output of a process");
         let lines = Arc::<Mutex<Vec<String>>>::default();
-        let its = Arc::clone(&lines);
+        let read = Arc::clone(&lines);
         let reader = thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                its.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                read.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
         let input = child.stdin.take();
@@ -149,8 +149,8 @@ impl Node {
     /// The seconds by which the node's time of day is off, once it is ready.
     #[must_use]
     pub fn shift(&self) -> Option<f64> {
-        let its: i128 = self.part.said("ready")?.parse().ok()?;
-        Some((its - i128::from(wall())) as f64 / 1e6)
+        let wall_of_node: i128 = self.part.said("ready")?.parse().ok()?;
+        Some((wall_of_node - i128::from(wall())) as f64 / 1e6)
     }
 
     /// The error with which the store has stopped for good.
@@ -183,9 +183,9 @@ pub struct Stage {
     pub workers: usize,
     /// The nodes.
     pub nodes: Vec<Node>,
-    /// What was not as it should be, beside the history.
+    /// The problems outside of the history.
     pub problems: Vec<String>,
-    /// What was measured, a line each.
+    /// The measurements, a line each.
     pub notes: Vec<String>,
     /// Whether handlers send their deliveries and never return.
     pub hangs: bool,
@@ -203,16 +203,16 @@ pub struct Stage {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Row {
-    /// What the history says.
+    /// The findings in the history.
     pub findings: Findings,
-    /// What was not as it should be beside it.
+    /// The problems outside of the history.
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
     /// How often a process of the run did not run for a second or longer, though the run did not stop it, or a server
     /// did not answer in time, though the run did it no harm.
     pub stalls: usize,
-    /// What the run measured, a line each.
+    /// The measurements of the run, a line each.
     pub notes: Vec<String>,
     /// The folder of the history, if something is wrong.
     pub kept: Option<PathBuf>,
@@ -296,7 +296,7 @@ impl Stage {
         crate::eventually("the receiver listens", || UnixStream::connect(&socket).is_ok());
         let faults = Arc::<Mutex<Vec<Fault>>>::default();
         let stalls = Arc::downgrade(&faults);
-        // What keeps this process from running keeps the others from it, too.
+        // A stall of this process is a stall of the machine: the other processes do not run either.
         watch_stalls(move |from, until| {
             let Some(faults) = stalls.upgrade() else { return };
             let fault = Fault { cause: Cause::Pause, node: None, from, until };
@@ -342,7 +342,7 @@ impl Stage {
         Node { name: settings.name, part }
     }
 
-    /// Starts so many nodes, and waits until they run.
+    /// Starts `count` nodes, and waits until they run.
     pub fn start_nodes(&mut self, count: usize) {
         for _ in 0..count {
             let node = self.node(&[]);
@@ -351,8 +351,8 @@ impl Stage {
         self.await_ready();
     }
 
-    /// Starts nodes whose times of day are off by so many seconds, and waits until they run. Notes a problem if one of
-    /// them has another time. Returns `false` without `faketime`, which a line on standard error says then.
+    /// Starts nodes whose times of day are off by the seconds in `shifts`, and waits until they run. Notes a problem if
+    /// one of them has another time. Without `faketime`, writes a line to standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {
@@ -395,8 +395,8 @@ impl Stage {
     ///
     /// If their stores are not opened.
     pub fn start_clients(&mut self, load: Load, seed: u64) {
-        let of = (Self::DEPLOYMENT, self.shards);
-        let clients = Clients::start(&self.target, of, self.folder.path(), load, seed);
+        let deployment = (Self::DEPLOYMENT, self.shards);
+        let clients = Clients::start(&self.target, deployment, self.folder.path(), load, seed);
         self.clients = Some(clients.expect("stores of clients"));
     }
 
@@ -464,8 +464,8 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order: it gives back what it has not begun. Returns the number of timers that it was about to
-    /// deliver, begun or not.
+    /// Ends a node in order: it gives back the timers that it has not begun. Returns the number of timers that it was
+    /// about to deliver, begun or not.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let has_ended = node.part.end();
@@ -476,7 +476,7 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load. Returns what the clients have written.
+    /// Ends the load. Returns the records of the clients.
     fn end_clients(&mut self) -> Vec<Record> {
         let Some(clients) = self.clients.take() else { return Vec::new() };
         clients.end().unwrap_or_else(|error| {

@@ -18,7 +18,7 @@ enum Kind {
     Cluster,
 }
 
-/// The servers of a run, and what a change waits for.
+/// The servers of a run, and the replicas that a change waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     kind: Kind,
@@ -46,13 +46,13 @@ impl Target {
         Self { kind: Kind::Cluster, urls, replicas: 0, response: RESPONSE }
     }
 
-    /// Makes each change wait for so many replicas.
+    /// Makes each change wait for `replicas` replicas.
     #[must_use]
     pub fn wait_for(self, replicas: u32) -> Self {
         Self { replicas, ..self }
     }
 
-    /// Gives each reply so much time; 2 s otherwise.
+    /// Sets the time for each reply; 2 s by default.
     #[must_use]
     pub fn response_timeout(self, response: Duration) -> Self {
         Self { response, ..self }

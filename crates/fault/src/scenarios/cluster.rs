@@ -62,8 +62,8 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Replicas take over against the will of living primaries, and of ones that stand still and come back: without a
-/// hand-over (FORCE), and without a vote (TAKEOVER). Each promise waits for the replica: no timer is lost.
+/// Replicas take over from primaries that live, and from primaries that stand still and come back: without a hand-over
+/// (FORCE), and without a vote (TAKEOVER). Each promise waits for the replica: no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     // For twice this time a primary votes for no other replica of the same primary.

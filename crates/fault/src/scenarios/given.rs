@@ -1,4 +1,4 @@
-//! What scenarios get and give.
+//! The input and the outcome of scenarios.
 
 use fastrand::Rng;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use tourbillon_fault::run::{Load, Row, Stage, Target};
 /// The shards of each deployment.
 pub(crate) const SHARDS: u16 = 16;
 
-/// What a scenario gets.
+/// The input of a scenario.
 pub(crate) struct Given {
     pub(crate) seed: u64,
     pub(crate) rng: Rng,
@@ -17,7 +17,7 @@ pub(crate) struct Given {
     pub(crate) time: Duration,
 }
 
-/// What became of it.
+/// The outcome of a scenario.
 pub(crate) enum Outcome {
     Ran(Box<Row>),
     /// The machine lacks something.

@@ -1,4 +1,4 @@
-//! The scenarios: servers, a load, faults, and what must hold nevertheless.
+//! The scenarios: servers, a load, faults, and the rules that must hold nevertheless.
 
 mod cluster;
 mod given;
@@ -97,10 +97,10 @@ pub(crate) fn main() -> ExitCode {
     table::head();
     let mut failed = Vec::new();
     for (name, share, run) in meant {
-        let its =
+        let own_seed =
             seed ^ u64::from(name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte)));
         let time = (each * *share).max(Duration::from_secs(5));
-        let mut given = Given { seed: its, rng: Rng::with_seed(its), time };
+        let mut given = Given { seed: own_seed, rng: Rng::with_seed(own_seed), time };
         match run(&mut given) {
             Outcome::Ran(row) => {
                 table::line(name, &row);

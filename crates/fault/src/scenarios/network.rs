@@ -48,7 +48,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
                 proxy.doom(Fate::Silence);
                 thread::sleep(time);
             }
-            // Nothing arrives at the server any more, and what it has said does.
+            // Nothing arrives at the server any more, but its replies still arrive.
             5 => {
                 proxy.doom(Fate::LoseRequests);
                 thread::sleep(time);
@@ -65,7 +65,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A network of its own for a process, joined to this one by a cable.
+/// A separate network for a process, joined to this network by a cable.
 struct Namespace {
     name: String,
     cable: String,
@@ -76,7 +76,7 @@ struct Namespace {
 /// The number of namespaces that were made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// What a cut stops.
+/// The directions that a cut stops.
 #[derive(Clone, Copy)]
 enum Cut {
     Both,
@@ -84,7 +84,7 @@ enum Cut {
     ToServer,
 }
 
-/// The address of no interface: what is sent there is lost without a word.
+/// The address of no interface: packets that are sent there are lost without an error.
 const NOWHERE: &str = "02:00:00:00:00:99";
 
 fn ip(words: &str) -> bool {
@@ -94,7 +94,7 @@ fn ip(words: &str) -> bool {
 
 impl Namespace {
     fn new() -> Option<Self> {
-        // The system takes its time to remove the last one.
+        // The system takes its time to remove the last namespace.
         let number = (process::id() + MADE.fetch_add(1, Ordering::Relaxed)) % 200;
         let (name, cable) = (format!("tbf{number}"), format!("tbf{number}a"));
         let (server, node) = (format!("10.213.{number}.1"), format!("10.213.{number}.2"));

@@ -24,14 +24,14 @@ fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
 enum Death {
     /// By SIGKILL, and loses nothing.
     Sudden,
-    /// By SIGKILL, and may lose what it has not written.
+    /// By SIGKILL, and may lose changes that it has not written.
     Lossy,
     /// By `SHUTDOWN`.
     InOrder,
 }
 
-/// The last moment up to which all that was answered is surely with the operating system, which outlives the process:
-/// the file's buffer was empty then.
+/// The last moment at which the file's buffer was empty. All changes that were answered before are with the operating
+/// system, which outlives the process.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {
@@ -73,7 +73,7 @@ pub(super) fn killed_always(given: &mut Given) -> Outcome {
     end_again_and_again(given, "always", Death::Sudden)
 }
 
-/// One that is synchronised every second may lose what was not written yet.
+/// A server that synchronises every second may lose changes that it has not written yet.
 pub(super) fn killed_everysec(given: &mut Given) -> Outcome {
     end_again_and_again(given, "everysec", Death::Lossy)
 }
@@ -141,7 +141,7 @@ pub(super) fn memory(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A server that is killed takes long to read its data again, and answers so meanwhile.
+/// A server that was killed takes long to read its data again, and answers with `LOADING` until then.
 pub(super) fn loaded(given: &mut Given) -> Outcome {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "200"];
     let Some((mut server, mut stage)) = begin(given, &arguments) else { return NO_SERVER };

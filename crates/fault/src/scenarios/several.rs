@@ -68,8 +68,8 @@ pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
     fail_over_again_and_again(given, watched, 1, Terms::default()).into()
 }
 
-/// Sentinel changes the roles of two servers that both run. The nodes find the new primary, and nothing is lost that
-/// the old one has promised.
+/// Sentinel changes the roles of two servers that both run. The nodes find the new primary, and no promise of the old
+/// primary is lost.
 pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     let Some(mut watched) = Watched::start(&[]) else { return NO_SERVER };
     let target = Target::sentinel(watched.sentinel.url(), Watched::NAME).wait_for(1);
@@ -82,7 +82,7 @@ pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Changes do not wait: what the replica did not have is lost, and counted.
+/// Changes do not wait for the replica. Those that it did not have are lost, and counted.
 pub(super) fn failover_without(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 0, Terms::default()).into()

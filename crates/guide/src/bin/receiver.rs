@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::Path;
 
 fn answer(secret: &str, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, Box<dyn Error>> {
-    // Also checks that the callback is no older than five minutes.
+    // Also checks that the callback is at most five minutes old.
     if Webhook::new(secret)?.verify(body, headers).is_err() {
         return Ok(StatusCode::UNAUTHORIZED);
     }

@@ -1,4 +1,4 @@
-//! The pages and their blocks, and the tests of what needs no program.
+//! The pages and their blocks, and the tests of blocks that need no program.
 
 use crate::of_repository;
 use std::fs;
@@ -14,12 +14,12 @@ pub(crate) struct Page {
 pub(crate) struct Block {
     /// The line of the first fence.
     pub(crate) line: usize,
-    /// What follows the first fence.
+    /// The text that follows the first fence.
     pub(crate) info: String,
     pub(crate) text: String,
 }
 
-/// What a test does with a block.
+/// The use that a test makes of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     DocTest,
@@ -40,7 +40,7 @@ pub(crate) enum Use {
 }
 
 impl Block {
-    /// What a test does with the block. `None` if no test looks at it.
+    /// The use that a test makes of the block. `None` if no test looks at it.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
         let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));
         match self.info.split_once(' ').map_or((&*self.info, ""), |(language, rest)| (language, rest)) {
@@ -83,7 +83,7 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The blocks of a page, and what a test does with each.
+/// The blocks of a page, and the use that a test makes of each.
 pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     let all = blocks(&page.text);
     let mut uses = Vec::new();

@@ -1,11 +1,11 @@
-//! The blocks of the guide's pages: each is run, compiled or read by what it is for. A block that no test checks is a
-//! fault.
+//! The blocks of the guide's pages. Each block is run, compiled or read, as its kind demands. A block that no test
+//! checks is a fault.
 //!
-//! | block | what a test does with it |
+//! | block | the test |
 //! |---|---|
 //! | `rust`, `rust,no_run` | a doc test of the crate, `src/lib.rs` |
 //! | `sh` | runs in a shell, after the blocks before it on the page; each command must succeed |
-//! | `sh until` | runs again and again, until its output is what the next block shows |
+//! | `sh until` | runs again and again, until its output is that of the next block |
 //! | `sh background` | is started, and runs until the end of the page |
 //! | `json`, `text` after `sh` | the output has each of the parts that `...` separates, in their order |
 //! | `text of NAME` | so does the output of the program that a `sh background` started |

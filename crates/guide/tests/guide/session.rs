@@ -30,7 +30,7 @@ fn manifest(package: &str) -> String {
     manifest
 }
 
-/// Takes the commands of cargo out of a block, and checks that what they name is there.
+/// Takes the commands of cargo out of a block, and checks that the packages and features that they name exist.
 fn without_cargo(block: &str) -> String {
     let mut kept = Vec::new();
     for line in block.lines() {

@@ -23,7 +23,7 @@ pub(crate) fn programs(folder: &Path) -> PathBuf {
     programs
 }
 
-/// Whether an output has the parts of what a page shows, in their order.
+/// Whether an output has the parts that a page shows, in their order.
 pub(crate) fn shows(output: &str, shown: &str) -> bool {
     let mut rest = output;
     for part in shown.split("...").flat_map(str::lines).map(str::trim).filter(|part| !part.is_empty()) {

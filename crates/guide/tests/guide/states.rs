@@ -26,7 +26,7 @@ fn arrows(picture: &str) -> BTreeSet<Change> {
     ids.filter_map(|(id, _)| id.split_once('-')).map(|(from, to)| (from.to_owned(), to.to_owned())).collect()
 }
 
-/// The rows of the table below its head: several states in the first column, one in the second.
+/// The rows of the table below its head: several states in the first column, a single state in the second.
 fn rows(page: &str) -> BTreeSet<Change> {
     let lines = page.lines().skip_while(|line| !line.starts_with("| from | to |")).skip(2);
     let rows = lines.map_while(|line| line.strip_prefix("| "));

@@ -1,4 +1,4 @@
-//! What cannot be started, and that the closure comes back.
+//! Plans that cannot be started, and that the closure comes back.
 
 use crate::support::{Log, MS};
 use crate::{clones, driven, every, holds, token};
@@ -14,7 +14,7 @@ fn refuse(tasks: &Tasks, plan: &Repeat, kind: &RepeatErrorKind) {
     let error = tasks.repeat(plan.clone(), move |_| sink.push(1)).unwrap_err();
     assert_eq!(&error.kind, kind);
     let mut task = error.task;
-    // A closure of a run takes a run: this one's type is that of what was given.
+    // The closure that comes back has the type of the closure that was given: it takes a run.
     let mut probe = driven();
     let _probed = probe.handle().repeat(every(1).times(1), move |run| task(run)).unwrap();
     let sink = log.clone();

@@ -1,5 +1,5 @@
-//! A clock whose fast answer is ahead of the true time, as the default one's is by some microseconds; here by far. What
-//! has come is decided by the true time.
+//! A clock whose fast answer is ahead of the true time, as the default one's is by some microseconds; here by far. The
+//! true time decides which instants have come.
 
 use crate::support::{MS, wait_until};
 use crate::{counts, ms};

@@ -25,7 +25,7 @@ fn fill(tasks: &Tasks) {
 }
 
 /// Makes `call` on a thread whose lane is full, so that it waits for room if it may, and `look` from a handler that
-/// holds the shard meanwhile. Returns what they return.
+/// holds the shard during the call. Returns both results.
 fn look_while_the_lane_is_full<C: Send + 'static, L: Send + 'static>(
     call: impl FnOnce(&Tasks) -> C + Send + 'static,
     look: impl FnOnce() -> L + Send + 'static,

@@ -48,7 +48,7 @@ fn one_shots_a_hundred_years_ahead_are_held_cancelled_and_run() {
 fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
     let mut tasks = driven();
     let mut started = Vec::new();
-    // Every day, every 30.4 days, and one that is no whole number of ticks.
+    // Every day, every 30.4 days, and a period that is not a whole number of ticks.
     let periods = [DAY, Duration::from_secs(2_626_560), DAY * 7 + Duration::from_nanos(123_456_789)];
     for period in periods {
         for missed in [Missed::Burst, Missed::Delay, Missed::Skip] {

@@ -26,7 +26,7 @@ use tourbillon_tasks::{DrivenTasks, Repeat, Report, Run, Task, Tasks};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The moment so many milliseconds after the origin.
+/// The moment `millis` milliseconds after the origin.
 fn ms(millis: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(millis)
 }
@@ -59,7 +59,7 @@ const fn seen(number: u64, scheduled: u64, lateness: u64, missed: u64) -> Seen {
     Seen { number, scheduled, lateness, missed }
 }
 
-/// What a report says of instants: runs, missed, overlapped, skipped.
+/// The counts of instants in a report: runs, missed, overlapped, skipped.
 fn counts(task: &Task) -> [u64; 4] {
     let Report { runs, missed, overlapped, skipped, .. } = task.report();
     [runs, missed, overlapped, skipped]
@@ -76,7 +76,7 @@ fn logged(tasks: &Tasks, plan: Repeat) -> (Task, Log<Seen>) {
     (tasks.repeat(plan, move |run| sink.push(Seen::of(run))).unwrap(), log)
 }
 
-/// As `logged`; each run lasts so many milliseconds, by its number.
+/// As `logged`. The run with number `n` lasts `lasts(n)` milliseconds.
 fn lasting(
     tasks: &DrivenTasks,
     plan: Repeat,
@@ -91,7 +91,7 @@ fn lasting(
     (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
-/// Time passes, and nothing is done meanwhile; then one turn.
+/// Lets time pass without a turn, then makes one turn.
 fn stall(tasks: &mut DrivenTasks, by: Duration) {
     tasks.clock().advance(by);
     tasks.turn();

@@ -59,7 +59,7 @@ fn what_it_holds_goes_as_soon_as_it_has_run() {
     let held = Arc::clone(&kept);
     tasks.handle().after(MS, move || drop(held)).unwrap();
     let held = Arc::clone(&kept);
-    // This one does not consume what it holds.
+    // This closure does not consume the token that it holds.
     tasks.handle().after(2 * MS, move || holds(&held)).unwrap();
     tasks.advance(MS);
     assert_eq!(clones(&kept), 1);
@@ -100,7 +100,7 @@ fn closures_give_their_engine_more_to_do() {
     assert_eq!(log.take(), [ms(10), ms(20), ms(30)]);
 }
 
-/// Full lane, full engine, no engine: the closure that comes back does what it would have done.
+/// Full lane, full engine, no engine: the closure comes back, and works when it is called.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
     fn refuse(tasks: &Tasks, kind: Refusal) {

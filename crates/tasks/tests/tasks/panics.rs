@@ -157,7 +157,7 @@ fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     assert_eq!(tasks.handle().cancel(id), Cancel::Gone);
 }
 
-/// As an engine's payloads: one that cannot be dropped costs the others nothing, and not the process.
+/// As with an engine's payloads: a closure whose drop panics harms neither the others nor the process.
 #[test]
 fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
     for drops in [false, true] {
@@ -179,7 +179,7 @@ fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
             let held = Arc::clone(&kept);
             tasks.handle().after(MS, move || drop(held)).unwrap();
             let unfired = tasks.handle().shutdown();
-            // What was to come back comes back.
+            // The shutdown still returns the closure of the one-shot.
             assert_eq!(unfired.len(), 1);
             (unfired.into_iter().next().unwrap().payload)();
         }
@@ -223,7 +223,7 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
     });
 }
 
-/// What it panicked with is whole when the hook gets it.
+/// The hook gets the whole value with which the task panicked.
 #[test]
 fn the_hook_gets_what_the_task_panicked_with() {
     let log = Log::new();

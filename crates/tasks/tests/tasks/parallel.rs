@@ -133,7 +133,7 @@ fn a_run_made_in_place_that_panics_is_counted_once() {
     assert_eq!((task.report().runs, task.report().panics, tasks.handle().stats().total.panics), (2, 2, 2));
 }
 
-/// What a run says of its lateness is how late it is, wherever it was made.
+/// The lateness that a run reports is true, wherever the run was made.
 #[test]
 fn a_run_says_when_it_began() {
     for capacity in [1, 100] {
@@ -201,7 +201,7 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
-/// Each has exactly the runs that were said, though the last may begin while the one before it ends.
+/// Each task has exactly the planned number of runs, though the last run may begin while the run before it ends.
 #[test]
 fn the_last_run_is_made_while_the_one_before_it_ends() {
     within_patience(|| {

@@ -1,4 +1,4 @@
-//! What becomes of a run that is late or long: each policy, by example, and all of them against a plain model.
+//! Runs that are late or long: each policy, by example, and all policies against a plain model.
 
 use crate::support::{Log, MS, Rng};
 use crate::{SECOND, counts, driven, every, lasting, logged, ms, seen, stall};
@@ -76,7 +76,7 @@ fn overlapped_and_skipped() {
         tasks.advance_to(ms(45));
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 0, 0)], Some(ms(50))));
         assert_eq!(counts(&task), [1, 0, 3, 3]);
-        // This one ends as the next instant comes, and the one after it just before.
+        // This run ends as the next instant comes, and the run after it ends just before.
         tasks.advance_to(ms(100));
         assert_eq!(
             log.take(),
@@ -131,12 +131,12 @@ fn runs_that_are_left_are_not_spent_on_what_is_skipped() {
     stall(&mut tasks, 45 * MS);
     tasks.advance_to(ms(1_000));
     assert_eq!(log.take(), [seen(1, 10, 35, 3), seen(2, 50, 0, 0), seen(3, 60, 0, 0)]);
-    // What comes during and after the last one is nobody's.
+    // Instants during and after the last run are not counted.
     assert_eq!((counts(&task), task.has_ended()), ([3, 3, 0, 3], true));
     let mut tasks = driven();
     let (task, log) = lasting(&tasks, every(10).times(2).overlap(Overlap::QueueOne), |_| 100);
     tasks.advance_to(ms(1_000));
-    // The queued one a turn later, which `advance` makes with the next tick.
+    // The queued run comes a turn later, which `advance` makes with the next tick.
     assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 110, 1, 0)]);
     assert_eq!((counts(&task), task.has_ended()), ([2, 0, 10, 9], true));
 }
@@ -183,7 +183,7 @@ fn a_long_stall_is_counted_at_once() {
     }
 }
 
-/// Instants one by one: what is queued to be run, and the first that has not come.
+/// Instants one by one: the queue of instants to run, and the first instant that has not come.
 struct Model {
     period: u64,
     missed: Missed,
@@ -232,7 +232,7 @@ impl Model {
 
     fn end(&mut self, now: u64) {
         if !self.queue.is_empty() {
-            // Of a burst: what comes meanwhile joins it.
+            // A burst goes on. Instants that came during the run join it.
             return;
         }
         let come = self.come(now);
@@ -293,7 +293,7 @@ fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
             let [missed, overlapped, skipped] = model.counts;
             assert_eq!(counts(&task), [model.runs, missed, overlapped, skipped], "seed {seed}, step {step}");
         }
-        // And what is due does run, a burst to its end if its runs are short.
+        // All due instants do run: a burst runs to its end if its runs are short.
         calm.store(true, Ordering::Relaxed);
         for _ in 0..10_000 {
             tasks.turn();

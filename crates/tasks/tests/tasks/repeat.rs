@@ -41,7 +41,7 @@ fn in_step_is_at_whole_periods_before_and_after_the_moment() {
     assert_eq!(in_step(since(0)), [40, 80]);
     assert_eq!(in_step(since(5)), [5, 45, 85]);
     assert_eq!(in_step(since(40_005)), [5, 45, 85]);
-    // Exactly now: the first moment after this one.
+    // Exactly now: the first moment after the present.
     assert_eq!(in_step(since(3)), [43, 83]);
     assert_eq!(in_step(since(4_003)), [43, 83]);
     assert_eq!(in_step(SystemTime::UNIX_EPOCH - 35 * MS), [5, 45, 85]);
@@ -71,7 +71,7 @@ fn after_its_last_run_it_has_ended_and_its_closure_is_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// A period that is no whole number of ticks: each run is for its own multiple, at the end of that tick.
+/// A period that is not a whole number of ticks: each run is for its own multiple, at the end of that tick.
 #[test]
 fn a_fixed_rate_does_not_drift_over_a_million_runs() {
     const PERIOD: u64 = 1_000_001;
@@ -198,7 +198,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(tasks.handle().repeating().len(), 2);
     tasks.advance(10 * MS);
     assert!(ends.has_ended());
-    // Nobody else has a handle to this one.
+    // The list has the only handle to this task.
     let rest = tasks.handle().repeating();
     assert_eq!(rest.iter().map(counts).collect::<Vec<_>>(), [[1, 0, 0, 0]]);
     let _ = rest[0].stop();
@@ -207,7 +207,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(counts(&rest[0])[0], 1);
 }
 
-/// In its last run a task is not one that has not ended.
+/// In its last run a task is not listed any more.
 #[test]
 fn one_in_its_last_run_is_not_listed() {
     let mut tasks = driven();

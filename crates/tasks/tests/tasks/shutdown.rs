@@ -47,7 +47,7 @@ fn repeating_tasks_have_ended_and_their_closures_are_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// Dropped without a word: also what nobody has a handle to.
+/// The closures are dropped, also those of tasks without a handle.
 #[test]
 fn dropping_the_engine_drops_all_closures() {
     let kept = token();
@@ -56,7 +56,7 @@ fn dropping_the_engine_drops_all_closures() {
     tasks.handle().after(HOUR, start(Arc::clone(&kept))).unwrap();
     drop(tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap());
     let task = tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap();
-    // This one has its engine: a cycle, until that ends.
+    // This closure has a handle of its engine: a cycle, until the engine ends.
     let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));
     drop(tasks.handle().every(HOUR, move || holds(&(&held, &inside))).unwrap());
     let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));

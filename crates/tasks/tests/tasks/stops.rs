@@ -70,7 +70,7 @@ fn dropping_every_handle_lets_it_go_on() {
 fn a_run_may_be_the_last_by_its_own_word() {
     let (mut tasks, kept) = (driven(), token());
     let (held, clock) = (Arc::clone(&kept), tasks.clock().clone());
-    // It outlasts its period, so that a next one would be queued.
+    // The run outlasts its period, so that a next run would be queued.
     let run = move |run: &tourbillon_tasks::Run| {
         holds(&held);
         clock.advance(25 * MS);
@@ -158,7 +158,7 @@ fn stop_and_wait_waits_until_the_run_has_ended() {
     });
 }
 
-/// When `stop_and_wait` returns, what the closure held is the caller's again.
+/// When `stop_and_wait` returns, the closure and the values that it held are gone.
 #[test]
 fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
     struct SlowToGo(#[expect(dead_code, reason = "it is held")] Arc<()>);
@@ -225,8 +225,8 @@ fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     }
 }
 
-/// As many stops as there are moments between a task's instants. After `stop_and_wait` nothing of the task runs, and
-/// what it reports is what it did.
+/// As many stops as there are moments between a task's instants. After `stop_and_wait` the task does not run any more,
+/// and its report is true.
 #[test]
 fn stops_race_with_firing() {
     within_patience(|| {
@@ -264,7 +264,7 @@ fn stops_race_with_firing() {
     });
 }
 
-/// A closure's drop may do with its engine what it likes: nothing is locked then.
+/// A closure's drop may call its engine, since nothing is locked then.
 #[test]
 fn a_closure_may_use_its_engine_while_it_is_dropped() {
     struct UsesItsEngine(Box<dyn Fn() + Send>);
@@ -306,7 +306,7 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
     });
 }
 
-/// A handler on the shard's own thread lists tasks and reads them, while one is started that waits for room in its
+/// A handler on the shard's own thread lists tasks and reads them, while the start of a task waits for room in its
 /// lane.
 #[test]
 fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {

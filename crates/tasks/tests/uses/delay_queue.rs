@@ -81,7 +81,7 @@ fn a_queue_that_is_cleared_goes_on() {
     let ids: Vec<_> = (1..=4_u32).map(|n| queue.push(n.div_ceil(2) * SECOND, n.into()).unwrap()).collect();
     tasks.advance(SECOND);
     let first = queue.try_recv().map(item).unwrap();
-    // One was found due, and two wait.
+    // One item was found due, and two items wait.
     let mut cleared = queue.clear();
     assert_eq!((cleared[0], queue.len(), queue.clear()), (3 - first, 0, vec![]));
     cleared.sort_unstable();
@@ -154,7 +154,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     let refused = queue.push(SECOND, 3).unwrap_err();
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!(queue.close(), [2]);
-    // One that is made afterwards has ended already.
+    // A queue that is made afterwards has ended already.
     let late = tasks.handle().delay_queue::<u64>();
     assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (Err(RecvError), 1));
 }

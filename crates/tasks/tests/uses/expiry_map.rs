@@ -94,7 +94,7 @@ fn an_entry_may_have_a_time_to_live_of_its_own() {
     assert_eq!(map.remaining("short"), Some(SECOND));
     tasks.advance(SECOND);
     assert_eq!(expired.take(), [("short", 1)]);
-    // One that is replaced for a shorter time goes earlier.
+    // An entry that is replaced for a shorter time goes earlier.
     assert_eq!(map.insert_for("usual", 3, SECOND).unwrap(), Some(2));
     tasks.advance(SECOND);
     assert_eq!(expired.take(), [("usual", 3)]);
@@ -229,7 +229,7 @@ fn a_full_engine_refuses_and_gives_key_and_value_back() {
         }
     };
     assert_eq!((refused.kind, refused.payload), (Refusal::EngineFull, (count, count)));
-    // One that is there is replaced without another timer.
+    // A present entry is replaced without another timer.
     assert_eq!((map.insert(0, 7).unwrap(), map.len()), (Some(0), count));
 }
 

@@ -110,7 +110,7 @@ fn an_id_that_is_there_is_refused() {
     assert_eq!((first.deadline(), timeouts.len()), (Some(at(IDLE)), 1));
     assert_eq!(tasks.handle().stats().owned.alive, 1);
 
-    // The id is free when the connection has expired, and what is left of that has no part in the next one.
+    // The id is free when the connection has expired, and the old handle has no effect on the next connection.
     tasks.advance(IDLE);
     assert_eq!(expired.take().len(), 1);
     let second = timeouts.insert(7).unwrap();

@@ -16,12 +16,12 @@ const IDLE: Duration = Duration::from_micros(100);
 const THREADS: u64 = 2;
 const EACH: u64 = 6_000;
 
-/// What the test knows of each connection.
+/// The test's record of each connection.
 struct Book {
-    /// Before which it must not expire, by the touches that answered true.
+    /// The moment before which it must not expire, by the touches that answered true.
     promised: Vec<AtomicU64>,
     expired: Vec<AtomicUsize>,
-    /// When those came to their limits that have expired.
+    /// The limits of the connections that have expired.
     limits: Vec<AtomicU64>,
     removed: AtomicUsize,
 }

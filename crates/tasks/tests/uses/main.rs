@@ -29,7 +29,7 @@ fn threads() -> TaskEngine {
     TaskEngine::start(Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2)).unwrap()
 }
 
-/// What was pushed.
+/// The item that was pushed.
 fn item<T>(due: DueItem<T>) -> T {
     due.item
 }

@@ -1,4 +1,4 @@
-//! Receivers that are polled: which of them are woken, and by what.
+//! Receivers that are polled: which of them each call wakes.
 
 use crate::support::{MS, Rng, wait_until, within_patience};
 use crate::{SECOND, item};
@@ -118,7 +118,7 @@ fn one_that_has_received_stands_in_line_no_more() {
     queue.push(SECOND, 1).unwrap();
     queue.push(2 * SECOND, 2).unwrap();
     tasks.advance(SECOND);
-    // The second was faster than the one that was woken, which waits again: the next item is for the woken receiver.
+    // The second receiver was faster than the woken receiver, which waits again and gets the next item.
     assert_eq!((waiters[1].poll(), waiters[0].poll()), (Poll::Ready(Some(1)), Poll::Pending));
     tasks.advance(SECOND);
     assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2, 0], Poll::Ready(Some(2))));
@@ -248,7 +248,7 @@ fn a_waker_that_panics_loses_no_item() {
 
 // --- With threads ---
 
-/// Runs a future on this thread, which is parked while nothing is to be done.
+/// Runs a future on this thread, which is parked while the future has nothing to do.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,7 +1,7 @@
 //! The engine's futures, and a limited service, under tokio, smol and pollster. None of them has a timer of its own
 //! running.
 //!
-//! What a runtime must offer, and the cases, which are the same for each, are in `cases`.
+//! The module `cases` has the traits that a runtime must implement, and the cases, which are the same for each runtime.
 
 mod cases;
 mod on_pollster;

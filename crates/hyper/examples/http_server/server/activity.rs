@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// What a connection waits for, and since when. Only the connection's task uses it, so that no ordering is needed.
+/// The activity of a connection: whether it waits for a handler, and its last sign of life. Only the connection's task
+/// uses it, so that no ordering is needed.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -81,7 +82,7 @@ impl Read for ObservedStream {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // A copy: hyper lends what it has not initialised to unsafe code only.
+        // A copy: hyper lends memory that it has not initialised to unsafe code only.
         let mut bytes = [0; 4_096];
         let room = cursor.remaining().min(bytes.len());
         let mut buffer = ReadBuf::new(&mut bytes[..room]);

@@ -73,7 +73,7 @@ pub(super) async fn serve(stream: TcpStream, engine: Handle<Wakeup>, timeouts: T
     .await
 }
 
-/// What the handler answers, or that body or handler took too long.
+/// The handler's answer, or the answer that the body or the handler took too long.
 async fn answer(engine: Handle<Wakeup>, deadline: Timestamp, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let body = match engine.timeout_at(deadline, routes::read(body)).await {

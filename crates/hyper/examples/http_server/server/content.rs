@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A block of bytes, over and over, until so many have been sent.
+/// A block of bytes that repeats until all bytes have been sent.
 #[derive(Debug)]
 pub(super) struct Content {
     block: Bytes,
@@ -19,7 +19,7 @@ impl Content {
         Self { block, left }
     }
 
-    /// So many bytes, of which no more than a block is in memory.
+    /// `count` bytes, of which at most a block is in memory.
     pub(super) fn dots(count: u64) -> Self {
         Self { block: Bytes::from_static(&[b'.'; 1 << 16]), left: count }
     }

@@ -7,9 +7,9 @@
 //! | request | with the last byte of the header | with the last byte of the body; with the answer of the handler | answered 408; answered 503 |
 //!
 //! The header timeout is hyper's own, on a [`TourbillonTimer`](tourbillon_hyper::TourbillonTimer). hyper counts the
-//! wait for the first byte as part of it, so an idle timeout that is longer never passes between requests. No client is
-//! idle while a request of it is with the handler: the request timeout is for that. Sending the answer is limited by
-//! silence alone, so that a long one may take its time.
+//! wait for the first byte as part of it, so an idle timeout that is longer never passes between requests. A client is
+//! not idle while the handler has a request of it: the request timeout is for that. Sending the answer is limited by
+//! silence alone, so that a long answer may take its time.
 //!
 //! A connection has one timer for being idle, moved by each byte: that is a store and a load. A request has another, if
 //! its handler does not answer at once.

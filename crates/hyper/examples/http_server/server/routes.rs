@@ -1,4 +1,4 @@
-//! What there is to ask for.
+//! The routes of the server.
 
 use super::content::Content;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -59,7 +59,7 @@ pub(super) fn status(status: StatusCode) -> Reply {
     reply
 }
 
-/// An answer that is a status and the last one, because the request was not read to its end.
+/// An answer that is a status, and the last answer of its connection, because the request was not read to its end.
 pub(super) fn close_with(code: StatusCode) -> Reply {
     let mut reply = status(code);
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,4 +1,4 @@
-//! What holds among tasks on several threads, and with sockets.
+//! Cases with tasks on several threads, and with sockets.
 
 use super::peer::{ANSWER, Peer, SILENCE};
 use super::{HOUR, MS, PATIENCE, Runtime, await_alive, engine};

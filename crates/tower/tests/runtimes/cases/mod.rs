@@ -1,4 +1,4 @@
-//! The same cases on each runtime: what a runtime must offer, and the tests that are made of it.
+//! The same cases on each runtime: the traits that a runtime must implement, and the tests.
 //!
 //! Nothing may be early, on the engine's own clock; how late it is, is only bounded by patience.
 
@@ -15,17 +15,17 @@ use tourbillon::{Builder, Engine};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// How long a test waits for what must happen before it calls it lost.
+/// How long a test waits for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What runs one future on the calling thread.
+/// A runtime that runs a future on the calling thread.
 pub(crate) trait BlockOn {
     fn new() -> Self;
 
     fn block_on<F: Future>(&self, future: F) -> F::Output;
 }
 
-/// What runs tasks on several threads, and has sockets.
+/// A runtime that runs tasks on several threads, and has sockets.
 pub(crate) trait Runtime: BlockOn {
     type Task<T: Send + 'static>;
     type Stream: Send;

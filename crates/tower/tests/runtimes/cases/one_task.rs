@@ -1,4 +1,4 @@
-//! What holds in a single task.
+//! Cases with a single task.
 
 use super::{BlockOn, HOUR, MS, PATIENCE, await_alive, engine};
 use std::convert::Infallible;
@@ -138,7 +138,7 @@ pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
         assert_eq!(engine.handle().stats().owned.alive, 0);
         assert!(engine.handle().timeout(MS, engine.handle().timeout(HOUR, pending::<()>())).await.is_err());
     });
-    // The one that fired may have been dropped while its shard still woke the task.
+    // The timer that fired may have been dropped while its shard still woke the task.
     await_alive(&engine, 0);
 }
 

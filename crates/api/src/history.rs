@@ -49,7 +49,7 @@ pub struct LatenessBySecond {
     pub seconds: Vec<SecondLateness>,
 }
 
-/// How late the deliveries were that were due in one second of any minute.
+/// The lateness of the deliveries that were due in the same second of any minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecondLateness {

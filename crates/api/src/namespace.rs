@@ -92,7 +92,7 @@ pub struct NamespaceView {
 pub struct SecretView {
     /// The moment at which it was made.
     pub made: Moment,
-    /// The moment from which it signs no more. The newest secret has none.
+    /// The moment at which it stops signing. The newest secret has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
 }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod refuge;
+mod fallback;
 mod sleep;
 mod source;
 mod timer;

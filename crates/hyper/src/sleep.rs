@@ -1,6 +1,6 @@
 //! The sleep that hyper awaits.
 
-use crate::refuge::refuge;
+use crate::fallback::fallback_engine;
 use crate::source::Source;
 use hyper::rt;
 use std::pin::{Pin, pin};
@@ -31,11 +31,11 @@ impl TimerSleep {
     }
 
     /// Continues the sleep for the time that is left, on an engine that is not shut down.
-    fn move_to_refuge(&mut self) {
+    fn move_to_fallback(&mut self) {
         let left = self.sleep.deadline() - self.source.now();
-        if let Some(refuge) = refuge() {
-            self.sleep = refuge.sleep(left);
-            self.source = Source::of(refuge.clone());
+        if let Some(engine) = fallback_engine() {
+            self.sleep = engine.sleep(left);
+            self.source = Source::of(engine.clone());
         }
     }
 }
@@ -50,7 +50,7 @@ impl Future for TimerSleep {
         let mut outcome = ready!(this.poll_on_engine(cx));
         if outcome.is_err() && !this.has_moved {
             this.has_moved = true;
-            this.move_to_refuge();
+            this.move_to_fallback();
             outcome = ready!(this.poll_on_engine(cx));
         }
         if outcome.is_err() {

@@ -18,13 +18,13 @@
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// How late a claim may be that waits for nothing but the machine.
+/// The greatest lateness of a claim that waits for nothing but the machine.
 const BUSY: Moment = 2_000_000;
 
 /// How far a replica is behind its primary at most, on a machine that is busy, and how long a handler runs at most.
 const BEHIND: Moment = 1_000_000;
 
-/// How soon after a pause a handler begins that was about to begin before it.
+/// The time after a pause within which a handler begins that was about to begin before the pause.
 const AT_ONCE: Moment = 1_000_000;
 
 pub(super) struct Excuses<'a> {
@@ -54,7 +54,7 @@ impl<'a> Excuses<'a> {
         Self { terms, faults, taken: vec![0; faults.len()] }
     }
 
-    /// The time after a fault in which its effects go on. A reply that does not come is waited for, and TCP pauses
+    /// The time after a fault in which its effects go on. A client waits for a reply that does not come, and TCP pauses
     /// between its attempts for as long as a cut has lasted.
     fn aftermath(&self, fault: &Fault) -> Moment {
         match fault.cause {
@@ -100,7 +100,7 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Servers that have lost, as they may, that the delivery has ended.
+    /// Servers that have lost the end of the delivery, as the terms permit.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let windows = self.terms.lossy.iter().filter(|(from, until)| {

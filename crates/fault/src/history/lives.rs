@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 /// How surely a timer was withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawn {
-    /// It was stored and not in delivery, and is stored no more.
+    /// It was stored and not in delivery. It is no longer stored.
     Surely,
     /// A delivery may have begun, and is the last delivery.
     InFlight,

@@ -1,6 +1,6 @@
 //! Bodies with a limit on the wait for each frame and a limit on their whole time.
 
-use crate::error::{Elapsed, TimeoutError, What};
+use crate::error::{Elapsed, Part, TimeoutError};
 use crate::timers::Timers;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -13,7 +13,7 @@ use tourbillon::{Handle, Timestamp};
 /// A limit and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
-    part: What,
+    part: Part,
     limit: Duration,
     sleep: Sleep,
 }
@@ -88,7 +88,7 @@ impl<B> TimeoutBody<B> {
     #[must_use]
     pub fn idle(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(Timestamp::MAX);
-        Self { idle: Some(Limit { part: What::BodyIdle, limit, sleep }), ..self }
+        Self { idle: Some(Limit { part: Part::BodyIdle, limit, sleep }), ..self }
     }
 
     /// Limits the time from now to the end of the body.
@@ -99,7 +99,7 @@ impl<B> TimeoutBody<B> {
     #[must_use]
     pub fn total(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(self.timers.deadline(limit));
-        Self { total: Some(Limit { part: What::BodyTotal, limit, sleep }), ..self }
+        Self { total: Some(Limit { part: Part::BodyTotal, limit, sleep }), ..self }
     }
 
     /// The inner body.

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The part that was limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum What {
+pub enum Part {
     /// A service, from its call to its response.
     Response,
     /// The wait for one frame of a body.
@@ -20,19 +20,19 @@ pub enum What {
 /// The error of a limit: the limit has passed, or its engine was shut down before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
-    part: What,
+    part: Part,
     limit: Duration,
     is_shut_down: bool,
 }
 
 impl Elapsed {
-    pub(crate) fn new(part: What, limit: Duration, is_shut_down: bool) -> Self {
+    pub(crate) fn new(part: Part, limit: Duration, is_shut_down: bool) -> Self {
         Self { part, limit, is_shut_down }
     }
 
     /// The part that took too long.
     #[must_use]
-    pub fn what(&self) -> What {
+    pub fn part(&self) -> Part {
         self.part
     }
 
@@ -53,16 +53,16 @@ impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = self.limit;
         match (self.is_shut_down, self.part) {
-            (false, What::Response) => write!(f, "no response within {limit:?}"),
-            (false, What::BodyIdle) => write!(f, "no frame of the body within {limit:?}"),
-            (false, What::BodyTotal) => write!(f, "the body had not ended within {limit:?}"),
-            (true, What::Response) => {
+            (false, Part::Response) => write!(f, "no response within {limit:?}"),
+            (false, Part::BodyIdle) => write!(f, "no frame of the body within {limit:?}"),
+            (false, Part::BodyTotal) => write!(f, "the body had not ended within {limit:?}"),
+            (true, Part::Response) => {
                 write!(f, "the engine that limits a response to {limit:?} was shut down")
             }
-            (true, What::BodyIdle) => {
+            (true, Part::BodyIdle) => {
                 write!(f, "the engine that limits the wait for a frame to {limit:?} was shut down")
             }
-            (true, What::BodyTotal) => write!(f, "the engine that limits a body to {limit:?} was shut down"),
+            (true, Part::BodyTotal) => write!(f, "the engine that limits a body to {limit:?} was shut down"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The future of a response with a limit on its time.
 
-use crate::error::{Elapsed, TimeoutError, What};
+use crate::error::{Elapsed, Part, TimeoutError};
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -40,7 +40,7 @@ where
         Poll::Ready(match ready!(this.response.poll(cx)) {
             Ok(response) => response.map_err(TimeoutError::Inner),
             Err(elapsed) => {
-                Err(TimeoutError::Elapsed(Elapsed::new(What::Response, *this.limit, elapsed.is_shut_down())))
+                Err(TimeoutError::Elapsed(Elapsed::new(Part::Response, *this.limit, elapsed.is_shut_down())))
             }
         })
     }

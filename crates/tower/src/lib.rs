@@ -11,6 +11,6 @@ mod timers;
 
 #[cfg(feature = "http-body")]
 pub use body::TimeoutBody;
-pub use error::{Elapsed, TimeoutError, What};
+pub use error::{Elapsed, Part, TimeoutError};
 pub use future::ResponseFuture;
 pub use service::{Timeout, TimeoutLayer};

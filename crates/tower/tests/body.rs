@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, DrivenEngine};
-use tourbillon_tower::{Elapsed, TimeoutBody, TimeoutError, What};
+use tourbillon_tower::{Elapsed, Part, TimeoutBody, TimeoutError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -56,7 +56,7 @@ enum Given {
     Data,
     End,
     Failed,
-    Elapsed(What),
+    Elapsed(Part),
 }
 
 impl Test {
@@ -81,7 +81,7 @@ impl Test {
             Poll::Ready(None) => Given::End,
             Poll::Ready(Some(Ok(_))) => Given::Data,
             Poll::Ready(Some(Err(TimeoutError::Inner(_)))) => Given::Failed,
-            Poll::Ready(Some(Err(TimeoutError::Elapsed(elapsed)))) => Given::Elapsed(elapsed.what()),
+            Poll::Ready(Some(Err(TimeoutError::Elapsed(elapsed)))) => Given::Elapsed(elapsed.part()),
         }
     }
 
@@ -101,7 +101,7 @@ fn a_body_that_is_silent_elapses_at_its_limit_and_not_before() {
     assert_eq!(test.poll(), Given::Nothing);
     test.engine.advance(Duration::from_nanos(1));
     let elapsed = test.elapsed();
-    assert_eq!((elapsed.what(), elapsed.limit()), (What::BodyIdle, SECOND));
+    assert_eq!((elapsed.part(), elapsed.limit()), (Part::BodyIdle, SECOND));
     assert_eq!(elapsed.to_string(), "no frame of the body within 1s");
 }
 
@@ -117,7 +117,7 @@ fn each_frame_begins_the_silence_anew_on_the_same_timer() {
     }
     assert_eq!(test.poll(), Given::Nothing);
     test.engine.advance(SECOND);
-    assert_eq!(test.poll(), Given::Elapsed(What::BodyIdle));
+    assert_eq!(test.poll(), Given::Elapsed(Part::BodyIdle));
     assert_eq!(test.engine.handle().stats().owned.fired, 1);
 }
 
@@ -132,7 +132,7 @@ fn the_time_in_which_nobody_polls_is_not_silence() {
     test.engine.advance(10 * SECOND);
     assert_eq!(test.poll(), Given::Nothing);
     test.engine.advance(SECOND);
-    assert_eq!(test.poll(), Given::Elapsed(What::BodyIdle));
+    assert_eq!(test.poll(), Given::Elapsed(Part::BodyIdle));
 }
 
 /// How often a task was woken.
@@ -184,7 +184,7 @@ fn a_body_that_drips_elapses_in_total() {
     }
     assert_eq!(test.poll(), Given::Nothing);
     test.engine.advance(SECOND / 2);
-    assert_eq!(test.poll(), Given::Elapsed(What::BodyTotal));
+    assert_eq!(test.poll(), Given::Elapsed(Part::BodyTotal));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_body_that_is_never_waited_for_elapses_in_total_all_the_same() {
     }
     test.put(Some(Ok("data")));
     let elapsed = test.elapsed();
-    assert_eq!((elapsed.what(), elapsed.limit()), (What::BodyTotal, 3 * SECOND));
+    assert_eq!((elapsed.part(), elapsed.limit()), (Part::BodyTotal, 3 * SECOND));
     assert_eq!(elapsed.to_string(), "the body had not ended within 3s");
     assert_eq!(test.engine.handle().stats().owned.alive, 0);
 }
@@ -217,7 +217,7 @@ fn a_limit_of_zero_and_the_longest_one() {
     let mut test = Test::new(|body| body.idle(Duration::ZERO));
     test.put(Some(Ok("data")));
     assert_eq!(test.poll(), Given::Data);
-    assert_eq!(test.poll(), Given::Elapsed(What::BodyIdle));
+    assert_eq!(test.poll(), Given::Elapsed(Part::BodyIdle));
 
     let mut test = Test::new(|body| body.idle(Duration::MAX).total(Duration::MAX));
     assert_eq!(test.poll(), Given::Nothing);
@@ -238,15 +238,15 @@ fn a_body_without_a_limit_is_as_it_was() {
 
 #[test]
 fn a_shutdown_says_so() {
-    for part in [What::BodyIdle, What::BodyTotal] {
+    for part in [Part::BodyIdle, Part::BodyTotal] {
         let mut test = Test::new(|body| match part {
-            What::BodyIdle => body.idle(SECOND),
+            Part::BodyIdle => body.idle(SECOND),
             _ => body.total(SECOND),
         });
         assert_eq!(test.poll(), Given::Nothing);
         drop(test.engine.handle().shutdown());
         let elapsed = test.elapsed();
-        assert_eq!((elapsed.what(), elapsed.is_shut_down()), (part, true));
+        assert_eq!((elapsed.part(), elapsed.is_shut_down()), (part, true));
     }
 }
 

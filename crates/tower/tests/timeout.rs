@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, DrivenEngine};
-use tourbillon_tower::{Elapsed, ResponseFuture, Timeout, TimeoutError, TimeoutLayer, What};
+use tourbillon_tower::{Elapsed, Part, ResponseFuture, Timeout, TimeoutError, TimeoutLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -164,7 +164,7 @@ fn it_elapses_at_its_limit_and_not_before() {
     assert!(poll(&mut response).is_pending());
     engine.advance(Duration::from_nanos(1));
     let elapsed = elapsed(poll(&mut response));
-    assert_eq!((elapsed.what(), elapsed.limit(), elapsed.is_shut_down()), (What::Response, SECOND, false));
+    assert_eq!((elapsed.part(), elapsed.limit(), elapsed.is_shut_down()), (Part::Response, SECOND, false));
     assert_eq!(elapsed.to_string(), "no response within 1s");
     drop(response);
     assert_eq!(alive(&engine), 0);

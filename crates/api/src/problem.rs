@@ -213,8 +213,8 @@ mod tests {
         let kind = ProblemKind::BlockedDestination;
         let text = Problem::new(kind, "port 22").with_field("/callback/url", "port 22").to_string();
         assert_eq!(text, "The destination is blocked: /callback/url: port 22");
-        let text = Problem::field("/delay_ms", "-1 is no delay").to_string();
-        assert_eq!(text, "The request is not valid: /delay_ms: -1 is no delay");
+        let text = Problem::field("/delay_ms", "-1 is not a delay").to_string();
+        assert_eq!(text, "The request is not valid: /delay_ms: -1 is not a delay");
         assert_eq!(Problem::field("", "no work").to_string(), "The request is not valid: no work");
         let two = Problem::new(kind, "twice").with_field("/a", "one").with_field("/b", "two");
         assert_eq!(two.to_string(), "The destination is blocked: twice; /a: one; /b: two");

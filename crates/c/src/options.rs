@@ -122,7 +122,7 @@ impl tb_options {
             0 => Ok(tb_delivery::TB_POOL),
             1 => Ok(tb_delivery::TB_INLINE),
             2 => Ok(tb_delivery::TB_POLLED),
-            other => invalid(format!("options.delivery is {other}, which is no tb_delivery")),
+            other => invalid(format!("options.delivery is {other}, which is not a tb_delivery")),
         }
     }
 
@@ -155,13 +155,13 @@ impl tb_options {
         match self.pinning {
             0 => {}
             1 => builder = builder.unpinned(),
-            other => return invalid(format!("options.pinning is {other}, which is no tb_pinning")),
+            other => return invalid(format!("options.pinning is {other}, which is not a tb_pinning")),
         }
         match self.clock {
             0 => {}
             1 => builder = builder.clock(SystemClock::new()),
             2 => builder = with_boot_clock(builder)?,
-            other => return invalid(format!("options.clock is {other}, which is no tb_clock")),
+            other => return invalid(format!("options.clock is {other}, which is not a tb_clock")),
         }
         Ok(match self.delivery()? {
             tb_delivery::TB_POOL => builder,

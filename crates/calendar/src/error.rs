@@ -52,7 +52,7 @@ impl fmt::Display for CalendarError {
         match self {
             Self::EmptyExpression => f.write_str("the cron expression is empty"),
             Self::Syntax { expression, fault } => {
-                write!(f, "{expression:?} is no cron expression: {fault}")
+                write!(f, "{expression:?} is not a cron expression: {fault}")
             }
             Self::NeverFires { expression } => write!(f, "the cron expression {expression:?} never fires"),
             Self::EmptyZone => f.write_str("the name of the time zone is empty"),

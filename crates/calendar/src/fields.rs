@@ -148,7 +148,7 @@ impl Fields {
                     message.rsplit(": ").next().unwrap_or_default().trim_end_matches('.').to_lowercase();
                 format!("the {} {field:?}: {message}", FIELDS[*index].name)
             }
-            None => "it is no nickname".to_owned(),
+            None => "it is not a nickname".to_owned(),
         }
     }
 }

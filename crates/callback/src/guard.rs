@@ -28,7 +28,7 @@ pub struct NoRange(Box<str>);
 
 impl fmt::Display for NoRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no range of addresses, as 10.0.0.0/8", self.0)
+        write!(f, "{:?} is not a range of addresses, as 10.0.0.0/8", self.0)
     }
 }
 

@@ -370,7 +370,7 @@ fn each_timer(
         if number == 1 {
             let found: Head = serde_json::from_str(&line).map_err(|error| fault(&error))?;
             if *found.tourbillon != *"backup" {
-                return Err(fault(&"this is no backup"));
+                return Err(fault(&"this is not a backup"));
             }
             if found.version > VERSION {
                 return Err(BackupError::NewerVersion(found.version));

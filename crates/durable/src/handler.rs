@@ -205,5 +205,5 @@ where
 /// The payload, or a refusal: bytes that cannot be read today cannot be read tomorrow.
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
-        .map_err(|error| Verdict::Dead(format!("the payload is no {}: {error}", K::NAME).into()))
+        .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))
 }

@@ -105,7 +105,7 @@ impl fmt::Display for Unreadable {
             Self::Checksum => {
                 f.write_str("the record is damaged, or stands under another id: its checksum differs")
             }
-            Self::Form => f.write_str("the record is no timer"),
+            Self::Form => f.write_str("the record is not a timer"),
         }
     }
 }

@@ -25,10 +25,10 @@ fn refusals_name_what_is_wrong() {
     }
     let long = "x/".repeat(5_000);
     assert_eq!(text("* * * * *", &long), format!("the time zone {long:?} is unknown"));
-    assert_eq!(text("* * *", "UTC"), r#""* * *" is no cron expression: it has 3 fields, not 5, 6 or 7"#);
+    assert_eq!(text("* * *", "UTC"), r#""* * *" is not a cron expression: it has 3 fields, not 5, 6 or 7"#);
     assert_eq!(
         text("0 25 * * *", "UTC"),
-        r#""0 25 * * *" is no cron expression: the hour "25": number out of bounds"#
+        r#""0 25 * * *" is not a cron expression: the hour "25": number out of bounds"#
     );
     assert_eq!(text("0 0 30 2 *", "UTC"), r#"the cron expression "0 0 30 2 *" never fires"#);
     let unknown = Calendar::cron("* * * * *", "Mars/Olympus").unwrap_err();
@@ -115,7 +115,7 @@ fn what_is_no_expression() {
     ] {
         let error = Calendar::cron(expression, "UTC").expect_err(expression);
         assert!(matches!(error, CalendarError::Syntax { .. }), "{expression}: {error:?}");
-        assert!(error.to_string().starts_with(&format!("{expression:?} is no cron expression: ")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{expression:?} is not a cron expression: ")), "{error}");
     }
     for expression in [
         "0 0 30 2 *",

@@ -85,7 +85,7 @@ impl ScheduleRunner {
     /// Decides on the instants of a schedule that have come.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
-        let Some((namespace, key)) = name else { return Verdict::Dead("this is no schedule".into()) };
+        let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
         let at = ScheduleKey::new(namespace, key);
         let _lock = self.0.lock(&at);
         match self.0.load(&at) {

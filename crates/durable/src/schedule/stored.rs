@@ -39,7 +39,7 @@ impl Kind for Stored {
 impl Stored {
     pub(super) fn read(timer: &Timer) -> Result<Self, StoreError> {
         serde_json::from_slice(&timer.payload.0).map_err(|error| {
-            StoreError::new(StoreErrorKind::Corrupt, format!("this is no schedule: {error}"))
+            StoreError::new(StoreErrorKind::Corrupt, format!("this is not a schedule: {error}"))
         })
     }
 

@@ -58,7 +58,7 @@ pub fn be_part() {
         [first, settings @ ..] if first == "node" => {
             serve(&NodeSettings::of(settings).expect("settings of a node"));
         }
-        _ => panic!("{words:?} is no part of a run"),
+        _ => panic!("{words:?} is not a part of a run"),
     }
     exit(0);
 }

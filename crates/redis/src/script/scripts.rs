@@ -161,7 +161,7 @@ mod tests {
         for (command, key) in calls(source)? {
             let is_name = |text: &str| text.chars().all(|sign| sign.is_ascii_uppercase());
             let name = command.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
-            let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is no command's name"))?;
+            let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is not a command's name"))?;
             let is_declared = key.starts_with("KEYS[") && key.find(']') == Some(key.len() - 1);
             // A channel is no key.
             if !["TIME", "PUBLISH", "PUBSUB"].contains(&name) && !is_declared {

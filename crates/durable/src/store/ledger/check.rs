@@ -110,7 +110,7 @@ impl<T: Tables> Ledger<T> {
         let mut failure = None;
         self.tables.scan(Table::Timers, &[], &mut |key, record| {
             let Some(id) = id_at_end(key) else {
-                faults.push(fault(Table::Timers, None, "a key is no id"));
+                faults.push(fault(Table::Timers, None, "a key is not an id"));
                 return faults.len() < MOST_FAULTS;
             };
             match record::decode(id, record) {

@@ -234,7 +234,7 @@ fn numbers(database: &Database) -> Result<Numbers, StoreError> {
         return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
     if tables.has_tables()? {
-        return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is no store of timers"));
+        return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is not a store of timers"));
     }
     drop(tables);
     let mut transaction = database.begin_write().map_err(converted)?;

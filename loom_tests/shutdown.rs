@@ -8,13 +8,13 @@
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
 //! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
-use super::{crew_of_one_shard, model};
+use super::{model, set_of_one_shard};
 use crate::base::error::Refusal;
 use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Settings};
-use crate::shard::Crew;
+use crate::shard::ShardSet;
 use crate::system::clock::{EngineClock, ManualClock};
 
 /// An engine whose shards no thread leads.
@@ -27,7 +27,7 @@ fn core() -> StdArc<Core<u32>> {
     };
     let clock = EngineClock::Custom(StdArc::new(ManualClock::new()));
     StdArc::new(Core::new(
-        Crew::new(crew_of_one_shard(clock, Dispatcher::Inline)),
+        ShardSet::new(set_of_one_shard(clock, Dispatcher::Inline)),
         settings,
         Box::new(|_, _| {}),
     ))

@@ -144,7 +144,7 @@ pub use self::{
         health::{Condition, Health},
         stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     },
-    shard::Left,
+    shard::LoopLeft,
     system::clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
 };
 

@@ -11,7 +11,7 @@ use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
 use crate::engine::{Handler, Settings};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Slots;
-use crate::shard::{CrewSettings, Leaders, Owner};
+use crate::shard::{Leaders, Owner, SetSettings};
 use crate::system::affinity;
 use crate::system::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
 use crate::system::scheduling::{Priority, Scheduling};
@@ -320,7 +320,7 @@ impl Builder {
     ) -> Result<Engine<T>, BuildError> {
         let (owner, settings) = match self.on.take() {
             Some(shards) => (StdArc::clone(shards.owner()), self.settle_on(&shards)?),
-            None => self.start_crew()?,
+            None => self.start_set()?,
         };
         Ok(Engine::start(&owner, settings, handler))
     }
@@ -338,13 +338,13 @@ impl Builder {
 
     fn settle_on(self, shards: &Shards) -> Result<Settings, BuildError> {
         self.refuse_shards_options()?;
-        let crew = shards.owner().crew();
-        if crew.is_forked() {
+        let set = shards.owner().set();
+        if set.is_forked() {
             return Err(BuildError::Forked);
         }
         let dispatcher = match self.dispatch {
-            Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
-            Dispatch::Given(dispatcher) if crew.settings().leaders != Leaders::Driver => dispatcher,
+            Dispatch::OwnWorkers => set.settings().dispatcher.clone(),
+            Dispatch::Given(dispatcher) if set.settings().leaders != Leaders::Driver => dispatcher,
             given @ Dispatch::Given(_) => given.without_threads(),
         };
         engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
@@ -367,7 +367,7 @@ impl Builder {
     ///
     /// Fails if an option is out of bounds, or if the system refuses a thread.
     pub fn start_shards(self) -> Result<Shards, BuildError> {
-        Ok(Shards::new(self.start_crew()?.0))
+        Ok(Shards::new(self.start_set()?.0))
     }
 
     /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
@@ -395,8 +395,8 @@ impl Builder {
         check("loops", loops, &SHARDS)?;
         self.shards = Some(loops);
         let clock = self.take_clock();
-        let (crew, _) = self.settle(clock, Leaders::Loops)?;
-        let shards = Shards::new(Owner::start(crew).map_err(BuildError::Thread)?);
+        let (set, _) = self.settle(clock, Leaders::Loops)?;
+        let shards = Shards::new(Owner::start(set).map_err(BuildError::Thread)?);
         let loops = shards.take_loops();
         Ok((shards, loops))
     }
@@ -408,11 +408,11 @@ impl Builder {
         }
     }
 
-    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+    fn start_set(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
         self.refuse_other_shards()?;
         let clock = self.take_clock();
-        let (crew, settings) = self.settle(clock, Leaders::Threads)?;
-        Ok((Owner::start(crew).map_err(BuildError::Thread)?, settings))
+        let (set, settings) = self.settle(clock, Leaders::Threads)?;
+        Ok((Owner::start(set).map_err(BuildError::Thread)?, settings))
     }
 
     fn drive(mut self) -> Result<(DrivenShards, Settings), BuildError> {
@@ -421,9 +421,9 @@ impl Builder {
         self.dispatch = Dispatch::Given(self.dispatch.without_threads());
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
-        let (crew, settings) =
+        let (set, settings) =
             self.settle(EngineClock::Custom(StdArc::new(clock.clone())), Leaders::Driver)?;
-        let owner = Owner::start(crew).map_err(BuildError::Thread)?;
+        let owner = Owner::start(set).map_err(BuildError::Thread)?;
         Ok((DrivenShards::new(Shards::new(owner), clock), settings))
     }
 
@@ -452,8 +452,8 @@ impl Builder {
         Ok(DrivenEngine::new(engine, driver))
     }
 
-    /// The settings of the crew and of an engine on it.
-    fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(CrewSettings, Settings), BuildError> {
+    /// The settings of the set and of an engine on it.
+    fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(SetSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
         let workers = self.workers.unwrap_or(shards);
@@ -478,7 +478,7 @@ impl Builder {
         let settings =
             engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher.clone())?;
         let nanos = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
-        let crew = CrewSettings {
+        let set = SetSettings {
             tick: TickLength::from_nanos(nanos),
             shards,
             cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
@@ -489,7 +489,7 @@ impl Builder {
             scheduling: self.scheduling,
             leaders,
         };
-        Ok((crew, settings))
+        Ok((set, settings))
     }
 
     /// The cores to pin to, in turn; none when shards are not pinned.

@@ -90,14 +90,14 @@ impl DrivenShards {
 
     /// The next moment after the present one at which to turn.
     pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
-        let tick = self.shards.owner().crew().settings().tick;
+        let tick = self.shards.owner().set().settings().tick;
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
 
     /// Calls `lead` with each shard in turn.
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
-        let shards = self.shards.owner().crew().shards().iter();
+        let shards = self.shards.owner().set().shards().iter();
         shards.filter_map(move |shard| {
             // Another thread that ends an engine has the shard for a moment. No handler calls this function, since the
             // caller borrows the shards exclusively.

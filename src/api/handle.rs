@@ -531,8 +531,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
 
 /// Makes room in the calling thread's lane, or lets the shards do so. Returns false where neither can help.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
-    if core.crew().is_of_loops() {
-        core.crew().drain_loops();
+    if core.set().is_of_loops() {
+        core.set().drain_loops();
         // If there is no room after it, the lane is that of a loop in a turn.
         if round == 0 {
             return true;

@@ -97,13 +97,13 @@ impl Shards {
     /// The number of shards.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.set.owner.crew().shards().len()
+        self.set.owner.set().shards().len()
     }
 
     /// The length of a tick: deadlines are rounded up to a whole tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
-        self.set.owner.crew().settings().tick.as_duration()
+        self.set.owner.set().settings().tick.as_duration()
     }
 
     /// The object of the layer for futures on these shards, made by `init` at the first call.

@@ -16,7 +16,7 @@
 //! | pair | one side                          | other side                    | what is handed over or ruled out | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
 //! | H3   | a job's drop, `want_check`         | `take_check_wanted`, `check`   | the fact that no job waits       | `batch::a_job_that_is_dropped_is_sent_again` |
-//! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
+//! | F1 of `parker` | the last `take`, `made_room` | held back, announced, `is_taken` | both miss                | `batch::a_taken_batch_makes_room` |
 
 use super::dispatcher::Dispatcher;
 use super::executor::Work;

@@ -16,7 +16,7 @@ use crate::lockfree::inbox::Lane;
 use crate::lockfree::sessions::Sessions;
 use crate::lockfree::slab::{Slab, Slots};
 use crate::lockfree::state::Control;
-use crate::shard::{Crew, Owner, Presence, StationShared, next_id};
+use crate::shard::{Owner, Presence, ShardSet, StationShared, next_id};
 use crate::system::clock::{ClockReport, EngineClock};
 use crate::system::forks::Watch;
 use core::fmt;
@@ -37,8 +37,8 @@ pub(crate) struct Core<T> {
     pub(super) dispatcher: Dispatcher,
     pub(super) handler: Handler<T>,
     pub(super) guarded: Guarded,
-    pub(super) crew: StdArc<Crew>,
-    /// The crew's owner, until the engine is shut down.
+    pub(super) set: StdArc<ShardSet>,
+    /// The set's owner, until the engine is shut down.
     pub(super) owner: Mutex<Option<StdArc<Owner>>>,
     pub(super) presence: StdArc<Presence>,
     /// Calls that found no slot, and calls that found no room in their lane.
@@ -83,20 +83,20 @@ impl Settings {
 }
 
 impl<T: Send + 'static> Core<T> {
-    pub(crate) fn new(crew: StdArc<Crew>, settings: Settings, handler: Handler<T>) -> Self {
-        let clock = crew.settings().clock.clone();
-        let station = |n| StdArc::new(crew.station_for(n, settings.lane_capacity));
+    pub(crate) fn new(set: StdArc<ShardSet>, settings: Settings, handler: Handler<T>) -> Self {
+        let clock = set.settings().clock.clone();
+        let station = |n| StdArc::new(set.station_for(n, settings.lane_capacity));
         Self {
             id: next_id(),
             place: Place::take(),
             slab: Slab::new(settings.capacity, clock.now()),
-            stations: (0..crew.shards().len()).map(station).collect(),
+            stations: (0..set.shards().len()).map(station).collect(),
             clock,
             dispatcher: settings.dispatcher,
             handler,
             guarded: settings.guarded,
-            presence: Presence::of(crew.shards().len()),
-            crew,
+            presence: Presence::of(set.shards().len()),
+            set,
             owner: Mutex::new(None),
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
@@ -139,12 +139,12 @@ impl<T: Send + 'static> Core<T> {
     }
 
     pub(crate) fn tick(&self) -> TickLength {
-        self.crew.settings().tick
+        self.set.settings().tick
     }
 
     /// The shards and the threads that serve the engine.
-    pub(crate) fn crew(&self) -> &Crew {
-        &self.crew
+    pub(crate) fn set(&self) -> &ShardSet {
+        &self.set
     }
 
     /// The engine's stations, in the order of the shards.
@@ -181,7 +181,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Whether this process is the child of a fork, and the engine was built before the fork.
     pub(crate) fn is_forked(&self) -> bool {
-        self.crew.is_forked()
+        self.set.is_forked()
     }
 
     /// The reason why a closed engine refuses.

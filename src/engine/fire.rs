@@ -13,7 +13,7 @@ use crate::lockfree::parker::Notified;
 use crate::lockfree::slab::Magazine;
 use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
-use crate::shard::Crew;
+use crate::shard::here;
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
@@ -28,7 +28,7 @@ struct Session<'a, T: Send + 'static> {
 impl<'a, T: Send + 'static> Session<'a, T> {
     fn begin(core: &'a Core<T>, shard: usize) -> Self {
         core.sessions.begin();
-        core.crew.begin_firing(core.id, core.dispatcher.own_workers().is_some());
+        here::begin_firing(core.id, core.set.id(), core.dispatcher.own_workers().is_some());
         Self {
             core,
             vacated: Magazine::new(),
@@ -41,10 +41,10 @@ impl<'a, T: Send + 'static> Session<'a, T> {
 
 impl<T: Send + 'static> Drop for Session<'_, T> {
     fn drop(&mut self) {
-        self.core.crew.end_firing();
+        here::end_firing();
         self.counters.count_lateness(&mut self.lateness);
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
-        if self.core.crew.is_turned_here() {
+        if self.core.set.is_turned_here() {
             // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
             lend(self.core).magazines.put_all(self.core.slots(), vacated);
         } else {
@@ -62,19 +62,19 @@ impl<T: Send + 'static> Core<T> {
     /// pool, which may be working on behalf of a handler.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
-            || Crew::is_firing_here(self.id)
-            || self.crew.is_led_here()
+            || here::is_firing(self.id)
+            || self.set.is_led_here()
             || self.dispatcher.is_worker_here()
     }
 
     /// Whether this process is the child of a fork, and the engine was started before the fork.
     pub(crate) fn is_in_child(&self) -> bool {
-        self.crew.is_in_child()
+        self.set.is_in_child()
     }
 
     /// Whether the calling thread may wait for a shard.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
-        !self.is_in_child() && self.crew.may_wait_for_shards()
+        !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
     /// Runs a handler.

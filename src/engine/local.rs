@@ -24,8 +24,8 @@ pub(crate) struct Local {
     engine: u64,
     /// The engine's place.
     place: usize,
-    /// The number of the engine's crew.
-    crew: u64,
+    /// The number of the engine's set.
+    set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
     /// Lanes to other shards, which calls that name a shard have used.
@@ -41,7 +41,7 @@ impl Local {
         Self {
             engine: core.id,
             place: core.place.index(),
-            crew: core.crew.id(),
+            set: core.set.id(),
             home,
             lane: core.stations[home].inbox.register(),
             elsewhere: Vec::new(),
@@ -234,13 +234,13 @@ fn take_all() -> Vec<OwnPart> {
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home in the engines on a crew: drops the thread's parts that have another home.
-pub(crate) fn come_home(crew: u64, shard: usize) {
+/// Makes `shard` the calling thread's home in the engines on a set: drops the thread's parts that have another home.
+pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
         let mut far = far.borrow_mut();
         let doubles: Vec<_> = parts.into_iter().filter_map(|part| far.put(part)).collect();
-        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.crew == crew && part.home != shard;
+        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.set == set && part.home != shard;
         let elsewhere: Vec<_> = far.parts.extract_if(is_elsewhere).collect();
         (doubles, elsewhere)
     });
@@ -294,14 +294,14 @@ fn find<T: Send + 'static>(off: [Option<Part>; 2], core: &Core<T>) -> Lent {
 /// The shard to which the calling thread's timers go from now on: the shard whose loop runs on the thread, if there is
 /// one. In an engine that the program drives it is the first shard, since the outcome must not depend on a core.
 fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
-    if !core.crew.is_served() {
+    if !core.set.is_served() {
         return 0;
     }
-    if let Some(shard) = core.crew.loop_here() {
+    if let Some(shard) = core.set.loop_here() {
         return shard;
     }
     let chosen: Vec<u64> = core.stations.iter().map(|station| station.inbox.registered()).collect();
-    home(affinity::current_core(), &core.crew.settings().cores, &chosen)
+    home(affinity::current_core(), &core.set.settings().cores, &chosen)
 }
 
 /// The shard that threads have `chosen` least often among the shards that are pinned to core `here`, or among all

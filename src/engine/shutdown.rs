@@ -63,21 +63,21 @@ impl<T: Send + 'static> Core<T> {
                 Vec::new()
             }
         };
-        self.leave_crew(may_wait);
+        self.leave_set(may_wait);
         unfired
     }
 
-    /// Gives up the engine's share in the crew. If it was the last one, the crew's threads end. A caller that may wait
+    /// Gives up the engine's share in the set. If it was the last one, the set's threads end. A caller that may wait
     /// returns when they have ended, whichever call ended them: the program may unload their code then.
-    fn leave_crew(&self, may_wait: bool) {
+    fn leave_set(&self, may_wait: bool) {
         let owner =
             if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
         if let Some(mut owner) = owner {
-            // Under the lock, so that a second call finds the crew closed.
+            // Under the lock, so that a second call finds the set closed.
             drop(owner.take());
         }
         if may_wait {
-            self.crew.await_end();
+            self.set.await_end();
         }
     }
 
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Core<T> {
         for station in &self.stations {
             station.parker.close();
         }
-        self.crew.dismiss_if_without_threads(!self.must_not_wait_here());
+        self.set.dismiss_if_without_threads(!self.must_not_wait_here());
         self.anchors.close();
         right
     }

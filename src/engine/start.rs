@@ -7,20 +7,20 @@ use crate::shard::{Owner, Station, StationShared};
 use crate::system::forks;
 
 impl<T: Send + 'static> Core<T> {
-    /// Makes an engine on a crew's shards, and adds its stations to them.
+    /// Makes an engine on a set's shards, and adds its stations to them.
     pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> StdArc<Self> {
-        let core = StdArc::new(Self::new(StdArc::clone(owner.crew()), settings, handler));
+        let core = StdArc::new(Self::new(StdArc::clone(owner.set()), settings, handler));
         *ignore_poison(core.owner.lock()) = Some(StdArc::clone(owner));
-        if core.crew.is_served() {
+        if core.set.is_served() {
             let child = StdArc::downgrade(&core);
             let action = move || drop(child.upgrade().inspect(|core| core.enter_child()));
             core.forks.get_or_init(|| forks::watch(Box::new(action)));
         }
         if core.dispatcher.is_inline() {
-            core.crew.note_inline_handlers();
+            core.set.note_inline_handlers();
         }
-        core.crew.join(core.make_stations());
-        if core.crew.is_forked() {
+        core.set.join(core.make_stations());
+        if core.set.is_forked() {
             core.enter_child();
         }
         core

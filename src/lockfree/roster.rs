@@ -1,13 +1,13 @@
 //! The roster: the threads that sleep on the parkers of a set of shards, by their numbers, for waking.
 //!
-//! A set of shards has threads of its own, or loops of the program (`shard::looped`). A thread enters itself once,
+//! A set of shards has threads of its own, or loops of the program (`shard::loop_shard`). A thread enters itself once,
 //! before it first announces a sleep. The word of that announcement hands the entry over to the thread that removes the
 //! announcement (K2 of [`parker`](crate::lockfree::parker), U2 of [`sleepers`](crate::lockfree::sleepers)).
 //!
 //! A loop has a [`Place`], behind a lock that only the wake of a sleeping loop takes, and a loop that comes, goes or
 //! moves to another thread. The lock hands over the thread on which the loop runs (W1): a producer that lowers the
 //! loop's word takes the lock afterwards, and a loop that has come to another thread takes the lock before it reads the
-//! word (`Crew::next_look`, `turn_loop`). If the producer is first, the loop reads the lowered word. If the loop is
+//! word (`Seat::next_look`, `turn`). If the producer is first, the loop reads the lowered word. If the loop is
 //! first, the producer sees that it runs on another thread, and calls the wake function.
 //!
 //! | pair | one side                          | other side                   | what is ruled out | model |

@@ -109,18 +109,18 @@ fn worst<T: Send + 'static>(
     times: impl Iterator<Item = Duration>,
 ) -> Option<(usize, Duration)> {
     let worst = times.enumerate().max_by_key(|&(_, time)| time);
-    worst.filter(|&(_, time)| time > core.crew().settings().stall_after)
+    worst.filter(|&(_, time)| time > core.set().settings().stall_after)
 }
 
 fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let now = core.now();
-    let shards = core.crew().shards();
+    let shards = core.set().shards();
     let pairs = shards.iter().zip(core.stations());
     let (shard, behind) = worst(core, pairs.map(|(shard, station)| shard.behind(station, core.tick(), now)))?;
     let ticks = core.tick().whole_ticks(behind);
-    let cause = if let Some(cause) = core.crew().why_loop_is_late(shard) {
+    let cause = if let Some(cause) = core.set().why_loop_is_late(shard) {
         cause
-    } else if core.crew().runs_inline() {
+    } else if core.set().runs_inline() {
         "a handler holds it up, or its core is busy"
     } else {
         "its core is busy"

@@ -59,9 +59,9 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
     ("base/fork.rs", "std::sync::atomic::AtomicU32", "a number in a static, which loom's cannot be"),
     ("system/forks.rs", "std::sync::atomic::AtomicPtr", "a list in a static, which loom's cannot be"),
     (
-        "shard/crew.rs",
+        "shard/set.rs",
         "std::sync::atomic::AtomicU64",
-        "numbers the engines and crews from a static, which loom's cannot be",
+        "numbers the engines and sets from a static, which loom's cannot be",
     ),
     (
         "engine/place.rs",

@@ -41,13 +41,13 @@
 //! finds the depot empty while another thread splits a magazine yields to that thread, a few times at most.
 
 #[cfg(not(all(test, tourbillon_loom)))]
-use super::segments::zeroed;
-use super::segments::{self, Segment, Segments};
 use crate::base::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::base::sync::{AtomicU64, Ordering, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::lockfree::barrier::Barrier;
+use crate::lockfree::segments::zeroed;
+use crate::lockfree::segments::{self, Segment, Segments};
 use crate::lockfree::state::Control;
 use crate::lockfree::state::owned::{Extra, Extras, Owned};
 use core::mem;

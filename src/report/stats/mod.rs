@@ -180,11 +180,11 @@ impl Stats {
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
         let totals = core.totals();
         let now = (!core.is_shut_down()).then(|| core.now());
-        let (stations, crew) = (core.stations(), core.crew());
+        let (stations, set) = (core.stations(), core.set());
         let lateness: Vec<Buckets> = stations.iter().map(|station| station.counters.lateness()).collect();
         let shards: Vec<ShardStats> = stations
             .iter()
-            .zip(crew.shards())
+            .zip(set.shards())
             .zip(&lateness)
             .map(|((station, shard), lateness)| ShardStats::of(shard, station, (core.tick(), now), lateness))
             .collect();
@@ -199,9 +199,9 @@ impl Stats {
             capacity: u64::from(core.capacity()),
             engine_full: core.engine_full().count(),
             lane_full: core.lane_full().count(),
-            stall_after: crew.settings().stall_after,
-            slices_refused: crew.scheduling_refusals().slices.get(),
-            priorities_refused: crew.scheduling_refusals().priorities.get(),
+            stall_after: set.settings().stall_after,
+            slices_refused: set.scheduling_refusals().slices.get(),
+            priorities_refused: set.scheduling_refusals().priorities.get(),
             clock: core.clock_report(),
             owned: OwnedStats {
                 alive: totals.owned(),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, PATIENCE, Rng, assert_settled, wait_until};
 use tourbillon::extend::{Base, Due};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, LoopLeft, LoopShard, ManualClock,
-    Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
+    ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, LoopLeft, LoopShard,
+    ManualClock, Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
 };
 
 const BUDGET: usize = 1 << 20;

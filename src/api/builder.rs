@@ -32,7 +32,7 @@ const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// The lower bound of the default of `stall_after`. On a busy machine a thread is now and then off its core for some
-/// ten milliseconds, which is no fault.
+/// ten milliseconds, which is not a fault.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
 /// The default of `stall_after` in ticks, used where it is longer than [`SHORTEST_DEFAULT_STALL`]. A delay of a few
 /// ticks does not matter to a program that chose a coarse tick.
@@ -175,13 +175,13 @@ impl Builder {
     /// handlers run on any of these threads.
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
-    /// as long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches
-    /// the handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes
-    /// over the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no
-    /// handler stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler
-    /// began. In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this
-    /// shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while
-    /// a handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
+    /// as long as the shard's own wake-up took, and longer where the cores are busy. Another thread watches the
+    /// handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes over
+    /// the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no handler
+    /// stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler began.
+    /// In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this shard go
+    /// to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while a
+    /// handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
     /// timer for longer, unless the number of blocked handlers reaches the number of workers, or the machine has no
     /// core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
     ///
@@ -211,8 +211,8 @@ impl Builder {
         self
     }
 
-    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
-    /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the thread's present nice value
+    /// need a privilege; a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
         self.shards_option = Some("nice");
         self.scheduling.priority = Priority::Nice(nice);
@@ -430,8 +430,8 @@ impl Builder {
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
     /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one
     /// shard unless the builder sets another number; timers go to the first shard, unless
-    /// [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of clock, cores, workers and
-    /// rayon pool do not apply.
+    /// [`use_shard`](crate::Handle::use_shard) chooses another shard. The builder's settings of clock, cores, workers
+    /// and rayon pool do not apply.
     ///
     /// # Errors
     ///

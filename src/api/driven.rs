@@ -88,7 +88,7 @@ impl DrivenShards {
         self.lead_each(Led::next_due).flatten().min()
     }
 
-    /// The next moment after the present one at which to turn.
+    /// The next moment after now at which to turn.
     pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
         let tick = self.shards.owner().set().settings().tick;
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
@@ -104,7 +104,7 @@ impl DrivenShards {
             let mut led = shard.lead()?;
             shard.admit_and_dismiss(&mut led);
             let result = lead(&mut led);
-            // Engines that a handler has made or ended, and engines that ended on another thread meanwhile.
+            // Engines that a handler has made or ended, and engines that another thread has ended during the turn.
             shard.admit_and_dismiss(&mut led);
             Some(result)
         })

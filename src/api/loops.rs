@@ -37,7 +37,7 @@ use core::time::Duration;
 /// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. If another
 /// thread arms a timer that is earlier than the last `next_deadline`, this thread calls the function of
 /// [`wake_by`](Self::wake_by). The function is called again only for a timer that is earlier still. It must make the
-/// present poll, or the next one, return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
+/// present or the next poll return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
 /// (feature `async`).
 ///
 /// # Time
@@ -50,7 +50,7 @@ use core::time::Duration;
 ///
 /// A loop's shard may move to another thread, and is not shared. If it is dropped, nothing is lost: the timers of its
 /// shard are pending until they are cancelled, or [`shutdown`](crate::Handle::shutdown) returns them, or another loop
-/// takes the shard by [`Shards::take_loop`] and fires them. Meanwhile [`health`](crate::Handle::health) reports the
+/// takes the shard by [`Shards::take_loop`] and fires them. Until then [`health`](crate::Handle::health) reports the
 /// shard as late, as it does if the loop stands still or was never turned.
 ///
 /// # Examples
@@ -262,7 +262,7 @@ impl<T: Send + 'static> On<'_, T> {
     ///
     /// Fails as [`Handle::schedule`] does.
     pub fn schedule(self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        self.schedule_at(self.core.now() + delay, payload)
+        self.schedule_at(self.core.clock().now() + delay, payload)
     }
 
     /// Arms a timer on this shard: see [`Handle::schedule_at`].
@@ -272,8 +272,9 @@ impl<T: Send + 'static> On<'_, T> {
     /// Fails as [`Handle::schedule_at`] does.
     pub fn schedule_at(self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         let attempt = |payload| {
-            lend(self.core)
-                .on_shard(self.core, self.shard, |local| schedule(self.core, local, deadline, payload))
+            let (timers, admission) = (self.core.timers(), self.core.admission());
+            lend(admission)
+                .on_shard(admission, self.shard, |local| schedule(timers, local, deadline, payload))
         };
         attempt(payload).or_else(|error| wait_for_room(self.core, error, attempt))
     }
@@ -285,7 +286,8 @@ impl<T: Send + 'static> On<'_, T> {
     /// Fails as [`Handle::reschedule_at`] does.
     pub fn reschedule_at(self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         crate::api::handle::move_when_there_is_room(self.core, || {
-            lend(self.core).on_shard(self.core, self.shard, |local| self.core.reschedule(local, id, deadline))
+            let (timers, admission) = (self.core.timers(), self.core.admission());
+            lend(admission).on_shard(admission, self.shard, |local| timers.reschedule(local, id, deadline))
         })
     }
 

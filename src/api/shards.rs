@@ -85,7 +85,7 @@ impl Shards {
         }
     }
 
-    /// Makes these shards the [current](Self::current) ones of the calling thread, until the returned guard is dropped.
+    /// Makes these shards the calling thread's [current](Self::current) shards, until the returned guard is dropped.
     /// Has no effect on a thread whose thread-locals were destroyed.
     pub fn enter(&self) -> Entered {
         let scope = next_id();

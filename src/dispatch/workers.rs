@@ -1,7 +1,7 @@
 //! The workers of a set of shards: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
 //! A shard's leader itself runs the handlers of the timers that one turn found due. Handing them over would cost a
-//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a
+//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard for that time: if a
 //! handler does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)).
 //! If a turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was
 //! taken over, for a while.
@@ -14,7 +14,7 @@
 //!     job.
 //!
 //! # Synchronisation
-//! | pair | one side                     | other side                | what is ruled out | model |
+//! | pair | one side                     | other side                | ruled out         | model |
 //! |------|------------------------------|---------------------------|-------------------|-------|
 //! | P3   | a permit's drop              | a push, a thread's sleep  | all three miss    | `watch::a_permit_comes_back_while_a_job_is_pushed` |
 

@@ -10,7 +10,7 @@
 //! word (`Seat::next_look`, `turn`). If the producer is first, the loop reads the lowered word. If the loop is
 //! first, the producer sees that it runs on another thread, and calls the wake function.
 //!
-//! | pair | one side                          | other side                   | what is ruled out | model |
+//! | pair | one side                          | other side                   | ruled out         | model |
 //! |------|-----------------------------------|------------------------------|-------------------|-------|
 //! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
@@ -74,8 +74,8 @@ impl Roster {
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
     }
 
-    /// Unparks thread `n`, or wakes loop `n`, unless it runs on the calling thread and is no task. Does nothing if
-    /// nobody has this number.
+    /// Unparks thread `n`, or wakes loop `n`, unless the loop runs on the calling thread and is not a task. Does
+    /// nothing if nobody has this number.
     pub(crate) fn wake(&self, n: usize) {
         if let Some(thread) = self.threads.get(n).and_then(OnceLock::get) {
             thread.unpark();
@@ -114,7 +114,7 @@ impl Roster {
         drop(former);
     }
 
-    /// The loop that runs on the calling thread: the first one, if several do.
+    /// The first of the loops that run on the calling thread.
     pub(crate) fn loop_here(&self) -> Option<usize> {
         if self.loops.is_empty() {
             return None;

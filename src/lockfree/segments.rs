@@ -44,7 +44,7 @@ pub(crate) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
 /// G1. A directory entry is null, or a leaked `Box<[S]>` of `LEN` elements that stays until the drop.
 ///
 /// # Synchronisation
-/// | pair | release side | acquire side | what is handed over | model |
+/// | pair | release side | acquire side | handed over         | model |
 /// |------|--------------|--------------|---------------------|-------|
 /// | G2   | `grow`       | `get`        | the elements        | `slab::two_threads_grow_one_segment` |
 pub(crate) struct Segments<S> {

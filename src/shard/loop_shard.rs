@@ -53,8 +53,8 @@
 //! # Why a loop has a seat
 //! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the
 //! words and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's
-//! stations, and the lock is taken where there is work. A station that was taken out meanwhile has a closed word, which
-//! reads "at once": the turn that follows drops the reference.
+//! stations, and the lock is taken where there is work. A station that was taken out since that turn has a closed word,
+//! which reads "at once": the turn that follows drops the reference.
 //!
 //! # Why the loop's own thread has a lane
 //! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads:
@@ -80,11 +80,11 @@ use core::time::Duration;
 pub enum LoopLeft {
     /// No timer is due.
     Nothing,
-    /// The budget is spent, or more has come meanwhile: the loop should turn again soon.
+    /// The budget is spent, or more has come during the turn: the loop should turn again soon.
     More,
 }
 
-/// What a loop keeps of its shard.
+/// A loop's place at its shard, and the last turn's stations there.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
@@ -233,7 +233,7 @@ impl Words<'_> {
 }
 
 impl Shard {
-    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came meanwhile is due (W3).
+    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came since the turn is due (W3).
     /// Returns the sleep, or withdraws if there is work for another turn.
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));

@@ -25,7 +25,7 @@
 //!
 //! # Invariants
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
-//!     returned. Meanwhile the watch is wanted or taken (Y1 of `watch`).
+//!     returned. Until then the watch is wanted or taken (Y1 of `watch`).
 //! R2. The next leader sees the changes that a leader made: the lock hands them over.
 //! R3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
 //!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
@@ -51,7 +51,7 @@
 //! - An engine is shut down before its station was admitted: the leader admits the station and drops it.
 //!
 //! # Synchronisation
-//! | pair | one side                       | other side              | what is ruled out | model |
+//! | pair | one side                       | other side              | ruled out         | model |
 //! |------|--------------------------------|-------------------------|-------------------|-------|
 //! | R6   | `join`: the flag, then the wake | `announce`, `may_sleep` | both miss         | `shard::a_station_joins_while_the_shard_goes_to_sleep` |
 //! | R7   | `join`: the lock, then the set is closed | the last leader: closed, then the lock | a newcomer that stays | `shard::a_station_joins_before_the_shard_closes` |
@@ -207,7 +207,7 @@ impl Shard {
     }
 
     /// Lays the stations to rest that have had nothing to do for some turns. Returns false if one of them has found
-    /// something meanwhile: then the shard turns again.
+    /// something after all: then the shard turns again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -245,9 +245,9 @@ impl Shard {
         }
     }
 
-    /// Takes out all stations, for good: one that joins from now on is dropped at once. The flag of newcomers is not
-    /// asked, for the last leader may have read an old one: only the lock orders the end and a station that joined
-    /// before it (R7).
+    /// Takes out all stations, for good: a station that joins from now on is dropped at once. The flag of newcomers is
+    /// not asked, for the last leader may have read an old value: only the lock orders the end and a station that
+    /// joined before it (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

@@ -107,6 +107,11 @@ impl ShardSet {
         &self.refusals
     }
 
+    /// The process that made the set.
+    pub(crate) fn made_in(&self) -> Generation {
+        self.made_in
+    }
+
     /// Whether this process is the child of a fork, and the set was started before the fork.
     pub(crate) fn is_in_child(&self) -> bool {
         self.made_in.is_past()
@@ -177,7 +182,7 @@ impl ShardSet {
         match self.settings.leaders {
             Leaders::Threads => {}
             Leaders::Loops if may_wait && self.may_wait_for_shards() => self.dismiss(Shard::lead),
-            // A shard that is being turned dismisses at the end of the turn, or in the next one.
+            // A shard that is being turned dismisses at the end of the turn, or in the next turn.
             Leaders::Loops | Leaders::Driver => self.dismiss(Shard::try_lead),
         }
     }
@@ -198,7 +203,7 @@ impl ShardSet {
         }
     }
 
-    /// Whether the calling thread is one that leads shards of this set.
+    /// Whether the calling thread leads shards of this set, at some times.
     fn is_own_thread(&self) -> bool {
         here::is_thread_of(self.id) || self.loop_here().is_some()
     }

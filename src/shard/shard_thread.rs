@@ -112,7 +112,7 @@ impl<'s> ShardThread<'s> {
         leading.stalls.end();
     }
 
-    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
+    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard during the run. Returns `None`
     /// if another thread leads the shard afterwards.
     fn run_own(&self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.set.own_workers().filter(|_| leading.trust.ask());
@@ -175,7 +175,7 @@ impl<'s> ShardThread<'s> {
                 return None;
             }
         };
-        // The next watcher finds what this one saw.
+        // The next watcher finds the checks of this thread.
         drop(checks);
         workers.pass_on_the_watch();
         taken_over

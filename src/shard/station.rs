@@ -7,7 +7,7 @@
 //! to slow batches, and sweeps a little if a sweep is wanted.
 //!
 //! # Synchronisation
-//! | pair | one side                  | other side                | what is ruled out | model |
+//! | pair | one side                  | other side                | ruled out         | model |
 //! |------|---------------------------|---------------------------|-------------------|-------|
 //! | F1 of `parker` | `want_sweep`: flag, wake | `announce`, `may_sleep` | both miss | `shard::a_wanted_sweep_races_with_sleep` |
 //! | F3 of `state::owned` | `keep_due`: begin, check | an arming | both miss | `owned::arm_races_with_fire` |
@@ -242,8 +242,8 @@ impl Station {
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here. Returns
-    /// the number of tickets that were in the lanes.
+    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended are dropped here. Returns the number
+    /// of tickets that were in the lanes.
     pub(super) fn drain(&mut self) -> u64 {
         let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
@@ -333,8 +333,8 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed meanwhile; the
-    /// timers that are due are handed over.
+    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed since; the timers
+    /// that are due are handed over.
     fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
         let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
             self;

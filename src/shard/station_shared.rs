@@ -73,7 +73,7 @@ impl StationShared {
     }
 
     /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
-    /// one.
+    /// check.
     pub(crate) fn take_check_wanted(&self) {
         // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
         self.check_wanted.swap(false, Ordering::Acquire);

@@ -32,7 +32,7 @@
 //! of a magazine back. Hundreds of threads can then have a few timers each in a small engine.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side | what is handed over | model |
+//! | pair | release side | acquire side | handed over         | model |
 //! |------|--------------|--------------|---------------------|-------|
 //! | D1   | `publish`    | `take_magazine` | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
 //!

@@ -41,11 +41,13 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
-    fn fire(&mut self, chunk: &DueChunk, most: usize) -> usize {
-        let (core, counters) = (self.core, self.counters);
+    fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
+        // Made here, not by the caller: the loop has its fields in registers.
+        let mut session = Self::begin(core, shard);
+        let counters = session.counters;
         for ticket in chunk.tickets() {
-            self.slab.prefetch(ticket.index);
+            session.slab.prefetch(ticket.index);
         }
         let mut verdict = clock.true_now();
         let begin = clock.now();
@@ -59,9 +61,9 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             let come = verdict.max(tick.start_of(ticket.tick));
             let due_at = DueAt { now, verdict, come };
             let ran = if ticket.is_owned() {
-                self.fire_owned(ticket, due_at)
+                session.fire_owned(ticket, due_at)
             } else {
-                self.fire_scheduled(ticket, due_at)
+                session.fire_scheduled(ticket, due_at)
             };
             if ran {
                 called += 1;
@@ -236,7 +238,7 @@ impl<T: Send + 'static> Fire for Core<T> {
             if called == most {
                 break;
             }
-            called += Session::begin(&self, batch.shard()).fire(chunk, most - called);
+            called += Session::fire_chunk(&self, batch.shard(), chunk, most - called);
         }
         called
     }

@@ -40,12 +40,12 @@
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
 //! finds the depot empty while another thread splits a magazine yields to that thread, a few times at most.
 
-#[cfg(not(all(test, tourbillon_loom)))]
 use crate::base::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::base::sync::{AtomicU64, Ordering, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::lockfree::barrier::Barrier;
+#[cfg(not(all(test, tourbillon_loom)))]
 use crate::lockfree::segments::zeroed;
 use crate::lockfree::segments::{self, Segment, Segments};
 use crate::lockfree::state::Control;

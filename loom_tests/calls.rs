@@ -1,5 +1,5 @@
-//! A station that rests, and the threads that call it: `Crew::serve` as it is shipped, with a station that is laid to
-//! rest in each turn.
+//! A station that rests, and the threads that call it: `ShardThread::serve` as it is shipped, with a station that is
+//! laid to rest in each turn.
 //!
 //! A call that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock.
 //!
@@ -159,7 +159,7 @@ fn a_closing_races_with_rest() {
         while world.presence.stations() > 0 {
             thread::yield_now();
         }
-        world.crew.close();
+        world.set.close();
         shard.join().unwrap();
     });
 }

@@ -1,7 +1,7 @@
 //! Races on the last run of an owned timer. A shutdown begins that run where payloads get a last word. A task that
 //! waits for the timer is woken, once, and finds that its engine has ended.
 //!
-//! `World::shut_down` uses the shipped `shut_running` and `end_with` as `Core::shut_timer` does.
+//! `World::shut_down` uses the shipped `shut_running` and `end_with` as `Timers::shut` does.
 //!
 //! Each row was tried: the named ordering was made `Relaxed` or the step was left out.
 //!

@@ -1,4 +1,4 @@
-//! A shard that a loop of the program leads, by the functions that are shipped: `Crew::turn_loop` and `Crew::next_look`
+//! A shard that a loop of the program leads, by the functions that are shipped: `Seat::turn` and `Seat::next_look`
 //! with a real wheel, lanes and parker, against the threads that arm timers elsewhere.
 //!
 //! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock:
@@ -24,11 +24,11 @@
 //! | a loop that has not turned does not look at the words before its poll | these two, `a_loop_ends_while_a_timer_is_armed`, `two_armings_elsewhere_race_with_each_other` |
 //! | a cancel and a claim change the timer's word by a load and a store | `a_cancel_elsewhere_races_with_a_turn`, `a_loop_ends_while_a_timer_is_cancelled` |
 //! | K1: no drain after the announcement | `an_arming_elsewhere_races_with_the_loop`, `a_loop_ends_while_a_timer_is_armed`, `a_drain_elsewhere_races_with_the_loop` |
-//! | N1: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
-//! | N1: `join` wakes nobody | both models of a station that joins |
-//! | P3: a task is not woken from its own thread | `a_task_arms_before_it_waits` |
-//! | P4: a seat that knows a station takes a second one for known | `an_arming_of_a_second_station_races_with_the_loop` |
-//! | P4: a seat leaves out the word of the shard's own parker | both models of a station that joins |
+//! | R6: no look at `has_newcomers` after the announcement | `a_station_joins_while_the_loop_goes_to_its_poll` |
+//! | R6: `join` wakes nobody | both models of a station that joins |
+//! | W4: a task is not woken from its own thread | `a_task_arms_before_it_waits` |
+//! | W5: a seat that knows a station takes a second one for known | `an_arming_of_a_second_station_races_with_the_loop` |
+//! | W5: a seat leaves out the word of the shard's own parker | both models of a station that joins |
 //! | the bell forgets a ring that comes before the wait, or a ring does not wake the task that waits | `an_arming_elsewhere_races_with_a_task_that_waits` |
 
 use super::{Endings, model, model_with_endings};
@@ -41,7 +41,7 @@ use crate::lockfree::parker::Notified;
 use crate::lockfree::roster::{Roster, WakeFn, Waking};
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::{Cancel, Claim};
-use crate::shard::{Crew, CrewSettings, Leaders, Left, Presence, Seat, Station, StationShared};
+use crate::shard::{Leaders, LoopLeft, Presence, Seat, SetSettings, ShardSet, Station, StationShared};
 use crate::system::clock::{EngineClock, ManualClock};
 use crate::system::scheduling::Scheduling;
 use core::time::Duration;
@@ -55,7 +55,7 @@ const BUDGET: usize = 64;
 
 /// An engine on the shard of one loop.
 struct World {
-    crew: StdArc<Crew>,
+    set: StdArc<ShardSet>,
     shared: StdArc<StationShared>,
     slots: StdArc<Slots>,
     fired: AtomicU64,
@@ -63,7 +63,7 @@ struct World {
 
 impl World {
     fn new() -> StdArc<Self> {
-        let crew = Crew::new(CrewSettings {
+        let set = ShardSet::new(SetSettings {
             tick: TickLength::from_nanos(10),
             shards: 1,
             cores: Box::new([]),
@@ -74,28 +74,28 @@ impl World {
             scheduling: Scheduling { slice: None, ..Scheduling::default() },
             leaders: Leaders::Loops,
         });
-        Self::at(crew)
+        Self::at(set)
     }
 
     /// Another engine on the shard, which has joined.
     fn another(&self) -> StdArc<Self> {
-        let world = Self::at(StdArc::clone(&self.crew));
+        let world = Self::at(StdArc::clone(&self.set));
         world.join(&Presence::of(1));
         world
     }
 
-    fn at(crew: StdArc<Crew>) -> StdArc<Self> {
-        let shared = StdArc::new(StationShared::new(64, &crew.settings().roster));
+    fn at(set: StdArc<ShardSet>) -> StdArc<Self> {
+        let shared = StdArc::new(StationShared::new(64, &set.settings().roster));
         let slots = StdArc::new(Slots::new(4, Timestamp::ZERO));
-        StdArc::new(Self { crew, shared, slots, fired: AtomicU64::new(0) })
+        StdArc::new(Self { set, shared, slots, fired: AtomicU64::new(0) })
     }
 
     /// Adds the engine's station to the shard.
     fn join(self: &StdArc<Self>, presence: &StdArc<Presence>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
-        let time = (self.crew.settings().tick, Timestamp::ZERO);
-        self.crew.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
+        let time = (self.set.settings().tick, Timestamp::ZERO);
+        self.set.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
     }
 
     /// An engine whose station is at the shard.
@@ -118,13 +118,13 @@ impl World {
     fn be_woken_here(&self) {
         let here = thread::current();
         let function: StdArc<WakeFn> = StdArc::new(move || here.unpark());
-        self.crew.settings().roster.wake_by(0, Waking { function, is_of_task: false });
+        self.set.settings().roster.wake_by(0, Waking { function, is_of_task: false });
     }
 
     /// Ends the engine, and takes its station out of the shard.
     fn end(&self) {
         self.shared.parker.close();
-        self.crew.dismiss_if_without_threads(true);
+        self.set.dismiss_if_without_threads(true);
     }
 
     /// Schedules a timer from the calling thread.
@@ -150,7 +150,7 @@ impl World {
     }
 
     fn turn_at(&self, seat: &mut Seat, now: Timestamp) {
-        while self.crew.turn_loop(seat, (now, BUDGET), || {}) == Left::More {}
+        while seat.turn(&self.set, (now, BUDGET), || {}) == LoopLeft::More {}
     }
 
     /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken. The
@@ -161,7 +161,7 @@ impl World {
             if self.fired() == last {
                 return;
             }
-            match self.crew.next_look(seat, || {}) {
+            match seat.next_look(&self.set, || {}) {
                 Some(look) if look <= NOW => thread::yield_now(),
                 _ => thread::park(),
             }
@@ -227,10 +227,10 @@ fn a_task_arms_before_it_waits() {
                 wakes.store(true, Ordering::Relaxed);
                 here.unpark();
             });
-            task.crew.settings().roster.wake_by(0, Waking { function, is_of_task: true });
+            task.set.settings().roster.wake_by(0, Waking { function, is_of_task: true });
             let mut seat = Seat::new(0);
             task.turn_by(&mut seat);
-            let look = task.crew.next_look(&seat, || {});
+            let look = seat.next_look(&task.set, || {});
             task.arm(DUE);
             // The wait of the task, by the look that it read before.
             if !look.is_some_and(|look| look <= NOW) && !is_woken.load(Ordering::Relaxed) {
@@ -295,7 +295,7 @@ fn two_armings_elsewhere_race_with_each_other() {
         world.schedule(&mut lane, &mut magazines, DUE);
         elsewhere.join().unwrap();
         assert!((1..=2).contains(&world.shared.parker.unparks()), "woken too often, or never");
-        assert_eq!(world.crew.next_look(&Seat::new(0), || {}), Some(DUE), "the earlier moment was lost");
+        assert_eq!(Seat::new(0).next_look(&world.set, || {}), Some(DUE), "the earlier moment was lost");
         world.turn();
         assert_eq!(world.fired(), 2);
         world.end();
@@ -311,8 +311,8 @@ fn push_lowers_the_word() {
         let looped = StdArc::clone(&world);
         let looped = thread::spawn(move || {
             let mut seat = Seat::new(0);
-            if looped.crew.next_look(&seat, || {}).is_some() {
-                let _ = looped.crew.turn_loop(&mut seat, (NOW, BUDGET), || {});
+            if seat.next_look(&looped.set, || {}).is_some() {
+                let _ = seat.turn(&looped.set, (NOW, BUDGET), || {});
                 assert_eq!(looped.fired(), 1, "the turn at the lowered moment missed the ticket");
             }
         });
@@ -335,7 +335,7 @@ fn a_drain_elsewhere_races_with_the_loop() {
         let index = Magazines::new().take(&world.slots).unwrap();
         let (_, stamp) = world.slots.control(index).arm(index, DUE);
         let _ = world.shared.inbox.register().push(Insertion { deadline: DUE, index, stamp });
-        world.crew.drain_loops();
+        world.set.drain_loops();
         let _: Notified = world.shared.parker.notify(DUE);
         looped.join().unwrap();
         world.end();
@@ -399,7 +399,7 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
         let (world, bell) = (World::joined(), StdArc::new(crate::future::Bell::new()));
         let rings = StdArc::clone(&bell);
         let function: StdArc<WakeFn> = StdArc::new(move || rings.ring());
-        world.crew.settings().roster.wake_by(0, Waking { function, is_of_task: true });
+        world.set.settings().roster.wake_by(0, Waking { function, is_of_task: true });
         let (task, noted) = (StdArc::clone(&world), StdArc::clone(endings));
         let task = thread::spawn(move || {
             let (mut seat, mut ending) = (Seat::new(0), ENDINGS[0]);
@@ -409,7 +409,7 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
                     noted.note(ending);
                     return;
                 }
-                if task.crew.next_look(&seat, || {}).is_none() {
+                if seat.next_look(&task.set, || {}).is_none() {
                     let has_waited = block_on(bell.rung_or(core::future::pending::<()>()));
                     ending = ENDINGS[1 + usize::from(has_waited)];
                 }
@@ -456,7 +456,7 @@ impl Succession {
     /// The first loop has the place.
     fn new(endings: &StdArc<Endings>) -> StdArc<Self> {
         let world = World::joined();
-        assert!(world.crew.settings().roster.take_place(0));
+        assert!(world.set.settings().roster.take_place(0));
         let (stage, is_armed) = (AtomicUsize::new(0), AtomicBool::new(false));
         StdArc::new(Self { world, stage, is_armed, endings: StdArc::clone(endings) })
     }
@@ -478,12 +478,12 @@ impl Succession {
     fn turn_first_loop(&self, now: Timestamp) -> Seat {
         let mut seat = Seat::new(0);
         self.world.turn_at(&mut seat, now);
-        let _look = self.world.crew.next_look(&seat, || {});
+        let _look = seat.next_look(&self.world.set, || {});
         seat
     }
 
     fn leave_place(&self, seat: Seat) {
-        let roster = &self.world.crew.settings().roster;
+        let roster = &self.world.set.settings().roster;
         assert!(!roster.take_place(0), "two loops have a place");
         drop(seat);
         roster.leave_place(0);
@@ -497,7 +497,7 @@ impl Succession {
 
     /// The next loop takes the place on the calling thread, once no loop has it.
     fn take_place(&self) -> Seat {
-        while !self.world.crew.settings().roster.take_place(0) {
+        while !self.world.set.settings().roster.take_place(0) {
             thread::yield_now();
         }
         self.next_stage();
@@ -509,7 +509,7 @@ impl Succession {
         let mut seat = self.take_place();
         self.world.be_woken_here();
         while self.world.fired() == 0 {
-            match self.world.crew.next_look(&seat, || {}) {
+            match seat.next_look(&self.world.set, || {}) {
                 Some(look) if look <= NOW => thread::yield_now(),
                 _ => {
                     thread::park();
@@ -659,11 +659,11 @@ fn a_shutdown_elsewhere_races_with_a_turn() {
     model("looped::a_shutdown_elsewhere_races_with_a_turn", || {
         let (world, presence) = (World::new(), Presence::of(1));
         world.join(&presence);
-        assert!(world.crew.settings().roster.take_place(0));
+        assert!(world.set.settings().roster.take_place(0));
         let other = StdArc::clone(&world);
         let looped = thread::spawn(move || {
             let mut seat = Seat::new(0);
-            let _ = other.crew.turn_loop(&mut seat, (NOW, BUDGET), || {});
+            let _ = seat.turn(&other.set, (NOW, BUDGET), || {});
         });
         world.end();
         assert_eq!(presence.stations(), 0, "the shutdown left the station");

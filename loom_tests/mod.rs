@@ -9,7 +9,7 @@ use crate::base::tick::{TickLength, Timestamp};
 use crate::dispatch::Dispatcher;
 use crate::lockfree::parker::{self as shipped, Parker, Parkers, Sleep};
 use crate::lockfree::roster::Roster;
-use crate::shard::{CrewSettings, Leaders};
+use crate::shard::{Leaders, SetSettings};
 use crate::system::clock::EngineClock;
 use crate::system::scheduling::Scheduling;
 use core::time::Duration;
@@ -44,9 +44,9 @@ compile_error!("models run with debug assertions on: use `--profile loom`");
 /// This constant compiles only if the shim's atomic is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// The settings of a crew with one shard, and a place for one more thread.
-fn crew_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> CrewSettings {
-    CrewSettings {
+/// The settings of a set with one shard, and a place for one more thread.
+fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
+    SetSettings {
         tick: TickLength::from_nanos(10),
         shards: 1,
         cores: Box::new([]),

@@ -1,5 +1,5 @@
-//! A shard's thread as it is shipped, `Crew::serve` with a real wheel, lanes and parker, against the threads that wake
-//! it.
+//! A shard's thread as it is shipped, `ShardThread::serve` with a real wheel, lanes and parker, against the threads
+//! that wake it.
 //!
 //! A wake that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time
 //! limit here.
@@ -10,9 +10,9 @@
 //! | left out | model that goes red |
 //! |----------|---------------------|
 //! | F1: `sleep`'s heavy fence | all but `a_station_leaves_while_the_shard_goes_to_sleep` |
-//! | N1: `join` does not wake the shard | `a_station_joins_while_the_shard_goes_to_sleep` |
-//! | N1: the shard sleeps though it has newcomers | `a_station_joins_while_the_shard_goes_to_sleep` |
-//! | N1: the sleep is not announced on the shard's own parker | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | R6: `join` does not wake the shard | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | R6: the shard sleeps though it has newcomers | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | R6: the sleep is not announced on the shard's own parker | `a_station_joins_while_the_shard_goes_to_sleep` |
 //! | `close` does not unpark; or the leader drops no closed station | `a_station_leaves_while_the_shard_goes_to_sleep` |
 //! | F1: `notify`'s light fence | the first five |
 //! | K1: `sleep` announces nothing | the first five |
@@ -21,14 +21,14 @@
 //! | K1: `may_sleep` ignores a timer that is due earlier | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a wanted sweep | `a_wanted_sweep_races_with_sleep` |
 //! | `look_again` ignores a wanted check that is not planned | `a_wanted_check_races_with_sleep` |
-//! | N2: the last leader of a shard takes the newcomers only if their flag is set | `a_station_joins_before_the_shard_closes` |
+//! | R7: the last leader of a shard takes the newcomers only if their flag is set | `a_station_joins_before_the_shard_closes` |
 //! | `want_sweep` wakes before it sets the flag, or does not wake | `a_wanted_sweep_races_with_sleep` |
 //! | `sleep` does not withdraw | `two_pushes_race_with_two_sleeps`, `a_wanted_sweep_races_with_sleep` |
 //! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
 //! | a drain takes the last insertion of a row for the live one | `a_reissue_races_with_the_last_arming_of_a_lane` |
 //! | `sleep` ignores that the parker is closed | none: `park` loads the word once more |
 
-use super::{crew_of_one_shard, model};
+use super::{model, set_of_one_shard};
 use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::Insertion;
@@ -37,7 +37,7 @@ use crate::lockfree::inbox::LaneWriter;
 use crate::lockfree::parker::Notified;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::{Cancel, Claim};
-use crate::shard::{Crew, Presence, Station, StationShared};
+use crate::shard::{Presence, ShardSet, ShardThread, Station, StationShared};
 use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
 use std::sync::{OnceLock, Weak};
@@ -74,7 +74,7 @@ impl Clock for UntilLimitedSleep {
 
 /// An engine on one shard, which ends, as the shard does, when it has fired `last` timers.
 pub(super) struct World {
-    pub(super) crew: StdArc<Crew>,
+    pub(super) set: StdArc<ShardSet>,
     pub(super) shared: StdArc<StationShared>,
     pub(super) slots: StdArc<Slots>,
     pub(super) presence: StdArc<Presence>,
@@ -86,33 +86,33 @@ pub(super) struct World {
 impl World {
     /// Its station does not rest.
     fn new(last: u64) -> StdArc<Self> {
-        Self::with(last, |crew| StationShared::new(64, &crew.settings().roster))
+        Self::with(last, |set| StationShared::new(64, &set.settings().roster))
     }
 
     /// An engine whose station rests whenever it may.
     pub(super) fn that_rests(last: u64) -> StdArc<Self> {
-        Self::with(last, |crew| crew.station_for(0, 64))
+        Self::with(last, |set| set.station_for(0, 64))
     }
 
     /// An engine that ends at the first sleep with a time limit. Its station does not rest.
     fn until_limited_sleep() -> StdArc<Self> {
         let clock = StdArc::new(UntilLimitedSleep(OnceLock::new()));
         let custom = EngineClock::Custom(StdArc::<UntilLimitedSleep>::clone(&clock));
-        let world = Self::by(custom, u64::MAX, |crew| StationShared::new(64, &crew.settings().roster));
+        let world = Self::by(custom, u64::MAX, |set| StationShared::new(64, &set.settings().roster));
         let is_first = clock.0.set(StdArc::downgrade(&world));
         assert!(is_first.is_ok(), "a clock has one world");
         world
     }
 
-    fn with(last: u64, station: impl FnOnce(&Crew) -> StationShared) -> StdArc<Self> {
+    fn with(last: u64, station: impl FnOnce(&ShardSet) -> StationShared) -> StdArc<Self> {
         Self::by(EngineClock::Custom(StdArc::new(Frozen)), last, station)
     }
 
-    fn by(clock: EngineClock, last: u64, station: impl FnOnce(&Crew) -> StationShared) -> StdArc<Self> {
-        let crew = Crew::new(crew_of_one_shard(clock, Dispatcher::Inline));
-        let shared = StdArc::new(station(&crew));
+    fn by(clock: EngineClock, last: u64, station: impl FnOnce(&ShardSet) -> StationShared) -> StdArc<Self> {
+        let set = ShardSet::new(set_of_one_shard(clock, Dispatcher::Inline));
+        let shared = StdArc::new(station(&set));
         StdArc::new(Self {
-            crew,
+            set,
             shared,
             slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
             presence: Presence::of(1),
@@ -126,14 +126,14 @@ impl World {
     fn join(self: &StdArc<Self>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
-        let time = (self.crew.settings().tick, Timestamp::ZERO);
-        self.crew.join(vec![Station::new(0, (engine, &self.presence), shared, slots, time)]);
+        let time = (self.set.settings().tick, Timestamp::ZERO);
+        self.set.join(vec![Station::new(0, (engine, &self.presence), shared, slots, time)]);
     }
 
     /// Runs the shard's own thread to its end.
     fn serve(&self) -> thread::JoinHandle<()> {
-        let crew = StdArc::clone(&self.crew);
-        thread::spawn(move || crew.serve(0))
+        let set = StdArc::clone(&self.set);
+        thread::spawn(move || ShardThread::new(&set, 0).serve())
     }
 
     /// Runs the shard's own thread, with the engine's station, to its end.
@@ -153,7 +153,7 @@ impl World {
 
     pub(super) fn end(&self) {
         self.shared.parker.close();
-        self.crew.close();
+        self.set.close();
     }
 
     pub(super) fn fired(&self) -> u64 {
@@ -336,7 +336,7 @@ fn a_station_leaves_while_the_shard_goes_to_sleep() {
         while world.presence.stations() > 0 {
             thread::yield_now();
         }
-        world.crew.close();
+        world.set.close();
         shard.join().unwrap();
     });
 }

@@ -8,13 +8,13 @@
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
 //! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
-use super::{crew_of_one_shard, model};
+use super::{model, set_of_one_shard};
 use crate::base::error::Refusal;
 use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Settings};
-use crate::shard::Crew;
+use crate::shard::ShardSet;
 use crate::system::clock::{EngineClock, ManualClock};
 
 /// An engine whose shards no thread leads.
@@ -27,7 +27,7 @@ fn core() -> StdArc<Core<u32>> {
     };
     let clock = EngineClock::Custom(StdArc::new(ManualClock::new()));
     StdArc::new(Core::new(
-        Crew::new(crew_of_one_shard(clock, Dispatcher::Inline)),
+        ShardSet::new(set_of_one_shard(clock, Dispatcher::Inline)),
         settings,
         Box::new(|_, _| {}),
     ))
@@ -35,9 +35,9 @@ fn core() -> StdArc<Core<u32>> {
 
 /// Schedules a timer with payload 7. Returns true if the scheduler has the timer's id; otherwise the payload came back.
 fn schedules(core: &Core<u32>) -> bool {
-    let mut local = Local::new(core, 0);
-    match core.reserve(&mut local) {
-        Ok(slot) => core.schedule(&mut local, slot, Timestamp::MAX, 7).is_ok(),
+    let mut local = Local::new(core.admission(), 0);
+    match local.reserve(core.admission()) {
+        Ok(slot) => core.timers().schedule(&mut local, slot, Timestamp::MAX, 7).is_ok(),
         Err(refusal) => {
             assert_eq!(refusal, Refusal::ShutDown, "refused for another reason than the shutdown");
             false
@@ -61,7 +61,11 @@ fn schedule_races_with_shutdown() {
         let returned = shut_down(&core);
         let scheduled = producer.join().unwrap();
         assert_eq!(usize::from(scheduled), returned, "the payload has another number of owners than one");
-        assert_eq!(core.totals().pending(), 0, "the counters have a timer that has no owner");
+        assert_eq!(
+            core.admission().stations().totals().pending(),
+            0,
+            "the counters have a timer that has no owner"
+        );
     });
 }
 
@@ -79,7 +83,11 @@ fn schedule_races_with_a_shutdown_and_the_drop_after_it() {
         let scheduled = producer.join().unwrap();
         assert_eq!(dropped, 0, "the second shutdown took a timer that its scheduler was about to take back");
         assert_eq!(usize::from(scheduled), returned, "the payload has another number of owners than one");
-        assert_eq!(core.totals().pending(), 0, "the counters have a timer that has no owner");
+        assert_eq!(
+            core.admission().stations().totals().pending(),
+            0,
+            "the counters have a timer that has no owner"
+        );
     });
 }
 
@@ -102,6 +110,10 @@ fn schedule_races_with_two_shutdowns() {
         let scheduled = producer.join().unwrap();
         assert!(is_first != other_is_first, "one shutdown is the first");
         assert_eq!(usize::from(scheduled), returned + other_returned, "a payload has one owner");
-        assert_eq!(core.totals().pending(), 0, "the counters have a timer that has no owner");
+        assert_eq!(
+            core.admission().stations().totals().pending(),
+            0,
+            "the counters have a timer that has no owner"
+        );
     });
 }

@@ -8,29 +8,29 @@
 //! | Y2: `begin`'s fence | `a_leader_begins_while_the_watcher_leaves` |
 //! | Y2: `leave`'s fence | `a_leader_begins_while_the_watcher_leaves` |
 //! | Y2: `leave` does not look at the numbers | `a_leader_begins_while_the_watcher_leaves` |
-//! | L1: the leader does not let go of its shard | all models in which a shard is taken over |
-//! | L1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up`, `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover` |
-//! | L1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
-//! | L1: the watcher takes no shard over | all models in which a shard is taken over |
-//! | L1: the watcher that takes a shard over does not pass the watch on | `an_earlier_leader_leads_its_shard_again` |
-//! | L1: a leader names itself once only, not before each sleep | `a_handler_returns_while_its_shard_is_taken_over`, `an_earlier_leader_leads_its_shard_again` |
-//! | L1: a leader announces the number of its shard instead of its own | all models in which a shard is taken over, but `two_earlier_leaders_come_back` |
-//! | L1: a leader whose handlers have returned does not try to lead again | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back`, `an_earlier_leader_leads_its_shard_again` |
-//! | L1: a leader that comes back expects its shard to be free | all models in which a shard is taken over |
-//! | L1: a leader that comes back waits for its shard, or does not stand by if the shard was taken over | `an_earlier_leader_leads_its_shard_again` |
-//! | L4: a leader drops no station when the set has ended | all models in which a shard is taken over |
+//! | R1: the leader does not let go of its shard | all models in which a shard is taken over |
+//! | R1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up`, `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover` |
+//! | R1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
+//! | R1: the watcher takes no shard over | all models in which a shard is taken over |
+//! | R1: the watcher that takes a shard over does not pass the watch on | `an_earlier_leader_leads_its_shard_again` |
+//! | R1: a leader names itself once only, not before each sleep | `a_handler_returns_while_its_shard_is_taken_over`, `an_earlier_leader_leads_its_shard_again` |
+//! | R1: a leader announces the number of its shard instead of its own | all models in which a shard is taken over, but `two_earlier_leaders_come_back` |
+//! | R1: a leader whose handlers have returned does not try to lead again | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back`, `an_earlier_leader_leads_its_shard_again` |
+//! | R1: a leader that comes back expects its shard to be free | all models in which a shard is taken over |
+//! | R1: a leader that comes back waits for its shard, or does not stand by if the shard was taken over | `an_earlier_leader_leads_its_shard_again` |
+//! | R4: a leader drops no station when the set has ended | all models in which a shard is taken over |
 //! | H1: a chunk's cursor moves by a load and a store | `the_second_timer_of_a_batch_is_fired_once` |
 //! | H2: a station does not check its batches, or a check sends no job | `the_second_timer_of_a_batch_is_fired_once` |
-//! | P2: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
-//! | P2: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
-//! | P2: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
-//! | P2: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
+//! | P3: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
+//! | P3: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
+//! | P3: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
+//! | P3: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | Y1: `pass_on_the_watch` does not say that a watcher is wanted, or wakes no thread | `the_watch_is_passed_on_while_a_thread_goes_to_sleep` |
 //! | the watcher does not look whether the engine is closed | none: it ends its watch once no leader runs handlers, and sees the end then |
 //! | a leader that takes its shard back does not end the run of its handlers | none: a watcher takes over no shard that is led, so this costs vain checks |
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
-use super::{Endings, crew_of_one_shard, model, model_with_endings};
+use super::{Endings, model, model_with_endings, set_of_one_shard};
 use crate::base::sync::{AtomicU64, Mutex, OnceLock, Ordering, StdArc, ThreadKey, Weak, this_thread, thread};
 use crate::base::tick::{Tick, Timestamp};
 use crate::base::ticket::{Insertion, Ticket};
@@ -39,7 +39,7 @@ use crate::lockfree::parker::Notified;
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::watch::Watch;
-use crate::shard::{Crew, Presence, Station, StationShared};
+use crate::shard::{Presence, ShardSet, ShardThread, Station, StationShared};
 use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -112,7 +112,7 @@ struct Script {
 
 /// An engine on one shard with workers, whose handlers are those of a script. Thread 0 leads the shard at first.
 struct World {
-    crew: StdArc<Crew>,
+    set: StdArc<ShardSet>,
     shared: StdArc<StationShared>,
     slots: StdArc<Slots>,
     presence: StdArc<Presence>,
@@ -133,13 +133,13 @@ impl World {
     fn new(threads: usize, endings: &StdArc<Endings>, script: Script) -> StdArc<Self> {
         let clock = StdArc::new(Looks { world: OnceLock::new(), has_begun: AtomicBool::new(false) });
         let custom = EngineClock::Custom(StdArc::<Looks>::clone(&clock));
-        let mut settings = crew_of_one_shard(custom, Dispatcher::Inline);
+        let mut settings = set_of_one_shard(custom, Dispatcher::Inline);
         settings.roster = Roster::new(threads);
         let workers = Workers::new(threads, 1, StdArc::clone(&settings.roster));
         settings.dispatcher = Dispatcher::Own(StdArc::new(workers));
         let world = StdArc::new(Self {
             shared: StdArc::new(StationShared::new(64, &settings.roster)),
-            crew: Crew::new(settings),
+            set: ShardSet::new(settings),
             slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
             presence: Presence::of(1),
             clock,
@@ -153,9 +153,9 @@ impl World {
         });
         world.clock.world.get_or_init(|| StdArc::downgrade(&world));
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(&world);
-        let time = (world.crew.settings().tick, Timestamp::ZERO);
+        let time = (world.set.settings().tick, Timestamp::ZERO);
         let (shared, slots) = (StdArc::clone(&world.shared), StdArc::clone(&world.slots));
-        world.crew.join(vec![Station::new(0, (engine, &world.presence), shared, slots, time)]);
+        world.set.join(vec![Station::new(0, (engine, &world.presence), shared, slots, time)]);
         world
     }
 
@@ -172,13 +172,13 @@ impl World {
 
     /// Starts thread `n` of the set.
     fn start(&self, n: usize) {
-        let crew = StdArc::clone(&self.crew);
-        self.threads.lock().unwrap().push(thread::spawn(move || crew.serve(n)));
+        let set = StdArc::clone(&self.set);
+        self.threads.lock().unwrap().push(thread::spawn(move || ShardThread::new(&set, n).serve()));
     }
 
     /// Runs thread 0 of the set until all threads have ended, with `timers` timers.
     fn run(&self, timers: u64) {
-        self.crew.serve(0);
+        ShardThread::new(&self.set, 0).serve();
         let threads = core::mem::take(&mut *self.threads.lock().unwrap());
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(self.called(), timers, "a timer was not fired once");
@@ -188,7 +188,7 @@ impl World {
     /// Ends the engine and the set.
     fn end(&self) {
         self.shared.parker.close();
-        self.crew.close();
+        self.set.close();
     }
 
     fn called(&self) -> u64 {
@@ -197,7 +197,7 @@ impl World {
 
     /// The number of times that a thread that stood by took the shard over.
     fn takeovers(&self) -> u64 {
-        self.crew.shards()[0].counters.takeovers.get()
+        self.set.shards()[0].counters.takeovers.get()
     }
 
     /// Waits until the shard has turned.
@@ -253,7 +253,7 @@ impl Clock for Looks {
 
 impl Fire for World {
     fn dispatcher(&self) -> &Dispatcher {
-        &self.crew.settings().dispatcher
+        &self.set.settings().dispatcher
     }
 
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {

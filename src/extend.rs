@@ -207,7 +207,7 @@ impl<T: Send + 'static> Base<T> {
     /// [`LoopShard`](crate::LoopShard). Inside a turn of that loop it cannot.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         let core = self.handle.core();
-        let goes_on = !core.is_shut_down() && gets_room(core, *rounds);
+        let goes_on = !core.admission().is_shut_down() && gets_room(core, *rounds);
         if goes_on {
             *rounds = rounds.saturating_add(1);
         }
@@ -219,37 +219,37 @@ impl<T: Send + 'static> Base<T> {
     #[must_use]
     pub fn may_wait_for_shards(&self) -> bool {
         let core = self.handle.core();
-        !core.is_shut_down() && core.may_wait_for_shards()
+        !core.admission().is_shut_down() && core.membership().may_wait_for_shards()
     }
 
     /// Whether the calling thread may wait for the end of a handler. False inside a handler of this engine, on the
     /// threads of its rayon pool, and in the child of a fork.
     #[must_use]
     pub fn may_wait_for_handlers(&self) -> bool {
-        !self.handle.core().must_not_wait_here()
+        !self.handle.core().membership().must_not_wait_here()
     }
 
     /// Whether this process is the child of a fork, and the engine was started before the fork. A lock of the layer
     /// that another thread of the parent held at that moment stays locked in the child for ever. So the functions of
-    /// the layer that the child's end calls do not wait for such a lock: they try it for a moment, and leave behind
-    /// what it guards. True also for an engine without threads, which can be used in the child.
+    /// the layer that the child's end calls do not wait for such a lock: they try it for a moment, and leave its
+    /// contents behind. True also for an engine without threads, which can be used in the child.
     #[must_use]
     pub fn is_in_child(&self) -> bool {
-        self.handle.core().is_in_child()
+        self.handle.core().membership().is_in_child()
     }
 
     /// The present moment that decides whether a deadline has come. It is never ahead, while [`Handle::now`] may be:
     /// see [`Clock`](crate::Clock).
     #[must_use]
     pub fn true_now(&self) -> Timestamp {
-        self.handle.core().true_now()
+        self.handle.core().clock().true_now()
     }
 
     /// The time that a thread may sleep from now on, in order to be awake at `deadline`. `None` if no sleep helps,
     /// because the clock moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
     #[must_use]
     pub fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
-        self.handle.core().sleep_for(deadline)
+        self.handle.core().clock().sleep_until(deadline)
     }
 
     /// Calls `hook` once when the engine has been shut down, by a call or by a drop: nothing can be armed any more, no

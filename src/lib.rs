@@ -71,7 +71,7 @@
 //! *wheel*: a list of tickets; a ring of such lists; all levels of one engine at one shard. *ticket*: an entry that
 //! says "look at this timer at this tick". *shard*: a thread with the wheels of the engines that use it. *station*: one
 //! engine's part of a shard. *lane*: the queue of one thread's tickets to one station. *chunk*: up to 32 tickets,
-//! stored and handed over as one. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a
+//! stored and handed over together. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a
 //! shard's loop.
 //!
 //! # Features
@@ -144,7 +144,7 @@ pub use self::{
         health::{Condition, Health},
         stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     },
-    shard::Left,
+    shard::LoopLeft,
     system::clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
 };
 

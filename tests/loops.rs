@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, PATIENCE, Rng, assert_settled, wait_until};
 use tourbillon::extend::{Base, Due};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, Left, LoopShard, ManualClock,
-    Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
+    ArmError, Armed, Builder, Cancel, Condition, Disarm, Engine, Fired, Handle, LoopLeft, LoopShard,
+    ManualClock, Refusal, RescheduleError, Shards, Stats, Timer, TimerId, Timestamp,
 };
 
 const BUDGET: usize = 1 << 20;
@@ -41,7 +41,7 @@ fn index(n: u64) -> usize {
 
 /// Turns until nothing is left.
 fn settle(shard: &mut LoopShard, now: Timestamp) {
-    while shard.turn(now, BUDGET) == Left::More {}
+    while shard.turn(now, BUDGET) == LoopLeft::More {}
 }
 
 /// Counts the wakes of a loop.
@@ -72,7 +72,7 @@ fn a_loop_fires_its_timers_in_its_turns_and_never_early() {
     assert_eq!(shard.next_deadline(), Some(at(3)));
     assert_eq!(shard.timeout(at(1)), Some(2 * MS));
     for now in 0..3 {
-        assert_eq!(shard.turn(at(now), BUDGET), Left::Nothing);
+        assert_eq!(shard.turn(at(now), BUDGET), LoopLeft::Nothing);
         assert!(log.len() == 0, "fired early");
     }
     settle(shard, at(3));
@@ -123,7 +123,7 @@ fn a_loop_is_woken_once_for_each_earlier_moment_and_for_no_later_one() {
     assert_eq!(from_elsewhere(20), 2);
     assert_eq!(from_elsewhere(30), 2);
     // Turns at which nothing is due change nothing.
-    assert_eq!((shard.next_deadline(), shard.turn(at(19), BUDGET)), (Some(at(20)), Left::Nothing));
+    assert_eq!((shard.next_deadline(), shard.turn(at(19), BUDGET)), (Some(at(20)), LoopLeft::Nothing));
     assert_eq!(from_elsewhere(25), 2);
     settle(shard, at(20));
     assert_eq!((log.take_sorted(), shard.next_deadline()), (vec![20], Some(at(25))));
@@ -144,7 +144,7 @@ fn a_turn_stops_at_its_budget_and_says_so() {
         engine.handle().schedule_at(at(5), n).unwrap();
     }
     let mut fired = 0;
-    while loops[0].turn(at(5), 100) == Left::More {
+    while loops[0].turn(at(5), 100) == LoopLeft::More {
         let now = log.len();
         assert!(now - fired <= 132, "{} in a turn", now - fired);
         fired = now;
@@ -153,7 +153,7 @@ fn a_turn_stops_at_its_budget_and_says_so() {
     assert!(log.len() == 1_000 && fired >= 500, "all in one turn");
     // A budget of nothing still gets on.
     engine.handle().schedule_at(at(7), 1).unwrap();
-    let turns = (0..100).take_while(|_| loops[0].turn(at(7), 0) == Left::More).count();
+    let turns = (0..100).take_while(|_| loops[0].turn(at(7), 0) == LoopLeft::More).count();
     assert!(turns < 100 && log.len() == 1_001);
 }
 

@@ -11,7 +11,7 @@ use tourbillon::extend::Base;
 use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
     ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, DrivenShards,
-    Engine, Executor, Fired, Handle, Job, Lateness, Left, LoopShard, ManualClock, MonotonicClock, On,
+    Engine, Executor, Fired, Handle, Job, Lateness, LoopLeft, LoopShard, ManualClock, MonotonicClock, On,
     OwnedStats, RescheduleError, ScheduleError, ShardStats, Shards, Stats, SystemClock, Tick, Timer, TimerId,
     TimerRef, Timestamp, Unfired,
 };
@@ -83,7 +83,7 @@ fn a_loops_shard_moves_to_its_thread_and_is_not_shared() {
     <LoopShard as Unshared<_>>::is_not_sync();
     fn copy<T: Copy + Send + Sync + Debug>() {}
     copy::<On<'static, Payload>>();
-    copy::<Left>();
+    copy::<LoopLeft>();
 }
 
 #[test]

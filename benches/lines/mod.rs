@@ -10,7 +10,7 @@
 //! a clock.
 
 use crate::base::record::{self, MOST_CORES, Transfers};
-use crate::{Builder, Fired, Handle, Left, LoopShard, Timer, Timestamp};
+use crate::{Builder, Fired, Handle, LoopLeft, LoopShard, Timer, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, atomic};
@@ -191,7 +191,7 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
                     place.handle.schedule_at(place.now, 0).expect("room");
                     let now = place.now + Duration::from_millis(5);
                     let shard = place.shard.as_mut().expect("the shard of a loop");
-                    while shard.turn(now, 4_096) == Left::More {}
+                    while shard.turn(now, 4_096) == LoopLeft::More {}
                 });
             }
             note(&mut at_loops);

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
-use tourbillon::{Handle, Left, LoopShard, Timer, Timestamp};
+use tourbillon::{Handle, LoopLeft, LoopShard, Timer, Timestamp};
 
 pub(crate) const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
@@ -119,7 +119,7 @@ impl Serving {
             }
             self.take_accepted(now)?;
             // What is left over is done after the next poll, whose timeout is zero then.
-            let _: Left = self.shard.turn(now, TICKETS_PER_TURN);
+            let _: LoopLeft = self.shard.turn(now, TICKETS_PER_TURN);
             for token in EXPIRED.take() {
                 self.tally.idle += u64::from(self.open.remove(&token).is_some());
             }

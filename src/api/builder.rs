@@ -11,7 +11,7 @@ use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
 use crate::engine::{Handler, Settings};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Slots;
-use crate::shard::{CrewSettings, Leaders, Owner};
+use crate::shard::{Leaders, Owner, SetSettings};
 use crate::system::affinity;
 use crate::system::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
 use crate::system::scheduling::{Priority, Scheduling};
@@ -32,7 +32,7 @@ const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// The lower bound of the default of `stall_after`. On a busy machine a thread is now and then off its core for some
-/// ten milliseconds, which is no fault.
+/// ten milliseconds, which is not a fault.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
 /// The default of `stall_after` in ticks, used where it is longer than [`SHORTEST_DEFAULT_STALL`]. A delay of a few
 /// ticks does not matter to a program that chose a coarse tick.
@@ -175,13 +175,13 @@ impl Builder {
     /// handlers run on any of these threads.
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
-    /// as long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches
-    /// the handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes
-    /// over the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no
-    /// handler stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler
-    /// began. In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this
-    /// shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while
-    /// a handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
+    /// as long as the shard's own wake-up took, and longer where the cores are busy. Another thread watches the
+    /// handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes over
+    /// the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no handler
+    /// stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler began.
+    /// In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this shard go
+    /// to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while a
+    /// handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
     /// timer for longer, unless the number of blocked handlers reaches the number of workers, or the machine has no
     /// core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
     ///
@@ -211,8 +211,8 @@ impl Builder {
         self
     }
 
-    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
-    /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the thread's present nice value
+    /// need a privilege; a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
         self.shards_option = Some("nice");
         self.scheduling.priority = Priority::Nice(nice);
@@ -320,7 +320,7 @@ impl Builder {
     ) -> Result<Engine<T>, BuildError> {
         let (owner, settings) = match self.on.take() {
             Some(shards) => (StdArc::clone(shards.owner()), self.settle_on(&shards)?),
-            None => self.start_crew()?,
+            None => self.start_set()?,
         };
         Ok(Engine::start(&owner, settings, handler))
     }
@@ -338,13 +338,13 @@ impl Builder {
 
     fn settle_on(self, shards: &Shards) -> Result<Settings, BuildError> {
         self.refuse_shards_options()?;
-        let crew = shards.owner().crew();
-        if crew.is_forked() {
+        let set = shards.owner().set();
+        if set.is_forked() {
             return Err(BuildError::Forked);
         }
         let dispatcher = match self.dispatch {
-            Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
-            Dispatch::Given(dispatcher) if crew.settings().leaders != Leaders::Driver => dispatcher,
+            Dispatch::OwnWorkers => set.settings().dispatcher.clone(),
+            Dispatch::Given(dispatcher) if set.settings().leaders != Leaders::Driver => dispatcher,
             given @ Dispatch::Given(_) => given.without_threads(),
         };
         engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
@@ -367,7 +367,7 @@ impl Builder {
     ///
     /// Fails if an option is out of bounds, or if the system refuses a thread.
     pub fn start_shards(self) -> Result<Shards, BuildError> {
-        Ok(Shards::new(self.start_crew()?.0))
+        Ok(Shards::new(self.start_set()?.0))
     }
 
     /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
@@ -395,8 +395,8 @@ impl Builder {
         check("loops", loops, &SHARDS)?;
         self.shards = Some(loops);
         let clock = self.take_clock();
-        let (crew, _) = self.settle(clock, Leaders::Loops)?;
-        let shards = Shards::new(Owner::start(crew).map_err(BuildError::Thread)?);
+        let (set, _) = self.settle(clock, Leaders::Loops)?;
+        let shards = Shards::new(Owner::start(set).map_err(BuildError::Thread)?);
         let loops = shards.take_loops();
         Ok((shards, loops))
     }
@@ -408,11 +408,11 @@ impl Builder {
         }
     }
 
-    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+    fn start_set(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
         self.refuse_other_shards()?;
         let clock = self.take_clock();
-        let (crew, settings) = self.settle(clock, Leaders::Threads)?;
-        Ok((Owner::start(crew).map_err(BuildError::Thread)?, settings))
+        let (set, settings) = self.settle(clock, Leaders::Threads)?;
+        Ok((Owner::start(set).map_err(BuildError::Thread)?, settings))
     }
 
     fn drive(mut self) -> Result<(DrivenShards, Settings), BuildError> {
@@ -421,17 +421,17 @@ impl Builder {
         self.dispatch = Dispatch::Given(self.dispatch.without_threads());
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
-        let (crew, settings) =
+        let (set, settings) =
             self.settle(EngineClock::Custom(StdArc::new(clock.clone())), Leaders::Driver)?;
-        let owner = Owner::start(crew).map_err(BuildError::Thread)?;
+        let owner = Owner::start(set).map_err(BuildError::Thread)?;
         Ok((DrivenShards::new(Shards::new(owner), clock), settings))
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
     /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one
     /// shard unless the builder sets another number; timers go to the first shard, unless
-    /// [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of clock, cores, workers and
-    /// rayon pool do not apply.
+    /// [`use_shard`](crate::Handle::use_shard) chooses another shard. The builder's settings of clock, cores, workers
+    /// and rayon pool do not apply.
     ///
     /// # Errors
     ///
@@ -452,8 +452,8 @@ impl Builder {
         Ok(DrivenEngine::new(engine, driver))
     }
 
-    /// The settings of the crew and of an engine on it.
-    fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(CrewSettings, Settings), BuildError> {
+    /// The settings of the set and of an engine on it.
+    fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(SetSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
         let workers = self.workers.unwrap_or(shards);
@@ -478,7 +478,7 @@ impl Builder {
         let settings =
             engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher.clone())?;
         let nanos = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
-        let crew = CrewSettings {
+        let set = SetSettings {
             tick: TickLength::from_nanos(nanos),
             shards,
             cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
@@ -489,7 +489,7 @@ impl Builder {
             scheduling: self.scheduling,
             leaders,
         };
-        Ok((crew, settings))
+        Ok((set, settings))
     }
 
     /// The cores to pin to, in turn; none when shards are not pinned.

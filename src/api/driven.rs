@@ -88,23 +88,23 @@ impl DrivenShards {
         self.lead_each(Led::next_due).flatten().min()
     }
 
-    /// The next moment after the present one at which to turn.
+    /// The next moment after now at which to turn.
     pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
-        let tick = self.shards.owner().crew().settings().tick;
+        let tick = self.shards.owner().set().settings().tick;
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
 
     /// Calls `lead` with each shard in turn.
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
-        let shards = self.shards.owner().crew().shards().iter();
+        let shards = self.shards.owner().set().shards().iter();
         shards.filter_map(move |shard| {
             // Another thread that ends an engine has the shard for a moment. No handler calls this function, since the
             // caller borrows the shards exclusively.
             let mut led = shard.lead()?;
             shard.admit_and_dismiss(&mut led);
             let result = lead(&mut led);
-            // Engines that a handler has made or ended, and engines that ended on another thread meanwhile.
+            // Engines that a handler has made or ended, and engines that another thread has ended during the turn.
             shard.admit_and_dismiss(&mut led);
             Some(result)
         })

@@ -5,7 +5,7 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::base::trace;
-use crate::engine::{self, Cancel, Core, DueId, Handler, Local, Payload, Settings, Unfired, lend};
+use crate::engine::{self, Cancel, Core, DueId, Handler, Local, Payload, Settings, Timers, Unfired, lend};
 use crate::report::health::Health;
 use crate::report::stats::Stats;
 use crate::shard::Owner;
@@ -42,7 +42,8 @@ pub struct Engine<T: Send + 'static> {
 impl<T: Send + 'static> Engine<T> {
     pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> Self {
         let core = Core::start(owner, settings, handler);
-        trace::started(core.id(), core.stations().len(), core.tick().as_duration(), core.workers());
+        let (engine, stations) = (core.admission().engine(), core.admission().stations().all());
+        trace::started(engine, stations.len(), core.tick().as_duration(), core.membership().workers());
         Self { handle: Handle { core } }
     }
 
@@ -105,7 +106,7 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
         let engine::Due { id, deadline, lateness, payload } = due;
         let payload = match payload {
             Payload::Taken(payload) => payload,
-            Payload::Kept(payload) => core.clone_payload(payload),
+            Payload::Kept(payload) => core.timers().clone_payload(payload),
         };
         Self { deadline, lateness, payload, id, core }
     }
@@ -156,14 +157,14 @@ impl<T: Send + 'static> Handle<T> {
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.core.now()
+        self.core.clock().now()
     }
 
     /// Whether `deadline` has come by the true clock, which decides when handlers begin.
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
-        self.core.has_come(deadline)
+        self.core.clock().has_come(deadline)
     }
 
     /// The length of a tick: deadlines are rounded up to a whole tick.
@@ -231,7 +232,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Fails as [`try_schedule`](Self::try_schedule) does.
     #[inline(always)]
     pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        schedule(&self.core, &mut lend(&self.core), deadline, payload)
+        schedule(self.core.timers(), &mut lend(self.core.admission()), deadline, payload)
     }
 
     /// Arms many timers with one publication and at most one wake-up of the shard. Reads the clock once.
@@ -258,7 +259,8 @@ impl<T: Send + 'static> Handle<T> {
         batch: impl IntoIterator<Item = (Timestamp, T)>,
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         let batch = batch.into_iter().collect();
-        batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
+        let timers = self.core.timers();
+        batch_result(&self.core, batch, |batch| timers.schedule_batch(&mut lend(timers.admission()), batch))
     }
 
     /// Cancels a pending timer and returns its payload.
@@ -276,7 +278,7 @@ impl<T: Send + 'static> Handle<T> {
     /// at it.
     #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
-        self.core.cancel(&mut lend(&self.core), id)
+        self.core.timers().cancel(&mut lend(self.core.admission()), id)
     }
 
     /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. The
@@ -286,7 +288,7 @@ impl<T: Send + 'static> Handle<T> {
     /// the work must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
-        if !matches!(outcome, Cancel::Running) || self.core.must_not_wait_here() {
+        if !matches!(outcome, Cancel::Running) || self.core.membership().must_not_wait_here() {
             return outcome;
         }
         self.core.wait_for_end(id);
@@ -310,7 +312,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// Fails as [`reschedule`](Self::reschedule) does.
     pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        move_when_there_is_room(&self.core, || self.core.reschedule(&mut lend(&self.core), id, deadline))
+        move_when_there_is_room(&self.core, || self.try_reschedule_at(id, deadline))
     }
 
     /// Like [`reschedule_at`](Self::reschedule_at), but never waits.
@@ -320,13 +322,13 @@ impl<T: Send + 'static> Handle<T> {
     /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane
     /// is full; the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        self.core.reschedule(&mut lend(&self.core), id, deadline)
+        self.core.timers().reschedule(&mut lend(self.core.admission()), id, deadline)
     }
 
     /// The deadline of a pending timer; `None` if the timer is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
-        self.core.deadline(id)
+        self.core.timers().deadline(id)
     }
 
     /// The time until a pending timer is due; zero if the timer is due and has not fired yet, `None` if it is not
@@ -336,15 +338,15 @@ impl<T: Send + 'static> Handle<T> {
         Some(self.deadline(id)? - self.now())
     }
 
-    /// The number of pending timers. It is a sum of all threads' counters. While other threads go on, it is not the
-    /// number at any one instant.
+    /// The number of pending timers. It is a sum of all threads' counters. While other threads go on, the sum may be
+    /// the number at no instant.
     ///
     /// # Time complexity
     ///
     /// O(threads + shards).
     #[must_use]
     pub fn len(&self) -> usize {
-        usize::try_from(self.core.totals().pending()).unwrap_or(usize::MAX)
+        usize::try_from(self.core.admission().stations().totals().pending()).unwrap_or(usize::MAX)
     }
 
     /// Whether no timer is pending, by the count of [`len`](Self::len).
@@ -390,7 +392,7 @@ impl<T: Send + 'static> Handle<T> {
     /// The number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
-        self.core.stations().len()
+        self.core.set().shards().len()
     }
 
     /// Chooses the shard to which the calling thread's timers of this engine go from now on, counted modulo the number
@@ -425,8 +427,9 @@ impl<T: Send + 'static> Handle<T> {
     /// take a lock for a few instructions. Only such calls, a thread's first call on an engine, and threads that end
     /// take this lock.
     pub fn use_shard(&self, shard: usize) {
-        if !self.core.is_shut_down() {
-            lend(&self.core).use_shard(&self.core, shard % self.shards());
+        let admission = self.core.admission();
+        if !admission.is_shut_down() {
+            lend(admission).use_shard(admission, shard % self.shards());
         }
     }
 
@@ -448,7 +451,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Whether the engine was shut down.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.core.is_shut_down()
+        self.core.admission().is_shut_down()
     }
 
     /// Whether this process is the child of a fork that was made after the engine was built. The engine's threads are
@@ -457,7 +460,7 @@ impl<T: Send + 'static> Handle<T> {
     /// [`is_shut_down`](Self::is_shut_down) is true as well.
     #[must_use]
     pub fn is_forked(&self) -> bool {
-        self.core.is_forked()
+        self.core.membership().is_forked()
     }
 
     #[cold]
@@ -493,25 +496,26 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
 /// One attempt to schedule, through the lane of `local`.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
-    core: &Core<T>,
+    timers: &Timers<T>,
     local: &mut Local,
     deadline: Timestamp,
     payload: T,
 ) -> Result<TimerId, ScheduleError<T>> {
-    match core.reserve(local) {
-        Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(|payload| refused(core, payload)),
+    match local.reserve(timers.admission()) {
+        Ok(slot) => {
+            timers.schedule(local, slot, deadline, payload).map_err(|payload| refused(timers, payload))
+        }
         Err(refusal) => Err(ScheduleError { kind: refusal, payload }),
     }
 }
 
 #[cold]
-fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
-    let kind = if core.is_forked() { Refusal::Forked } else { Refusal::ShutDown };
-    ScheduleError { kind, payload }
+fn refused<T: Send + 'static>(timers: &Timers<T>, payload: T) -> ScheduleError<T> {
+    ScheduleError { kind: timers.admission().why_closed(), payload }
 }
 
-/// Repeats `attempt` until there is room in the lane, and wakes the shards meanwhile. Fails at once where a wait cannot
-/// help.
+/// Repeats `attempt` until there is room in the lane, and wakes the shards after each attempt. Fails at once where a
+/// wait cannot help.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -531,14 +535,14 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
 
 /// Makes room in the calling thread's lane, or lets the shards do so. Returns false where neither can help.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
-    if core.crew().is_of_loops() {
-        core.crew().drain_loops();
+    if core.set().is_of_loops() {
+        core.set().drain_loops();
         // If there is no room after it, the lane is that of a loop in a turn.
         if round == 0 {
             return true;
         }
     }
-    let may_wait = core.may_wait_for_shards();
+    let may_wait = core.membership().may_wait_for_shards();
     if may_wait {
         back_off(core, round);
     }
@@ -548,7 +552,7 @@ pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
 /// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
 /// a token that another thread left for the caller; a `block_on` relies on that token.
 fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
-    for station in core.stations() {
+    for station in core.admission().stations().all() {
         station.parker.wake_if_asleep();
     }
     if round < 16 {

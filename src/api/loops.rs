@@ -10,7 +10,7 @@ use crate::base::ticket::TimerId;
 use crate::dispatch::survives;
 use crate::engine::{Armed, Core, come_home, lend};
 use crate::lockfree::roster::Waking;
-use crate::shard::{Crew, Left, Seat};
+use crate::shard::{LoopLeft, Seat, ShardSet};
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
@@ -37,7 +37,7 @@ use core::time::Duration;
 /// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. If another
 /// thread arms a timer that is earlier than the last `next_deadline`, this thread calls the function of
 /// [`wake_by`](Self::wake_by). The function is called again only for a timer that is earlier still. It must make the
-/// present poll, or the next one, return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
+/// present or the next poll return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
 /// (feature `async`).
 ///
 /// # Time
@@ -50,14 +50,14 @@ use core::time::Duration;
 ///
 /// A loop's shard may move to another thread, and is not shared. If it is dropped, nothing is lost: the timers of its
 /// shard are pending until they are cancelled, or [`shutdown`](crate::Handle::shutdown) returns them, or another loop
-/// takes the shard by [`Shards::take_loop`] and fires them. Meanwhile [`health`](crate::Handle::health) reports the
+/// takes the shard by [`Shards::take_loop`] and fires them. Until then [`health`](crate::Handle::health) reports the
 /// shard as late, as it does if the loop stands still or was never turned.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use tourbillon::{Builder, Fired, Left};
+/// use tourbillon::{Builder, Fired, LoopLeft};
 ///
 /// let (shards, mut loops) = Builder::new().loops(2)?;
 /// let engine = shards.engine().start(|timer: Fired<'_, &str>| println!("{}", timer.payload))?;
@@ -65,14 +65,14 @@ use core::time::Duration;
 ///
 /// // On the thread of the loop:
 /// let mut now = Instant::now();
-/// assert_eq!(shard.turn(now, 256), Left::Nothing);
+/// assert_eq!(shard.turn(now, 256), LoopLeft::Nothing);
 /// engine.handle().schedule_at((now + Duration::from_millis(5)).into(), "idle: close")?;
 /// while engine.handle().stats().fired == 0 {
 ///     if let Some(timeout) = shard.timeout(now) {
 ///         std::thread::sleep(timeout);
 ///     }
 ///     now = Instant::now();
-///     while shard.turn(now, 256) == Left::More {}
+///     while shard.turn(now, 256) == LoopLeft::More {}
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -85,16 +85,16 @@ pub struct LoopShard {
 impl LoopShard {
     /// The loop's shard with this number, unless another loop has it.
     fn take(shards: &Shards, index: usize) -> Option<Self> {
-        let crew = shards.owner().crew();
-        (!crew.is_forked() && crew.settings().roster.take_place(index)).then(|| Self {
+        let set = shards.owner().set();
+        (!set.is_forked() && set.settings().roster.take_place(index)).then(|| Self {
             shards: shards.clone(),
             seat: Seat::new(index),
             is_not_shared: PhantomData,
         })
     }
 
-    fn crew(&self) -> &Crew {
-        self.shards.owner().crew()
+    fn set(&self) -> &ShardSet {
+        self.shards.owner().set()
     }
 
     /// The number of the shard, for [`Handle::on`](crate::Handle::on).
@@ -129,28 +129,28 @@ impl LoopShard {
     /// The present by the clock of the set, or a moment before it.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
-        self.crew().settings().clock.true_now()
+        self.set().settings().clock.true_now()
     }
 
     #[cfg(feature = "async")]
     pub(crate) fn is_forked(&self) -> bool {
-        self.crew().is_forked()
+        self.set().is_forked()
     }
 
     /// The time for which a task may sleep before it turns, unless it is woken. `None` if it need not turn before it is
     /// woken: nothing is pending, or the clock moves in steps.
     #[cfg(feature = "async")]
     pub(crate) fn rest(&self) -> Option<Duration> {
-        let (deadline, clock) = (self.next_deadline()?, &self.crew().settings().clock);
+        let (deadline, clock) = (self.next_deadline()?, &self.set().settings().clock);
         let now = clock.true_now();
         if deadline <= now { Some(Duration::ZERO) } else { clock.as_dyn().sleep_for(now, deadline) }
     }
 
     fn be_woken(&mut self, wake: impl Fn() + Send + Sync + 'static, is_of_task: bool) {
-        if !self.crew().is_forked() {
+        if !self.set().is_forked() {
             let wake = WakeFn(Some(wake));
             let waking = Waking { function: StdArc::new(move || wake.call()), is_of_task };
-            self.crew().settings().roster.wake_by(self.index(), waking);
+            self.set().settings().roster.wake_by(self.index(), waking);
         }
     }
 
@@ -158,8 +158,8 @@ impl LoopShard {
     /// if nothing is pending. `Instant::from` converts it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let crew = self.crew();
-        crew.next_look(&self.seat, || come_home(crew.id(), self.index()))
+        let set = self.set();
+        self.seat.next_look(set, || come_home(set.id(), self.index()))
     }
 
     /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing
@@ -170,19 +170,19 @@ impl LoopShard {
     }
 
     /// Fires the timers that are due at `now`. A turn handles at most `budget` timers of each engine, or a few dozen
-    /// more. If it returns [`Left::More`], [`next_deadline`](Self::next_deadline) returns a moment in the past.
+    /// more. If it returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) returns a moment in the past.
     /// Handlers run here, unless their engine has an executor.
-    pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> Left {
-        let (crew, index) = (self.shards.owner().crew(), self.seat.index());
-        crew.turn_loop(&mut self.seat, (now.into(), budget), || come_home(crew.id(), index))
+    pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> LoopLeft {
+        let (set, index) = (self.shards.owner().set(), self.seat.index());
+        self.seat.turn(set, (now.into(), budget), || come_home(set.id(), index))
     }
 }
 
 impl Drop for LoopShard {
     fn drop(&mut self) {
         // In the child of a fork a thread that is gone may hold the place's lock.
-        if !self.crew().is_forked() {
-            self.crew().settings().roster.leave_place(self.index());
+        if !self.set().is_forked() {
+            self.set().settings().roster.leave_place(self.index());
         }
     }
 }
@@ -262,7 +262,7 @@ impl<T: Send + 'static> On<'_, T> {
     ///
     /// Fails as [`Handle::schedule`] does.
     pub fn schedule(self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        self.schedule_at(self.core.now() + delay, payload)
+        self.schedule_at(self.core.clock().now() + delay, payload)
     }
 
     /// Arms a timer on this shard: see [`Handle::schedule_at`].
@@ -272,8 +272,9 @@ impl<T: Send + 'static> On<'_, T> {
     /// Fails as [`Handle::schedule_at`] does.
     pub fn schedule_at(self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         let attempt = |payload| {
-            lend(self.core)
-                .on_shard(self.core, self.shard, |local| schedule(self.core, local, deadline, payload))
+            let (timers, admission) = (self.core.timers(), self.core.admission());
+            lend(admission)
+                .on_shard(admission, self.shard, |local| schedule(timers, local, deadline, payload))
         };
         attempt(payload).or_else(|error| wait_for_room(self.core, error, attempt))
     }
@@ -285,7 +286,8 @@ impl<T: Send + 'static> On<'_, T> {
     /// Fails as [`Handle::reschedule_at`] does.
     pub fn reschedule_at(self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         crate::api::handle::move_when_there_is_room(self.core, || {
-            lend(self.core).on_shard(self.core, self.shard, |local| self.core.reschedule(local, id, deadline))
+            let (timers, admission) = (self.core.timers(), self.core.admission());
+            lend(admission).on_shard(admission, self.shard, |local| timers.reschedule(local, id, deadline))
         })
     }
 

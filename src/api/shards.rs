@@ -85,7 +85,7 @@ impl Shards {
         }
     }
 
-    /// Makes these shards the [current](Self::current) ones of the calling thread, until the returned guard is dropped.
+    /// Makes these shards the calling thread's [current](Self::current) shards, until the returned guard is dropped.
     /// Has no effect on a thread whose thread-locals were destroyed.
     pub fn enter(&self) -> Entered {
         let scope = next_id();
@@ -97,13 +97,13 @@ impl Shards {
     /// The number of shards.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.set.owner.crew().shards().len()
+        self.set.owner.set().shards().len()
     }
 
     /// The length of a tick: deadlines are rounded up to a whole tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
-        self.set.owner.crew().settings().tick.as_duration()
+        self.set.owner.set().settings().tick.as_duration()
     }
 
     /// The object of the layer for futures on these shards, made by `init` at the first call.

@@ -73,7 +73,7 @@ impl<T: Send + 'static> Handle<T> {
     where
         T: Clone,
     {
-        self.core().clone_payloads_by(T::clone);
+        self.core().timers().clone_payloads_by(T::clone);
         Timer::new(self.core(), payload)
     }
 }
@@ -89,7 +89,7 @@ impl<T: Send + 'static> Fired<'_, T> {
 
 impl<T: Send + 'static> Timer<T> {
     pub(crate) fn new(core: &StdArc<Core<T>>, payload: T) -> Result<Self, ScheduleError<T>> {
-        let (anchor, slot) = core.create_timer(payload)?;
+        let (anchor, slot) = Anchor::create_timer(core, payload)?;
         Ok(Self { anchor, slot })
     }
 
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Fails as [`arm_at`](Self::arm_at) does.
     #[inline]
     pub fn arm(&self, delay: Duration) -> Result<Armed, ArmError> {
-        self.arm_at(self.core().now() + delay)
+        self.arm_at(self.core().clock().now() + delay)
     }
 
     /// Arms the timer for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
@@ -224,7 +224,7 @@ impl<T: Send + 'static> Timer<T> {
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     pub fn disarm_and_wait(&self) -> Disarm {
         match self.withdraw() {
-            Withdrawn::Running { was_armed } if !self.core().must_not_wait_here() => {
+            Withdrawn::Running { was_armed } if !self.core().membership().must_not_wait_here() => {
                 self.core().wait_for_run(self.slot.index());
                 if was_armed { Disarm::Disarmed } else { Disarm::Idle }
             }
@@ -248,7 +248,7 @@ impl<T: Send + 'static> Timer<T> {
     /// to cancel the timer.
     #[must_use]
     pub fn id(&self) -> TimerId {
-        self.core().slots().id_of_owned(self.slot.index())
+        self.anchor.slots().id_of_owned(self.slot.index())
     }
 
     /// The timer's payload.
@@ -257,7 +257,7 @@ impl<T: Send + 'static> Timer<T> {
     where
         T: Sync,
     {
-        self.core().payload_of(&self.slot)
+        self.core().timers().payload_of(&self.slot)
     }
 
     /// A handle to the timer's engine.
@@ -270,7 +270,7 @@ impl<T: Send + 'static> Timer<T> {
 impl<T: Send + 'static> Drop for Timer<T> {
     fn drop(&mut self) {
         // The payload is dropped here, where nothing is lent: its drop may use the engine.
-        drop(self.anchor.core().release_timer(&mut self.slot));
+        drop(self.anchor.core().timers().release(&mut self.slot));
     }
 }
 
@@ -299,7 +299,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     /// Fails as [`Timer::arm`] does.
     #[inline]
     pub fn arm(self, delay: Duration) -> Result<Armed, ArmError> {
-        self.arm_at(self.core.now() + delay)
+        self.arm_at(self.core.clock().now() + delay)
     }
 
     /// See [`Timer::arm_at`].
@@ -309,7 +309,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     /// Fails as [`Timer::arm_at`] does.
     #[inline]
     pub fn arm_at(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if engine::postpone(self.core.slots(), self.index, deadline) {
+        if engine::postpone(self.core.timers().slots(), self.index, deadline) {
             return Ok(Armed::Pending);
         }
         self.arm_slowly(deadline)
@@ -332,13 +332,13 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(self) -> Disarm {
-        engine::disarm(self.core.slots(), self.index).into()
+        engine::disarm(self.core.timers().slots(), self.index).into()
     }
 
     /// See [`Timer::deadline`].
     #[must_use]
     pub fn deadline(self) -> Option<Timestamp> {
-        self.core.armed_for(self.index)
+        self.core.timers().armed_for(self.index)
     }
 }
 

@@ -40,14 +40,14 @@ impl AtomicBuckets {
         Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Counts what `run` has noted.
+    /// Counts the times that `run` has noted.
     fn add(&self, run: &Run) {
         if let Some(bucket) = self.0.get(run.bucket) {
             bucket.fetch_add(run.count, Ordering::Relaxed);
         }
     }
 
-    /// The counts so far. Times that are recorded meanwhile may or may not be included.
+    /// The counts so far. Times that are recorded during the call may or may not be included.
     pub(crate) fn load(&self) -> Buckets {
         Buckets(self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect())
     }

@@ -160,7 +160,7 @@ pub(crate) struct StationCounters {
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
     pub(crate) held_back: Counter,
-    /// Due tickets of owned timers that were posted again, because their deadline was postponed meanwhile.
+    /// Due tickets of owned timers that were posted again, because their deadline had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,

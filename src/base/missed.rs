@@ -1,7 +1,7 @@
 //! The policy for moments that were missed.
 
-/// What comes of the moments of a row that were missed: the ticks of an `Interval` that was not polled in time, and the
-/// instants of a repeating task whose engine or workers were late.
+/// The treatment of the moments of a row that were missed: the ticks of an `Interval` that was not polled in time, and
+/// the instants of a repeating task whose engine or workers were late.
 ///
 /// With a period of 50, and the moment 100 that is taken at 230:
 ///

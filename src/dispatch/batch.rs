@@ -13,10 +13,10 @@
 //! come with the job and do not change. So their orderings are Relaxed. Other words carry the facts that a shard must
 //! not miss when it goes to sleep:
 //!
-//! | pair | one side                          | other side                    | what is handed over or ruled out | model |
+//! | pair | one side                          | other side                    | handed over or ruled out         | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
 //! | H3   | a job's drop, `want_check`         | `take_check_wanted`, `check`   | the fact that no job waits       | `batch::a_job_that_is_dropped_is_sent_again` |
-//! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
+//! | F1 of `parker` | the last `take`, `made_room` | held back, announced, `is_taken` | both miss                | `batch::a_taken_batch_makes_room` |
 
 use super::dispatcher::Dispatcher;
 use super::executor::Work;
@@ -125,7 +125,8 @@ impl Batch {
     /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
-        // Also if tickets are left here: another worker that took the last one may have missed what was taken here.
+        // Also if tickets are left here: the worker that took the last ticket may have missed the tickets that were
+        // taken here.
         engine.batch_taken(self.shard);
         called
     }

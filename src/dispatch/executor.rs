@@ -4,10 +4,10 @@ use core::fmt;
 
 /// A batch of up to 1,024 due timers of one shard, to be run once on any thread, at once or in parts.
 ///
-/// Running a job calls the handler for each timer in turn, except for timers that were cancelled meanwhile, and for
-/// those that another job for the same batch takes: the shard sends such a job if a handler takes long. It unwinds only
-/// if the engine's clock panics. Until its handler is called, a timer is pending: it can be cancelled, moved or
-/// disarmed while its job waits.
+/// Running a job calls the handler for each timer in turn, except for timers that were cancelled before, and for those
+/// that another job for the same batch takes: the shard sends such a job if a handler takes long. It unwinds only if
+/// the engine's clock panics. Until its handler is called, a timer is pending: it can be cancelled, moved or disarmed
+/// while its job waits.
 pub struct Job(Box<dyn Work>);
 
 /// The work of a job.
@@ -29,7 +29,7 @@ impl Job {
         self.0.run_some(usize::MAX);
     }
 
-    /// Fires up to `most` of the timers: for a thread that has room for the results of so many handlers. Returns the
+    /// Fires up to `most` of the timers: for a thread that has room for the results of `most` handlers. Returns the
     /// number of handlers that were called. Fewer than `most` means that the job is done.
     ///
     /// ```

@@ -1,7 +1,7 @@
 //! The workers of a set of shards: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
 //! A shard's leader itself runs the handlers of the timers that one turn found due. Handing them over would cost a
-//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a
+//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard for that time: if a
 //! handler does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)).
 //! If a turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was
 //! taken over, for a while.
@@ -14,9 +14,9 @@
 //!     job.
 //!
 //! # Synchronisation
-//! | pair | one side                     | other side                | what is ruled out | model |
+//! | pair | one side                     | other side                | ruled out         | model |
 //! |------|------------------------------|---------------------------|-------------------|-------|
-//! | P2   | a permit's drop              | a push, a thread's sleep  | all three miss    | `watch::a_permit_comes_back_while_a_job_is_pushed` |
+//! | P3   | a permit's drop              | a push, a thread's sleep  | all three miss    | `watch::a_permit_comes_back_while_a_job_is_pushed` |
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
@@ -85,7 +85,7 @@ impl Workers {
     /// The right to run handlers, if fewer threads than there are workers have it.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         let take = |permits: u64| permits.checked_sub(1);
-        // Ordering: Relaxed. A number that hands nothing over; the fences rule out a lost permit (P2).
+        // Ordering: Relaxed. A number that hands nothing over; the fences rule out a lost permit (P3).
         self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
     }
 
@@ -160,7 +160,7 @@ impl Workers {
 impl Executor for Workers {
     fn execute(&self, job: Job) {
         self.jobs.push(job);
-        // Ordering: SeqCst fence [P2]: the job is in the queue before the permits are read.
+        // Ordering: SeqCst fence [P3]: the job is in the queue before the permits are read.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed. The fence orders this load. If no permit is free, the thread that gives one back wakes a
         // thread for the job.
@@ -174,7 +174,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         // Ordering: Relaxed. As in `permit`.
         self.0.permits.fetch_add(1, Ordering::Relaxed);
-        // Ordering: SeqCst fence [P2]: the permit is back before the queue is read.
+        // Ordering: SeqCst fence [P3]: the permit is back before the queue is read.
         fence(Ordering::SeqCst);
         if !self.0.jobs.is_empty() {
             self.0.sleepers.wake_one();

@@ -1,52 +1,115 @@
-//! The admission of timers: a slot, room in the lane, the wake of the shard, and the sweep that bounds stale tickets.
-//! Both kinds of timers pass here.
+//! The admission of timers: the state that a thread needs in order to bring a timer in, whatever the payload. It
+//! consists of slots, the stations with their lanes, and the reasons to refuse a timer. Both kinds of timers pass here.
 
-use super::core::Core;
-use super::local::Local;
+use super::place::Place;
+use super::stations::Stations;
+use crate::base::counters::Refusals;
 use crate::base::error::Refusal;
-use crate::base::tick::Timestamp;
+use crate::base::sync::StdArc;
 use crate::base::trace;
-use crate::lockfree::inbox::Pushed;
-use crate::lockfree::parker::Notified;
+use crate::lockfree::slab::Slots;
+use crate::shard::{ShardSet, next_id};
+use crate::system::clock::EngineClock;
 
-/// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
-const STALE_SLACK: u64 = 65_536;
-/// A thread checks whether a sweep is due after this many cancels of its own.
-pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
+/// The admission of an engine's timers.
+pub(crate) struct Admission {
+    engine: u64,
+    place: Place,
+    stations: Stations,
+    slots: StdArc<Slots>,
+    clock: EngineClock,
+    set: StdArc<ShardSet>,
+    /// Calls that found no slot.
+    engine_full: Refusals,
+    /// Calls that found no room in their lane.
+    lane_full: Refusals,
+}
 
-/// A vacant slot, held by the caller that reserved it.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Slot(pub(super) u32);
+impl Admission {
+    /// The admission of another engine on `set`, to these slots.
+    pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
+        Self {
+            engine: next_id(),
+            place: Place::take(),
+            stations: Stations::new(set, lane_capacity),
+            slots,
+            clock: set.settings().clock.clone(),
+            set: StdArc::clone(set),
+            engine_full: Refusals::new(),
+            lane_full: Refusals::new(),
+        }
+    }
 
-impl<T: Send + 'static> Core<T> {
-    /// Takes a slot for a timer that `local` is about to schedule.
+    /// The engine's number.
     #[inline(always)]
-    pub(crate) fn reserve(&self, local: &mut Local) -> Result<Slot, Refusal> {
-        if !local.lane.has_room() {
-            return Err(self.refuse_for_want_of_room(local));
-        }
-        match local.magazines.take(self.slots()) {
-            Some(index) => Ok(Slot(index)),
-            None => Err(self.refuse_for_want_of_a_slot()),
-        }
+    pub(crate) fn engine(&self) -> u64 {
+        self.engine
     }
 
+    /// The index of the engine's place, at which each thread keeps its part.
+    #[inline(always)]
+    pub(super) fn place(&self) -> usize {
+        self.place.index()
+    }
+
+    /// The engine's stations.
+    #[inline(always)]
+    pub(crate) fn stations(&self) -> &Stations {
+        &self.stations
+    }
+
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &StdArc<Slots> {
+        &self.slots
+    }
+
+    #[inline(always)]
+    pub(crate) fn clock(&self) -> &EngineClock {
+        &self.clock
+    }
+
+    /// The set of shards that the engine is on.
     #[inline]
-    pub(super) fn notify(&self, local: &Local, pushed: Pushed, deadline: Timestamp) -> Notified {
-        let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
-        self.stations[local.home].parker.notify(deadline)
+    pub(crate) fn set(&self) -> &StdArc<ShardSet> {
+        &self.set
     }
 
-    /// Refuses a timer because the lane is full. Wakes a sleeping shard, so that the shard drains the lane.
+    /// Calls that found no slot.
+    pub(crate) fn engine_full(&self) -> &Refusals {
+        &self.engine_full
+    }
+
+    /// Calls that found no room in their lane.
+    pub(crate) fn lane_full(&self) -> &Refusals {
+        &self.lane_full
+    }
+
+    /// Whether the engine was shut down: it admits no timer.
+    #[inline]
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.stations.are_closed()
+    }
+
+    /// Whether this process is the child of a fork, and the engine was built before the fork.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.set.is_forked()
+    }
+
+    /// The reason why a closed engine refuses.
+    pub(crate) fn why_closed(&self) -> Refusal {
+        if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
+    }
+
+    /// Refuses a timer because a lane to `shard` is full, which has room for `capacity` tickets. Wakes a sleeping
+    /// shard, so that the shard drains the lane.
     #[cold]
-    pub(super) fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
-        self.stations[local.home].parker.wake_if_asleep();
+    pub(super) fn refuse_for_want_of_room(&self, shard: usize, capacity: u64) -> Refusal {
+        self.stations.at(shard).parker.wake_if_asleep();
         if self.is_shut_down() {
             return self.why_closed();
         }
-        if self.lane_full.note(self.now()) {
-            trace::lane_full(self.id, local.home, local.lane.lane().capacity());
+        if self.lane_full.note(self.clock.now()) {
+            trace::lane_full(self.engine, shard, capacity);
         }
         Refusal::LaneFull
     }
@@ -57,21 +120,9 @@ impl<T: Send + 'static> Core<T> {
         if self.is_shut_down() {
             return self.why_closed();
         }
-        if self.engine_full.note(self.now()) {
-            trace::engine_full(self.id, self.slots().capacity());
+        if self.engine_full.note(self.clock.now()) {
+            trace::engine_full(self.engine, self.slots.capacity());
         }
         Refusal::EngineFull
-    }
-
-    /// Asks the shards to sweep when stale tickets outnumber the live timers.
-    #[cold]
-    pub(super) fn consider_a_sweep(&self) {
-        let tickets: u64 = self.stations.iter().map(|station| station.counters.tickets.get()).sum();
-        let totals = self.totals();
-        if tickets > 2 * (totals.pending() + totals.owned()) + STALE_SLACK {
-            for station in &self.stations {
-                station.want_sweep();
-            }
-        }
     }
 }

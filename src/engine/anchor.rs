@@ -16,7 +16,9 @@
 
 use super::anchors::Moored;
 use super::core::Core;
-use super::local::Local;
+use super::local::{Local, lend};
+use super::owned::OwnedSlot;
+use crate::base::error::ScheduleError;
 use crate::base::sync::StdArc;
 use crate::lockfree::slab::Slots;
 use core::fmt;
@@ -28,6 +30,9 @@ pub(crate) struct Anchor<T> {
     /// threads arm the timers.
     parts: CachePadded<Parts<T>>,
 }
+
+/// An owned timer: the anchor by which it holds the engine, and its slot.
+pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 struct Parts<T> {
     core: StdArc<Core<T>>,
@@ -47,28 +52,40 @@ impl<T> Anchor<T> {
     }
 }
 
-impl<T> fmt::Debug for Anchor<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Anchor").finish_non_exhaustive()
+impl<T: Send + 'static> Anchor<T> {
+    /// Makes an owned timer with this payload. The calling thread's anchor holds the engine for it.
+    pub(crate) fn create_timer(core: &StdArc<Core<T>>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
+        let timers = core.timers();
+        if timers.admission().is_shut_down() {
+            return Err(ScheduleError { kind: timers.admission().why_closed(), payload });
+        }
+        let mut local = lend(timers.admission());
+        let slot = timers.create(&mut local, payload)?;
+        Ok((Self::of_thread(core, &mut local), slot))
     }
-}
 
-impl<T: Send + 'static> Core<T> {
     /// The anchor of the thread to which `local` is lent.
     #[inline]
-    pub(super) fn anchor(self: &StdArc<Self>, local: &mut Local) -> StdArc<Anchor<T>> {
+    fn of_thread(core: &StdArc<Core<T>>, local: &mut Local) -> StdArc<Self> {
         let known = local.moored.as_ref().and_then(Moored::anchor);
         match known.map(StdArc::downcast) {
             Some(Ok(anchor)) => anchor,
-            _ => self.moor(local),
+            _ => Self::moor(core, local),
         }
     }
 
     #[cold]
-    fn moor(self: &StdArc<Self>, local: &mut Local) -> StdArc<Anchor<T>> {
-        let parts = Parts { core: StdArc::clone(self), slots: StdArc::clone(self.slab.slots()) };
-        let anchor = StdArc::new(Anchor { parts: CachePadded::new(parts) });
-        local.moored = Some(Moored::new(StdArc::<Anchor<T>>::clone(&anchor), &self.anchors));
+    fn moor(core: &StdArc<Core<T>>, local: &mut Local) -> StdArc<Self> {
+        let parts =
+            Parts { core: StdArc::clone(core), slots: StdArc::clone(core.timers().admission().slots()) };
+        let anchor = StdArc::new(Self { parts: CachePadded::new(parts) });
+        local.moored = Some(Moored::new(StdArc::<Self>::clone(&anchor), core.anchors()));
         anchor
+    }
+}
+
+impl<T> fmt::Debug for Anchor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Anchor").finish_non_exhaustive()
     }
 }

@@ -1,64 +1,39 @@
-//! The core: an engine, as its handles and the threads that serve it share it. Its parts are here, and the methods that
-//! read them; the operations on the parts are in the other files of this folder.
+//! The core: an engine, as its handles and the threads that serve it share it. Each of its parts has a state of its own
+//! and a file of its own; the calls here need several parts.
 
+use super::admission::Admission;
 use super::anchors::Anchors;
 use super::due::Due;
 use super::hooks::Hooks;
-use super::place::Place;
-use super::totals::Totals;
-use crate::base::counters::{Counter, Refusals};
-use crate::base::error::Refusal;
-use crate::base::sync::{Condvar, Mutex, OnceLock, StdArc};
+use super::membership::Membership;
+use super::owned::{Rearmed, Remains};
+use super::quiescence::Quiescence;
+use super::timers::Timers;
+use crate::base::error::ArmError;
+use crate::base::sync::StdArc;
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::TimerId;
 use crate::dispatch::{Dispatcher, Guarded};
-use crate::lockfree::inbox::Lane;
-use crate::lockfree::sessions::Sessions;
-use crate::lockfree::slab::{Slab, Slots};
-use crate::lockfree::state::Control;
-use crate::shard::{Crew, Owner, Presence, StationShared, next_id};
-use crate::system::clock::{ClockReport, EngineClock};
-use crate::system::forks::Watch;
+use crate::lockfree::slab::Slab;
+use crate::shard::ShardSet;
+use crate::system::clock::EngineClock;
 use core::fmt;
 use core::task::Waker;
-use core::time::Duration;
 
 /// The user's handler, as the engine calls it.
 pub(crate) type Handler<T> = Box<dyn for<'a> Fn(Due<'a, T>, &'a StdArc<Core<T>>) + Send + Sync>;
 
 /// An engine, as its handles and the threads that serve it share it.
 pub(crate) struct Core<T> {
-    pub(super) id: u64,
-    pub(super) place: Place,
-    pub(super) slab: Slab<T>,
-    /// The engine's station at each shard.
-    pub(super) stations: Box<[StdArc<StationShared>]>,
-    pub(super) clock: EngineClock,
-    pub(super) dispatcher: Dispatcher,
+    pub(super) timers: Timers<T>,
+    pub(super) quiescence: Quiescence,
+    pub(super) membership: Membership,
     pub(super) handler: Handler<T>,
     pub(super) guarded: Guarded,
-    pub(super) crew: StdArc<Crew>,
-    /// The crew's owner, until the engine is shut down.
-    pub(super) owner: Mutex<Option<StdArc<Owner>>>,
-    pub(super) presence: StdArc<Presence>,
-    /// Calls that found no slot, and calls that found no room in their lane.
-    pub(super) engine_full: Refusals,
-    pub(super) lane_full: Refusals,
-    /// The number of workers that are between the start and the end of a chunk, and how far a shutdown has come.
-    pub(super) sessions: Sessions,
-    /// Threads wait here for a handler, for the end of the last session, or for the eviction.
-    pub(super) quiescence: (Mutex<()>, Condvar),
-    pub(super) returned: Counter,
-    /// The function that clones the payloads of owned timers for the handler, once there are such timers.
-    pub(super) clone_payload: OnceLock<fn(&T) -> T>,
-    /// The function that takes the waker of a waiting task out of the payload of an owned timer, if payloads have
-    /// wakers.
-    pub(super) waker_of: OnceLock<fn(&T) -> Option<Waker>>,
     /// The functions to call at the end.
     pub(super) hooks: Hooks,
     /// The anchors by which the owned timers of each thread hold the core.
     pub(super) anchors: StdArc<Anchors>,
-    pub(super) forks: OnceLock<Watch>,
 }
 
 /// The settings of an engine, with the builder's defaults filled in.
@@ -83,149 +58,126 @@ impl Settings {
 }
 
 impl<T: Send + 'static> Core<T> {
-    pub(crate) fn new(crew: StdArc<Crew>, settings: Settings, handler: Handler<T>) -> Self {
-        let clock = crew.settings().clock.clone();
-        let station = |n| StdArc::new(crew.station_for(n, settings.lane_capacity));
+    pub(crate) fn new(set: StdArc<ShardSet>, settings: Settings, handler: Handler<T>) -> Self {
+        let slab = Slab::new(settings.capacity, set.settings().clock.now());
+        let admission = Admission::new(&set, StdArc::clone(slab.slots()), settings.lane_capacity);
         Self {
-            id: next_id(),
-            place: Place::take(),
-            slab: Slab::new(settings.capacity, clock.now()),
-            stations: (0..crew.shards().len()).map(station).collect(),
-            clock,
-            dispatcher: settings.dispatcher,
+            quiescence: Quiescence::new(set.made_in()),
+            membership: Membership::new(admission.engine(), set, settings.dispatcher),
+            timers: Timers::new(slab, admission),
             handler,
             guarded: settings.guarded,
-            presence: Presence::of(crew.shards().len()),
-            crew,
-            owner: Mutex::new(None),
-            engine_full: Refusals::new(),
-            lane_full: Refusals::new(),
-            sessions: Sessions::new(),
-            quiescence: (Mutex::new(()), Condvar::new()),
-            returned: Counter::new(),
-            clone_payload: OnceLock::new(),
-            waker_of: OnceLock::new(),
             hooks: Hooks::new(),
             anchors: Anchors::new(),
-            forks: OnceLock::new(),
         }
     }
 
-    /// The present moment from which deadlines are counted.
-    #[inline]
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+    #[inline(always)]
+    pub(crate) fn timers(&self) -> &Timers<T> {
+        &self.timers
     }
 
-    /// The present moment that decides whether a deadline has come.
-    pub(crate) fn true_now(&self) -> Timestamp {
-        self.clock.true_now()
+    #[inline(always)]
+    pub(crate) fn admission(&self) -> &Admission {
+        self.timers.admission()
     }
 
-    /// The time that a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
-    pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
-        self.clock.as_dyn().sleep_for(self.clock.true_now(), deadline)
+    /// The clock that deadlines are counted from, and that decides whether a deadline has come.
+    #[inline(always)]
+    pub(crate) fn clock(&self) -> &EngineClock {
+        self.admission().clock()
     }
 
-    /// Whether `deadline` has come. The fast clock is read first: a deadline that has not come by the fast clock has
-    /// not come.
-    #[inline]
-    pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
-        self.clock.now() >= deadline && self.clock.true_now() >= deadline
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
     }
 
-    pub(crate) fn clock_report(&self) -> ClockReport {
-        self.clock.as_dyn().report()
-    }
-
-    pub(crate) fn tick(&self) -> TickLength {
-        self.crew.settings().tick
+    pub(super) fn anchors(&self) -> &StdArc<Anchors> {
+        &self.anchors
     }
 
     /// The shards and the threads that serve the engine.
-    pub(crate) fn crew(&self) -> &Crew {
-        &self.crew
+    pub(crate) fn set(&self) -> &ShardSet {
+        self.membership.set()
     }
 
-    /// The engine's stations, in the order of the shards.
-    pub(crate) fn stations(&self) -> &[StdArc<StationShared>] {
-        &self.stations
+    pub(crate) fn tick(&self) -> TickLength {
+        self.set().settings().tick
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The number of workers that run handlers; zero where the shards run them, or where the number is unknown.
-    pub(crate) fn workers(&self) -> usize {
-        self.dispatcher.workers()
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.slots().capacity()
-    }
-
-    /// Calls that found no slot.
-    pub(crate) fn engine_full(&self) -> &Refusals {
-        &self.engine_full
-    }
-
-    /// Calls that found no room in their lane.
-    pub(crate) fn lane_full(&self) -> &Refusals {
-        &self.lane_full
-    }
-
-    pub(crate) fn is_shut_down(&self) -> bool {
-        self.stations[0].parker.is_closed()
-    }
-
-    /// Whether this process is the child of a fork, and the engine was built before the fork.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.crew.is_forked()
-    }
-
-    /// The reason why a closed engine refuses.
-    pub(super) fn why_closed(&self) -> Refusal {
-        if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
-    }
-
-    pub(crate) fn slots(&self) -> &Slots {
-        self.slab.slots()
-    }
-
-    pub(super) fn control(&self, id: TimerId) -> Option<&Control> {
-        self.slots().get(id.index())
-    }
-
-    pub(super) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        self.stations.iter().flat_map(|station| station.inbox.lanes())
-    }
-
-    /// Armings of owned timers that posted a ticket.
-    pub(crate) fn posted_arms(&self) -> u64 {
-        self.lanes().map(Lane::posted_arms).sum()
-    }
-
-    /// The numbers of scheduled, cancelled and fired timers so far, over all threads. Later events are read first, so
-    /// that no difference is negative because the counters are read at different instants.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
-        for station in &self.stations {
-            totals.fired += station.counters.fired();
+    /// Waits until the handler of the one-shot `id`, if it runs, has ended.
+    pub(crate) fn wait_for_end(&self, id: TimerId) {
+        let Some(control) = self.timers.control(id) else { return };
+        if control.await_end(id) {
+            self.quiescence.wait_until(|| control.has_ended(id));
         }
-        for lane in self.lanes() {
-            let (created, destroyed) = lane.created_and_destroyed();
-            totals.created += created;
-            totals.destroyed += destroyed;
+    }
+
+    /// Waits until the handler of the owned timer `index`, if it runs, has ended.
+    pub(crate) fn wait_for_run(&self, index: u32) {
+        let timer = self.timers.slots().owned(index);
+        let Some(run) = timer.await_run() else { return };
+        self.quiescence.wait_until(|| timer.has_run(run));
+    }
+
+    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is queued
+    /// beyond the lane's capacity if need be.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let outcome = self.timers.queue(index, deadline, insist);
+        self.shut_if_refused(index, outcome)
+    }
+
+    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline
+    /// by [`postpone`](super::postpone).
+    pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let outcome = self.timers.queue_on(shard, index, deadline, insist);
+        self.shut_if_refused(index, outcome)
+    }
+
+    fn shut_if_refused(&self, index: u32, outcome: Rearmed) -> Rearmed {
+        if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
+            // The shutdown may have come to this timer before the timer was queued.
+            self.shut_late_timer(index);
         }
-        totals.cancelled = self.lanes().map(Lane::cancelled).sum();
-        totals.scheduled = self.lanes().map(Lane::scheduled).sum();
-        totals
+        outcome
+    }
+
+    /// Ends the arming of an owned timer for good, and announces the end of its last run. `None` if the slot is not an
+    /// owned timer's.
+    pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
+        let remains = self.timers.shut(index)?;
+        if remains.is_awaited() {
+            self.quiescence.announce();
+        }
+        Some(remains)
+    }
+
+    /// Shuts a timer that the shutdown may have missed, as the shutdown would.
+    pub(super) fn shut_late_timer(&self, index: u32) {
+        if let Some(remains) = self.shut_timer(index) {
+            self.settle(remains);
+        }
+    }
+
+    /// Drops the payload and wakes the waker that are left of a timer, and survives panics.
+    pub(super) fn settle(&self, remains: Remains<T>) {
+        let (payload, waker) = remains.into_parts();
+        self.guarded.run(|| drop(payload));
+        self.wake(waker);
+    }
+
+    /// Wakes a task whose timer is shut.
+    pub(super) fn wake(&self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.guarded.run(|| waker.wake());
+        }
     }
 }
 
 impl<T> fmt::Debug for Core<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Core").field("id", &self.timers.admission.engine()).finish_non_exhaustive()
     }
 }

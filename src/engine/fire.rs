@@ -10,14 +10,15 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, Ticket, TimerId};
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire};
 use crate::lockfree::parker::Notified;
-use crate::lockfree::slab::Magazine;
+use crate::lockfree::slab::{Magazine, Slab};
 use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
-use crate::shard::Crew;
+use crate::shard::here;
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
-    core: &'a Core<T>,
+    core: &'a StdArc<Core<T>>,
+    slab: &'a Slab<T>,
     /// The slots of fired timers.
     vacated: Magazine,
     counters: &'a StationCounters,
@@ -26,88 +27,83 @@ struct Session<'a, T: Send + 'static> {
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    fn begin(core: &'a Core<T>, shard: usize) -> Self {
-        core.sessions.begin();
-        core.crew.begin_firing(core.id, core.dispatcher.own_workers().is_some());
+    fn begin(core: &'a StdArc<Core<T>>, shard: usize) -> Self {
+        core.quiescence.begin_session();
+        core.membership.begin_firing();
         Self {
             core,
+            slab: &core.timers.slab,
             vacated: Magazine::new(),
-            counters: &core.stations[shard].counters,
+            counters: &core.admission().stations().at(shard).counters,
             stripe: Stripe::of_this_thread(),
             lateness: Run::default(),
         }
     }
-}
 
-impl<T: Send + 'static> Drop for Session<'_, T> {
-    fn drop(&mut self) {
-        self.core.crew.end_firing();
-        self.counters.count_lateness(&mut self.lateness);
-        let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
-        if self.core.crew.is_turned_here() {
-            // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
-            lend(self.core).magazines.put_all(self.core.slots(), vacated);
-        } else {
-            self.core.slots().give(vacated);
+    /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
+    fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
+        let (tick, clock) = (core.tick(), core.clock());
+        // Made here, not by the caller: the loop has its fields in registers.
+        let mut session = Self::begin(core, shard);
+        let counters = session.counters;
+        for ticket in chunk.tickets() {
+            session.slab.prefetch(ticket.index);
         }
-        if self.core.sessions.end() {
-            self.core.announce_quiescence();
+        let mut verdict = clock.true_now();
+        let begin = clock.now();
+        let mut now = begin;
+        let mut called = 0;
+        while called < most && !core.quiescence.is_stopping() {
+            let Some((ticket, is_first)) = chunk.take() else { break };
+            if is_first {
+                counters.begin_chunk(chunk.handed_over());
+            }
+            let come = verdict.max(tick.start_of(ticket.tick));
+            let due_at = DueAt { now, verdict, come };
+            let ran = if ticket.is_owned() {
+                session.fire_owned(ticket, due_at)
+            } else {
+                session.fire_scheduled(ticket, due_at)
+            };
+            if ran {
+                called += 1;
+                now = clock.now();
+                // `now` is less than the earlier reading only if the clock stepped back.
+                verdict = verdict.min(now);
+            }
         }
-    }
-}
-
-impl<T: Send + 'static> Core<T> {
-    /// Whether a caller that waits for a handler could wait for itself, or for a thread that is not in this process.
-    /// The caller could wait for itself inside a handler, on a thread that leads a shard, and on a thread of a rayon
-    /// pool, which may be working on behalf of a handler.
-    pub(crate) fn must_not_wait_here(&self) -> bool {
-        self.is_in_child()
-            || Crew::is_firing_here(self.id)
-            || self.crew.is_led_here()
-            || self.dispatcher.is_worker_here()
-    }
-
-    /// Whether this process is the child of a fork, and the engine was started before the fork.
-    pub(crate) fn is_in_child(&self) -> bool {
-        self.crew.is_in_child()
-    }
-
-    /// Whether the calling thread may wait for a shard.
-    pub(crate) fn may_wait_for_shards(&self) -> bool {
-        !self.is_in_child() && self.crew.may_wait_for_shards()
+        counters.add_busy(now - begin);
+        called
     }
 
     /// Runs a handler.
-    fn call<'a>(self: &'a StdArc<Self>, session: &mut Session<'_, T>, due: Due<'a, T>) {
-        session.counters.note_lateness(&mut session.lateness, due.lateness);
-        if !self.guarded.run(|| (self.handler)(due, self)) {
-            session.counters.panics.add(1);
+    fn call(&mut self, due: Due<'a, T>) {
+        self.counters.note_lateness(&mut self.lateness, due.lateness);
+        let core = self.core;
+        if !core.guarded.run(|| (core.handler)(due, core)) {
+            self.counters.panics.add(1);
         }
     }
 
     /// Fires a timer that was scheduled, if its ticket is still valid. Returns true if the handler ran.
     #[inline]
-    fn fire_scheduled(
-        self: &StdArc<Self>,
-        session: &mut Session<'_, T>,
-        ticket: Ticket,
-        due_at: DueAt,
-    ) -> bool {
+    fn fire_scheduled(&mut self, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = session.counters;
-        let control = self.slots().control(index);
+        let (core, counters) = (self.core, self.counters);
+        let slots = core.timers.slots();
+        let control = slots.control(index);
         match control.claim(stamp, due_at.come) {
             Claim::Won { generation, deadline } => {
                 // SAFETY: I3: the claim made the payload ours.
                 let payload = Payload::Taken(unsafe { self.slab.take(index) });
-                counters.count_fired(session.stripe);
+                counters.count_fired(self.stripe);
                 let id = DueId::one_shot(TimerId::new(index, generation));
                 let lateness = due_at.now - deadline;
-                self.call(session, Due { id, deadline, lateness, payload });
+                self.call(Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
-                    self.announce_quiescence();
+                    core.quiescence.announce();
                 }
-                self.slots().vacate(&mut session.vacated, index);
+                slots.vacate(&mut self.vacated, index);
                 return true;
             }
             Claim::Early { stamp, deadline } => {
@@ -121,10 +117,10 @@ impl<T: Send + 'static> Core<T> {
 
     /// Fires an owned timer, unless the timer was postponed, disarmed or dropped since its shard checked it. Returns
     /// true if the handler ran.
-    fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
+    fn fire_owned(&mut self, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = session.counters;
-        let timer = self.slots().owned(index);
+        let (core, counters) = (self.core, self.counters);
+        let timer = core.timers.slots().owned(index);
         // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
         // stepped back.
         match timer.begin(stamp, due_at.verdict) {
@@ -132,20 +128,20 @@ impl<T: Send + 'static> Core<T> {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
                 // is `Sync`.
                 let payload = unsafe { self.slab.peek(index) };
-                counters.count_owned_fired(session.stripe);
-                let (id, lateness) = (DueId::owned(index, self.slots()), due_at.now - deadline);
-                self.call(session, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
+                counters.count_owned_fired(self.stripe);
+                let (id, lateness) = (DueId::owned(index, core.timers.slots()), due_at.now - deadline);
+                self.call(Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
-                let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
+                let End { waited, then } = timer.end_with(|| waker = core.timers.take_waker(payload));
                 match then {
                     AfterRun::Later { stamp, check } => self.reissue_owned(index, stamp, check),
-                    AfterRun::Free => self.free_owned(session, index),
+                    AfterRun::Free => self.free_owned(index),
                     AfterRun::AtRest => {}
                 }
                 if waited {
-                    self.announce_quiescence();
+                    core.quiescence.announce();
                 }
-                self.wake(waker);
+                core.wake(waker);
                 return true;
             }
             Begin::Later { stamp, check } => {
@@ -154,7 +150,7 @@ impl<T: Send + 'static> Core<T> {
             }
             Begin::Free => {
                 counters.passed_on.add(1);
-                self.free_owned(session, index);
+                self.free_owned(index);
             }
             Begin::AtRest => counters.stale_at_worker.add(1),
         }
@@ -162,12 +158,12 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Drops the payload that a handle left to the holder of its timer. The holder has vacated the slot.
-    fn free_owned(&self, session: &mut Session<'_, T>, index: u32) {
+    fn free_owned(&mut self, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        self.slots().vacate(&mut session.vacated, index);
-        self.count_destroyed();
-        self.guarded.run(|| drop(payload));
+        self.core.timers.slots().vacate(&mut self.vacated, index);
+        self.core.timers.count_destroyed();
+        self.core.guarded.run(|| drop(payload));
     }
 
     /// Sends another ticket for a timer whose ticket came due early.
@@ -181,16 +177,33 @@ impl<T: Send + 'static> Core<T> {
     fn reissue_owned(&self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have come to this timer while we held it.
-            self.shut_late_timer(index);
+            self.core.shut_late_timer(index);
         }
     }
 
     /// Posts a ticket that schedules nothing new.
     fn send_ticket(&self, insertion: Insertion) -> Notified {
-        let mut local = lend(self);
+        let admission = self.core.admission();
+        let mut local = lend(admission);
         let pushed = local.lane.push(insertion);
         local.lane.lane().count_not_scheduled();
-        self.notify(&local, pushed, insertion.deadline)
+        local.notify(admission, pushed, insertion.deadline)
+    }
+}
+
+impl<T: Send + 'static> Drop for Session<'_, T> {
+    fn drop(&mut self) {
+        here::end_firing();
+        self.counters.count_lateness(&mut self.lateness);
+        let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
+        let slots = self.core.timers.slots();
+        if self.core.membership.is_turned_here() {
+            // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
+            lend(self.core.admission()).magazines.put_all(slots, vacated);
+        } else {
+            slots.give(vacated);
+        }
+        self.core.quiescence.end_session();
     }
 }
 
@@ -208,15 +221,15 @@ struct DueAt {
 
 impl<T: Send + 'static> Fire for Core<T> {
     fn dispatcher(&self) -> &Dispatcher {
-        &self.dispatcher
+        self.membership.dispatcher()
     }
 
     fn batch_taken(&self, shard: usize) {
-        self.stations[shard].made_room();
+        self.admission().stations().at(shard).made_room();
     }
 
     fn job_dropped(&self, shard: usize) {
-        self.stations[shard].want_check();
+        self.admission().stations().at(shard).want_check();
     }
 
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
@@ -225,45 +238,8 @@ impl<T: Send + 'static> Fire for Core<T> {
             if called == most {
                 break;
             }
-            called += self.fire_chunk(batch.shard(), chunk, most - called);
+            called += Session::fire_chunk(&self, batch.shard(), chunk, most - called);
         }
-        called
-    }
-}
-
-impl<T: Send + 'static> Core<T> {
-    /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
-    fn fire_chunk(self: &StdArc<Self>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
-        let tick = self.tick();
-        let mut session = Session::begin(self, shard);
-        let counters = session.counters;
-        for ticket in chunk.tickets() {
-            self.slab.prefetch(ticket.index);
-        }
-        let mut verdict = self.clock.true_now();
-        let begin = self.clock.now();
-        let mut now = begin;
-        let mut called = 0;
-        while called < most && !self.sessions.is_stopping() {
-            let Some((ticket, is_first)) = chunk.take() else { break };
-            if is_first {
-                counters.begin_chunk(chunk.handed_over());
-            }
-            let come = verdict.max(tick.start_of(ticket.tick));
-            let due_at = DueAt { now, verdict, come };
-            let ran = if ticket.is_owned() {
-                self.fire_owned(&mut session, ticket, due_at)
-            } else {
-                self.fire_scheduled(&mut session, ticket, due_at)
-            };
-            if ran {
-                called += 1;
-                now = self.clock.now();
-                // `now` is less than the earlier reading only if the clock stepped back.
-                verdict = verdict.min(now);
-            }
-        }
-        counters.add_busy(now - begin);
         called
     }
 }

@@ -5,11 +5,14 @@
 //! number. The part is dropped when the thread ends, and its slots and its lane go back. The parts of engines that have
 //! ended are dropped when other parts are made ([`Parts`]).
 
+use super::admission::Admission;
 use super::anchors::Moored;
-use super::core::Core;
 use super::place::PLACES;
+use crate::base::error::Refusal;
 use crate::base::sync::{StdArc, Weak};
-use crate::lockfree::inbox::LaneWriter;
+use crate::base::tick::Timestamp;
+use crate::lockfree::inbox::{LaneWriter, Pushed};
+use crate::lockfree::parker::Notified;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::system::affinity;
 use core::cell::{Cell, RefCell};
@@ -19,13 +22,18 @@ use core::ops::{Deref, DerefMut};
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 
+/// A vacant slot, held by the caller that reserved it.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Slot(pub(super) u32);
+
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
     /// The engine's place.
     place: usize,
-    /// The number of the engine's crew.
-    crew: u64,
+    /// The number of the engine's set.
+    set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
     /// Lanes to other shards, which calls that name a shard have used.
@@ -37,18 +45,49 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new<T: Send + 'static>(core: &Core<T>, home: usize) -> Self {
+    /// A part of the engine that has this admission, for a thread whose home is shard `home`.
+    pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
-            engine: core.id,
-            place: core.place.index(),
-            crew: core.crew.id(),
+            engine: admission.engine(),
+            place: admission.place(),
+            set: admission.set().id(),
             home,
-            lane: core.stations[home].inbox.register(),
+            lane: admission.stations().at(home).inbox.register(),
             elsewhere: Vec::new(),
             magazines: Magazines::new(),
             moored: None,
-            slots: StdArc::downgrade(core.slab.slots()),
+            slots: StdArc::downgrade(admission.slots()),
         }
+    }
+
+    /// Takes a slot for a timer that is about to be scheduled.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
+        if !self.lane.has_room() {
+            return Err(self.refuse_for_want_of_room(admission));
+        }
+        self.take_slot(admission)
+    }
+
+    /// Takes a slot, whatever room the lane has.
+    #[inline(always)]
+    pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
+        match self.magazines.take(admission.slots()) {
+            Some(index) => Ok(Slot(index)),
+            None => Err(admission.refuse_for_want_of_a_slot()),
+        }
+    }
+
+    /// Refuses a timer because the lane is full.
+    #[cold]
+    pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
+        admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
+    }
+
+    /// Tells the shard of the lane of a ticket that was pushed.
+    #[inline]
+    pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
+        admission.stations().notify(self.home, pushed, deadline)
     }
 
     /// Whether the engine is gone, with its slots.
@@ -57,17 +96,17 @@ impl Local {
     }
 
     /// Exchanges the lane for a lane to shard `home`. The slots and the anchor stay.
-    pub(crate) fn use_shard<T: Send + 'static>(&mut self, core: &Core<T>, home: usize) {
+    pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
-            self.lane = core.stations[home].inbox.register();
+            self.lane = admission.stations().at(home).inbox.register();
         }
     }
 
     /// Calls `f` with a lane to `shard` in place of the lane to the home shard.
-    pub(crate) fn on_shard<T: Send + 'static, R>(
+    pub(crate) fn on_shard<R>(
         &mut self,
-        core: &Core<T>,
+        admission: &Admission,
         shard: usize,
         f: impl FnOnce(&mut Self) -> R,
     ) -> R {
@@ -75,7 +114,7 @@ impl Local {
             return f(self);
         }
         let at = self.elsewhere.iter().position(|&(other, _)| other == shard).unwrap_or_else(|| {
-            self.elsewhere.push((shard, core.stations[shard].inbox.register()));
+            self.elsewhere.push((shard, admission.stations().at(shard).inbox.register()));
             self.elsewhere.len() - 1
         });
         self.swap_lanes(at);
@@ -234,13 +273,13 @@ fn take_all() -> Vec<OwnPart> {
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home in the engines on a crew: drops the thread's parts that have another home.
-pub(crate) fn come_home(crew: u64, shard: usize) {
+/// Makes `shard` the calling thread's home in the engines on a set: drops the thread's parts that have another home.
+pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
         let mut far = far.borrow_mut();
         let doubles: Vec<_> = parts.into_iter().filter_map(|part| far.put(part)).collect();
-        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.crew == crew && part.home != shard;
+        let is_elsewhere = |_: &u64, part: &mut OwnPart| part.set == set && part.home != shard;
         let elsewhere: Vec<_> = far.parts.extract_if(is_elsewhere).collect();
         (doubles, elsewhere)
     });
@@ -250,58 +289,62 @@ pub(crate) fn come_home(crew: u64, shard: usize) {
 
 /// Lends the calling thread's part of the engine.
 #[inline(always)]
-pub(crate) fn lend<T: Send + 'static>(core: &Core<T>) -> Lent {
+pub(crate) fn lend(admission: &Admission) -> Lent {
     match take_front() {
-        Some(part) if part.engine == core.id => Lent { part: Some(part), has_place: true },
-        another => exchange(another, core),
+        Some(part) if part.engine == admission.engine() => Lent { part: Some(part), has_place: true },
+        another => exchange(another, admission),
     }
 }
 
 /// Puts `front`, the part of another engine, at its place in `NEAR`, and takes the part of this engine from there.
 #[inline(never)]
-fn exchange<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
+fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     let exchanged = NEAR.try_with(|near| {
         let put_off = front.and_then(|front| near[front.place % PLACES].replace(Some(front)));
-        (put_off, near[core.place.index()].take())
+        (put_off, near[admission.place()].take())
     });
     match exchanged {
-        Ok((None, Some(part))) if part.engine == core.id => Lent { part: Some(part), has_place: true },
-        Ok((put_off, part)) => find([put_off, part], core),
-        Err(_) => find([None, None], core),
+        Ok((None, Some(part))) if part.engine == admission.engine() => {
+            Lent { part: Some(part), has_place: true }
+        }
+        Ok((put_off, part)) => find([put_off, part], admission),
+        Err(_) => find([None, None], admission),
     }
 }
 
 /// Puts the parts `off`, whose places other engines need, into `FAR`, and takes the part of this engine out or makes
 /// it. The part may be among those that are put off.
 #[cold]
-fn find<T: Send + 'static>(off: [Option<Part>; 2], core: &Core<T>) -> Lent {
+fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));
     let known = FAR.try_with(|Far(far)| {
         let mut far = far.borrow_mut();
         let doubles = off.map(|part| part.and_then(|part| far.put(part)));
-        let known = far.parts.remove(&core.id);
+        let known = far.parts.remove(&admission.engine());
         let ended = if known.is_some() { Vec::new() } else { far.take_ended() };
         (known, doubles, ended)
     });
     let has_place = known.is_ok();
     // The rest is dropped here, outside of the borrow, as in `come_home`.
     let part = known.ok().and_then(|(known, ..)| known);
-    let part =
-        part.unwrap_or_else(|| Box::new(CachePadded::new(Local::new(core, home_of_current_thread(core)))));
+    let make = || Box::new(CachePadded::new(Local::new(admission, home_of_current_thread(admission))));
+    let part = part.unwrap_or_else(make);
     Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
 /// The shard to which the calling thread's timers go from now on: the shard whose loop runs on the thread, if there is
 /// one. In an engine that the program drives it is the first shard, since the outcome must not depend on a core.
-fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
-    if !core.crew.is_served() {
+fn home_of_current_thread(admission: &Admission) -> usize {
+    let set = admission.set();
+    if !set.is_served() {
         return 0;
     }
-    if let Some(shard) = core.crew.loop_here() {
+    if let Some(shard) = set.loop_here() {
         return shard;
     }
-    let chosen: Vec<u64> = core.stations.iter().map(|station| station.inbox.registered()).collect();
-    home(affinity::current_core(), &core.crew.settings().cores, &chosen)
+    let stations = admission.stations().all().iter();
+    let chosen: Vec<u64> = stations.map(|station| station.inbox.registered()).collect();
+    home(affinity::current_core(), &set.settings().cores, &chosen)
 }
 
 /// The shard that threads have `chosen` least often among the shards that are pinned to core `here`, or among all

@@ -11,12 +11,28 @@
 //! ```
 //! Cancelling is one CAS on the state word, wherever the ticket is. Data flows in one direction.
 //!
+//! # Parts
+//!
+//! ```text
+//!  Core ──┬── Timers ──┬── Slab                     the slots and the payloads
+//!         │            └── Admission ── Stations    slots and lanes for the threads, refusals; counters
+//!         ├── Quiescence                            the sessions of workers, and the threads that wait
+//!         ├── Membership                            the set of shards and the threads that handlers run on
+//!         └── the handler, the hooks, the anchors
+//!
+//!  Local      a thread's part of an engine: a lane, magazines of slots
+//!  Session    a worker's stay in an engine, in which it fires
+//! ```
+//! Nothing below `Core` knows the handler, and nothing below `Timers` knows the payload.
+//!
 //! # Files
 //!
 //! ```text
-//! hooks, anchors, totals, due, place ──► core ──► local ──► anchor, admission ──► one_shot, owned ──► fire, shutdown, start
+//! hooks, anchors, totals, due, place ──► stations ──► admission ──► local ──► timers ──► one_shot, owned ─┐
+//!                                        quiescence, membership ──────────────────────────────────────────┴► core
+//! core ──► anchor, fire, shutdown, start
 //! ```
-//! Each file uses files to its left only.
+//! Each file uses files to its left only, or those of an earlier line.
 
 mod admission;
 mod anchor;
@@ -26,19 +42,23 @@ mod due;
 mod fire;
 mod hooks;
 mod local;
+mod membership;
 mod one_shot;
 mod owned;
 mod place;
+mod quiescence;
 mod shutdown;
 mod start;
+mod stations;
+mod timers;
 mod totals;
 
 pub use due::{Due, DueId, Payload};
-pub use one_shot::Cancel;
+pub use one_shot::{Cancel, Unfired};
 pub use owned::Armed;
-pub use shutdown::Unfired;
 
 pub(crate) use self::core::{Core, Handler, Settings};
 pub(crate) use anchor::Anchor;
 pub(crate) use local::{Local, come_home, lend};
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};
+pub(crate) use timers::Timers;

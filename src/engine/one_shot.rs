@@ -1,10 +1,8 @@
-//! One-shot timers: how a timer is scheduled, cancelled and moved.
+//! One-shot timers: how a timer is scheduled, cancelled, moved and evicted.
 
-use super::admission::{CANCELS_PER_CHECK, Slot};
-use super::core::Core;
-use super::local::Local;
+use super::local::{Local, Slot};
+use super::timers::{CANCELS_PER_CHECK, Timers};
 use crate::base::error::{BatchError, Refusal, RescheduleError};
-use crate::base::sync::ignore_poison;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, TimerId};
 use crate::lockfree::parker::Notified;
@@ -43,7 +41,18 @@ impl<T> Cancel<T> {
     }
 }
 
-impl<T: Send + 'static> Core<T> {
+/// A timer that a shutdown returns.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unfired<T> {
+    /// The timer's id, stale from now on.
+    pub id: TimerId,
+    /// The moment for which the timer was armed.
+    pub deadline: Timestamp,
+    /// The payload that was scheduled with the timer.
+    pub payload: T,
+}
+
+impl<T: Send + 'static> Timers<T> {
     /// Schedules a timer in a reserved slot. Returns the payload if the engine is shut down.
     #[inline(always)]
     pub(crate) fn schedule(
@@ -63,7 +72,7 @@ impl<T: Send + 'static> Core<T> {
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
         let pushed = local.lane.push(Insertion { deadline, index, stamp });
-        if self.notify(local, pushed, deadline) == Notified::Closed
+        if local.notify(&self.admission, pushed, deadline) == Notified::Closed
             && let Some(payload) = self.withdraw(local, id)
         {
             local.lane.lane().count_not_scheduled();
@@ -80,7 +89,7 @@ impl<T: Send + 'static> Core<T> {
         items: Vec<(Timestamp, T)>,
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         if !local.lane.has_room() {
-            let kind = self.refuse_for_want_of_room(local);
+            let kind = local.refuse_for_want_of_room(&self.admission);
             return Err(BatchError { kind, scheduled: Vec::new(), refused: items });
         }
         let mut armed = Vec::with_capacity(items.len());
@@ -89,10 +98,13 @@ impl<T: Send + 'static> Core<T> {
         let mut refused = Vec::new();
         let mut kind = Refusal::EngineFull;
         for (deadline, payload) in &mut items {
-            let Some(index) = local.magazines.take(self.slots()) else {
-                refused.push((deadline, payload));
-                kind = self.refuse_for_want_of_a_slot();
-                break;
+            let index = match local.take_slot(&self.admission) {
+                Ok(Slot(index)) => index,
+                Err(refusal) => {
+                    refused.push((deadline, payload));
+                    kind = refusal;
+                    break;
+                }
             };
             // SAFETY: I3: the magazine gave us the vacant slot.
             unsafe { self.slab.write(index, payload) };
@@ -103,10 +115,10 @@ impl<T: Send + 'static> Core<T> {
         let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
         let pushed = local.lane.push_all(&insertions);
         let mut ids = Vec::with_capacity(armed.len());
-        if self.notify(local, pushed, earliest) == Notified::Open {
+        if local.notify(&self.admission, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));
         } else {
-            kind = self.why_closed();
+            kind = self.admission.why_closed();
             for (id, deadline) in armed {
                 match self.withdraw(local, id) {
                     Some(payload) => {
@@ -159,20 +171,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn count_cancel(&self, local: &Local) {
         if local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK) {
-            self.consider_a_sweep();
-        }
-    }
-
-    /// Waits until the handler of `id`, if it runs, has ended.
-    pub(crate) fn wait_for_end(&self, id: TimerId) {
-        let Some(control) = self.slots().get(id.index()) else { return };
-        if !control.await_end(id) {
-            return;
-        }
-        let (lock, changed) = &self.quiescence;
-        let mut guard = ignore_poison(lock.lock());
-        while !control.has_ended(id) {
-            guard = ignore_poison(changed.wait(guard));
+            self.admission.stations().consider_a_sweep();
         }
     }
 
@@ -185,7 +184,7 @@ impl<T: Send + 'static> Core<T> {
         deadline: Timestamp,
     ) -> Result<TimerId, RescheduleError<T>> {
         if !local.lane.has_room() {
-            return Err(match self.refuse_for_want_of_room(local) {
+            return Err(match local.refuse_for_want_of_room(&self.admission) {
                 // A shutdown is under way, and returns the timer.
                 Refusal::ShutDown => RescheduleError::Gone,
                 Refusal::EngineFull | Refusal::LaneFull | Refusal::Forked => RescheduleError::LaneFull,
@@ -199,7 +198,7 @@ impl<T: Send + 'static> Core<T> {
         }
         self.count_cancel(local);
         // The slot is ours and its payload stays where it is.
-        self.arm(local, id.index(), deadline).map_err(|payload| match self.why_closed() {
+        self.arm(local, id.index(), deadline).map_err(|payload| match self.admission.why_closed() {
             Refusal::Forked => RescheduleError::Forked(payload),
             _ => RescheduleError::ShutDown(payload),
         })
@@ -208,5 +207,13 @@ impl<T: Send + 'static> Core<T> {
     /// The deadline of a pending timer.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.control(id)?.deadline(id)
+    }
+
+    /// Takes out the timer in a slot, if it is armed and its handler has not begun.
+    pub(super) fn evict(&self, index: u32) -> Option<Unfired<T>> {
+        let (generation, deadline) = self.slots().control(index).evict()?;
+        // SAFETY: I3: we took the timer out of `queued`.
+        let payload = unsafe { self.slab.take(index) };
+        Some(Unfired { id: TimerId::new(index, generation), deadline, payload })
     }
 }

@@ -1,12 +1,9 @@
 //! Owned timers: creating, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
 //! payloads and the lanes are here.
 
-use super::admission::CANCELS_PER_CHECK;
-use super::anchor::Anchor;
-use super::core::Core;
-use super::local::{Local, lend};
+use super::local::{Local, Slot, lend};
+use super::timers::{CANCELS_PER_CHECK, Timers};
 use crate::base::error::{ArmError, Refusal, ScheduleError};
-use crate::base::sync::{StdArc, ignore_poison};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::Insertion;
 use crate::lockfree::parker::Notified;
@@ -28,9 +25,6 @@ impl OwnedSlot {
         self.0
     }
 }
-
-/// An owned timer: the anchor by which it holds the engine, and its slot.
-pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 /// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +61,31 @@ pub(super) struct Remains<T> {
     payload: Option<T>,
     /// The waker of a task that waits for the timer, if the timer was not dropped.
     waker: Option<Waker>,
+    /// Whether a thread waits for the end of the timer's last run, which has ended.
+    is_awaited: bool,
 }
 
 impl<T> Remains<T> {
-    const NOTHING: Self = Self { payload: None, waker: None };
+    const NOTHING: Self = Self { payload: None, waker: None, is_awaited: false };
+
+    /// Whether the end of the timer's last run must be announced.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
 
     /// Returns the remains, unless there is nothing to settle.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
+
+    /// The payload to drop, and the waker to wake.
+    pub(super) fn into_parts(self) -> (Option<T>, Option<Waker>) {
+        (self.payload, self.waker)
+    }
 }
 
 /// Gives a timer another deadline, if the ticket that is out suffices for the deadline. Otherwise the caller is to call
-/// [`Core::queue`].
+/// [`Core::queue`](super::Core::queue).
 #[inline(always)]
 pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
     slots.owned(index).postpone(deadline)
@@ -90,70 +96,32 @@ pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
     slots.owned(index).disarm()
 }
 
-impl<T: Send + 'static> Core<T> {
-    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is created.
-    pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
-        self.clone_payload.get_or_init(|| clone);
-    }
-
-    /// A clone of an owned timer's payload.
-    pub(crate) fn clone_payload(&self, payload: &T) -> T {
-        let clone = self.clone_payload.get().expect("said before the first owned timer was created");
-        clone(payload)
-    }
-
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is
-    /// created.
-    #[cfg(feature = "async")]
-    pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
-        self.waker_of.get_or_init(|| waker_of);
-    }
-
-    /// Takes the waker of the task that waits for an owned timer. The engine will not fire that timer any more.
-    pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
-        self.waker_of.get().and_then(|waker_of| waker_of(payload))
-    }
-
+impl<T: Send + 'static> Timers<T> {
     /// Takes a slot for a timer with this payload.
-    pub(crate) fn create_timer(self: &StdArc<Self>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
-        if self.is_shut_down() {
-            return Err(ScheduleError { kind: self.why_closed(), payload });
-        }
-        let mut local = lend(self);
-        let Some(index) = local.magazines.take(self.slots()) else {
-            return Err(ScheduleError { kind: self.refuse_for_want_of_a_slot(), payload });
+    pub(super) fn create(&self, local: &mut Local, payload: T) -> Result<OwnedSlot, ScheduleError<T>> {
+        let index = match local.take_slot(&self.admission) {
+            Ok(Slot(index)) => index,
+            Err(kind) => return Err(ScheduleError { kind, payload }),
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
         self.slots().owned(index).own();
         local.lane.lane().count_created();
-        Ok((self.anchor(&mut local), OwnedSlot(index)))
+        Ok(OwnedSlot(index))
     }
 
-    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is queued
-    /// beyond the lane's capacity if need be.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = self.queue_if_there_is_room(&mut lend(self), index, (deadline, Place::Any), insist);
-        self.shut_if_refused(index, outcome)
+    /// Queues a ticket in the lane of the calling thread. With `insist` the ticket is queued beyond the lane's capacity
+    /// if need be.
+    pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let mut local = lend(&self.admission);
+        self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline
-    /// by [`postpone`].
-    pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = lend(self).on_shard(self, shard, |local| {
+    /// Queues a ticket in a lane to `shard`, wherever the ticket that is out is.
+    pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
-        });
-        self.shut_if_refused(index, outcome)
-    }
-
-    fn shut_if_refused(&self, index: u32, outcome: Rearmed) -> Rearmed {
-        if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
-            // The shutdown may have come to this timer before the timer was queued.
-            self.shut_late_timer(index);
-        }
-        outcome
+        })
     }
 
     fn queue_if_there_is_room(
@@ -164,7 +132,7 @@ impl<T: Send + 'static> Core<T> {
         insist: bool,
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {
-            return match self.refuse_for_want_of_room(local) {
+            return match local.refuse_for_want_of_room(&self.admission) {
                 Refusal::ShutDown => Err(ArmError::ShutDown),
                 Refusal::Forked => Err(ArmError::Forked),
                 Refusal::LaneFull | Refusal::EngineFull => Ok(None),
@@ -186,9 +154,9 @@ impl<T: Send + 'static> Core<T> {
     fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
         let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
-            self.consider_a_sweep();
+            self.admission.stations().consider_a_sweep();
         }
-        match self.notify(local, pushed, insertion.deadline) {
+        match local.notify(&self.admission, pushed, insertion.deadline) {
             Notified::Open => Ok(Some(Armed::Pending)),
             Notified::Closed => Err(self.why_not_armed()),
         }
@@ -196,18 +164,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// The reason why a closed engine arms no timer.
     fn why_not_armed(&self) -> ArmError {
-        if self.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
-    }
-
-    /// Waits until the handler, if it runs, has ended.
-    pub(crate) fn wait_for_run(&self, index: u32) {
-        let timer = self.slots().owned(index);
-        let Some(run) = timer.await_run() else { return };
-        let (lock, changed) = &self.quiescence;
-        let mut guard = ignore_poison(lock.lock());
-        while !timer.has_run(run) {
-            guard = ignore_poison(changed.wait(guard));
-        }
+        if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
 
     /// The deadline of an armed timer.
@@ -216,7 +173,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.
-    pub(crate) fn release_timer(&self, slot: &mut OwnedSlot) -> Option<T> {
+    pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().owned(index).release() {
             Release::Vacated => Some(self.reclaim(index)),
@@ -228,27 +185,27 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn reclaim(&self, index: u32) -> T {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        lend(self).magazines.put(self.slots(), index);
+        lend(&self.admission).magazines.put(self.slots(), index);
         self.count_destroyed();
         payload
     }
 
     pub(super) fn count_destroyed(&self) {
-        let destroyed = lend(self).lane.lane().count_destroyed();
+        let destroyed = lend(&self.admission).lane.lane().count_destroyed();
         if destroyed.is_multiple_of(CANCELS_PER_CHECK) {
-            self.consider_a_sweep();
+            self.admission.stations().consider_a_sweep();
         }
     }
 
     /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's.
-    pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
+    pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {
             return None;
         }
-        let outcome = if self.waker_of.get().is_some() { timer.shut_running() } else { timer.shut() };
+        let outcome = if self.have_wakers() { timer.shut_running() } else { timer.shut() };
         Some(match outcome? {
-            Shut::Free => Remains { payload: Some(self.reclaim(index)), waker: None },
+            Shut::Free => Remains { payload: Some(self.reclaim(index)), ..Remains::NOTHING },
             Shut::Kept => Remains::NOTHING,
             Shut::Run => self.end_last_run(index),
         })
@@ -260,39 +217,17 @@ impl<T: Send + 'static> Core<T> {
         let mut waker = None;
         let say = || waker = self.take_waker(payload);
         let End { waited, then } = self.slots().owned(index).end_with(say);
-        if waited {
-            self.announce_quiescence();
-        }
-        Remains { payload: (then == AfterRun::Free).then(|| self.reclaim(index)), waker }
-    }
-
-    /// Drops the payload and wakes the waker that are left of a timer, and survives panics.
-    pub(super) fn settle(&self, Remains { payload, waker }: Remains<T>) {
-        self.guarded.run(|| drop(payload));
-        self.wake(waker);
-    }
-
-    /// Wakes a task whose timer is shut.
-    pub(super) fn wake(&self, waker: Option<Waker>) {
-        if let Some(waker) = waker {
-            self.guarded.run(|| waker.wake());
-        }
+        let payload = (then == AfterRun::Free).then(|| self.reclaim(index));
+        Remains { payload, waker, is_awaited: waited }
     }
 
     /// Ends the arming of all owned timers. Timers that a worker of the parent was to free are left alone.
-    pub(super) fn shut_owned_in_child(&self) {
+    pub(super) fn shut_in_child(&self) {
         for index in 0..self.slots().used() {
             let timer = self.slots().owned(index);
             if timer.is_owned() {
                 let _left = timer.shut();
             }
-        }
-    }
-
-    /// Shuts a timer that the shutdown may have missed, as the shutdown would.
-    pub(super) fn shut_late_timer(&self, index: u32) {
-        if let Some(remains) = self.shut_timer(index) {
-            self.settle(remains);
         }
     }
 

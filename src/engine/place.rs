@@ -62,7 +62,7 @@ mod tests {
         let mut first: Vec<usize> = (0..PLACES).map(|_| take()).collect();
         first.sort_unstable();
         assert!(first.iter().copied().eq(0..PLACES), "{first:?}");
-        // Another engine takes the place of one that has ended.
+        // Another engine takes the place of an engine that has ended.
         engines[17].fetch_sub(1, Ordering::Relaxed);
         assert_eq!(take(), 17);
         for _ in 0..3 * PLACES {

@@ -19,23 +19,10 @@
 
 use super::core::Core;
 use super::hooks::Hook;
+use super::one_shot::Unfired;
 use super::owned::Remains;
-use crate::base::sync::ignore_poison;
-use crate::base::tick::Timestamp;
-use crate::base::ticket::TimerId;
 use crate::base::trace;
-use crate::lockfree::sessions::{EvictionRight, Sessions};
-
-/// A timer that a shutdown returns.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Unfired<T> {
-    /// The timer's id, stale from now on.
-    pub id: TimerId,
-    /// The moment for which the timer was armed.
-    pub deadline: Timestamp,
-    /// The payload that was scheduled with the timer.
-    pub payload: T,
-}
+use crate::lockfree::sessions::EvictionRight;
 
 /// The timers that a shutdown found.
 struct Evicted<T> {
@@ -50,85 +37,41 @@ impl<T: Send + 'static> Core<T> {
     /// first call has evicted.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         let right = self.stop();
-        let may_wait = !self.must_not_wait_here();
+        let may_wait = !self.membership.must_not_wait_here();
         if may_wait {
-            self.await_quiescence();
+            self.membership.await_dismissal();
+            self.quiescence.await_sessions();
         }
         let unfired = match right {
             Some(right) => self.end(right),
             None => {
                 if may_wait {
-                    self.await_eviction();
+                    self.quiescence.await_eviction();
                 }
                 Vec::new()
             }
         };
-        self.leave_crew(may_wait);
+        self.membership.end(may_wait);
         unfired
-    }
-
-    /// Gives up the engine's share in the crew. If it was the last one, the crew's threads end. A caller that may wait
-    /// returns when they have ended, whichever call ended them: the program may unload their code then.
-    fn leave_crew(&self, may_wait: bool) {
-        let owner =
-            if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
-        if let Some(mut owner) = owner {
-            // Under the lock, so that a second call finds the crew closed.
-            drop(owner.take());
-        }
-        if may_wait {
-            self.crew.await_end();
-        }
     }
 
     /// Stops the workers and refuses schedulers. The first call gets the right to evict.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
-        let right = self.sessions.stop();
-        for station in &self.stations {
-            station.parker.close();
-        }
-        self.crew.dismiss_if_without_threads(!self.must_not_wait_here());
+        let right = self.quiescence.stop();
+        self.admission().stations().close();
+        self.membership.dismiss();
         self.anchors.close();
         right
     }
 
-    fn await_quiescence(&self) {
-        if self.may_wait_for_shards() {
-            self.presence.await_end();
-        }
-        self.wait_until(Sessions::is_quiescent);
-    }
-
-    fn await_eviction(&self) {
-        self.wait_until(Sessions::has_evicted);
-    }
-
-    fn wait_until(&self, condition: impl Fn(&Sessions) -> bool) {
-        let (lock, changed) = &self.quiescence;
-        let mut guard = ignore_poison(lock.lock());
-        while !condition(&self.sessions) {
-            guard = ignore_poison(changed.wait(guard));
-        }
-    }
-
     fn end(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let unfired = self.evict(right);
-        if !self.is_forked() {
-            let totals = self.totals();
-            trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
+        if !self.membership.is_forked() {
+            let totals = self.admission().stations().totals();
+            trace::stopped(self.admission().engine(), totals.fired, totals.cancelled, totals.returned);
         }
         self.run_hooks();
         unfired
-    }
-
-    /// Lets the waiting threads check again. In the child of a fork no thread waits, and the lock may be held for ever.
-    pub(super) fn announce_quiescence(&self) {
-        if self.is_in_child() {
-            return;
-        }
-        let (lock, changed) = &self.quiescence;
-        let _guard = ignore_poison(lock.lock());
-        changed.notify_all();
     }
 
     /// Evicts every slot that is still armed. Returns the timers that had not fired, and shuts owned timers. The
@@ -136,9 +79,8 @@ impl<T: Send + 'static> Core<T> {
     /// takes the timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
-        self.returned.add(unfired.len() as u64);
-        self.sessions.evicted(right);
-        self.announce_quiescence();
+        self.admission().stations().count_returned(unfired.len() as u64);
+        self.quiescence.note_eviction(right);
         // A payload's drop and a waker may shut down in turn: no lock is held here, and no thread waits for them.
         for remains in remains {
             self.settle(remains);
@@ -148,15 +90,11 @@ impl<T: Send + 'static> Core<T> {
 
     fn take_armed(&self) -> Evicted<T> {
         let mut evicted = Evicted { unfired: Vec::new(), remains: Vec::new() };
-        for index in 0..self.slots().used() {
-            if let Some(remains) = self.shut_timer(index) {
-                evicted.remains.extend(remains.if_any());
-                continue;
+        for index in 0..self.timers.slots().used() {
+            match self.shut_timer(index) {
+                Some(remains) => evicted.remains.extend(remains.if_any()),
+                None => evicted.unfired.extend(self.timers.evict(index)),
             }
-            let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
-            // SAFETY: I3: we took the timer out of `queued`.
-            let payload = unsafe { self.slab.take(index) };
-            evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }
         evicted
     }
@@ -170,7 +108,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Runs `hook` when the engine has ended, or now if it has.
     pub(crate) fn at_shutdown(&self, hook: Hook) {
-        let late = if self.is_forked() { Some(hook) } else { self.hooks.keep(hook) };
+        let late = if self.membership.is_forked() { Some(hook) } else { self.hooks.keep(hook) };
         if let Some(hook) = late {
             self.guarded.run(hook);
         }

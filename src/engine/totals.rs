@@ -1,6 +1,6 @@
 //! The totals of an engine's timers.
 
-/// The totals of an engine's timers, by what became of them.
+/// The totals of an engine's timers, by their ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) scheduled: u64,

@@ -10,7 +10,7 @@ use crate::dispatch::Dispatcher;
 use crate::engine::Settings;
 
 fn waking_at_shutdown(engine: Engine<Wakeup>) -> Engine<Wakeup> {
-    engine.handle().core().wake_at_shutdown(take_waker);
+    engine.handle().core().timers().wake_at_shutdown(take_waker);
     engine
 }
 
@@ -53,7 +53,7 @@ impl Builder {
     /// Fails as [`driven`](Self::driven) does.
     pub fn driven_futures(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
         let engine = self.build_driven_with(wake_up())?;
-        engine.handle().core().wake_at_shutdown(take_waker);
+        engine.handle().core().timers().wake_at_shutdown(take_waker);
         Ok(engine)
     }
 }

@@ -103,7 +103,7 @@ impl Interval {
         self.poll_next(cx).map(unless_shut_down)
     }
 
-    /// Like [`tick`](Self::tick), for an engine that may be shut down meanwhile.
+    /// Like [`tick`](Self::tick), for an engine that may be shut down during the wait.
     ///
     /// # Errors
     ///

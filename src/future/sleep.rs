@@ -43,9 +43,9 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 /// # Panics
 ///
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
-/// that drops an engine on which it sleeps has a fault. Where a shutdown is to be expected,
-/// [`try_wait`](Self::try_wait) returns an error instead. The engine of the process is never shut down. A sleep until
-/// [`Timestamp::MAX`] does not panic: it is meant to wait for ever.
+/// that drops an engine on which it sleeps has a fault. Where a shutdown may come, [`try_wait`](Self::try_wait) returns
+/// an error instead. The engine of the process is never shut down. A sleep until [`Timestamp::MAX`] does not panic: it
+/// is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -99,7 +99,7 @@ impl Sleep {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes when the sleep itself does. This method is for engines that may be shut down meanwhile.
+    /// Completes when the sleep itself does. This method is for engines that may be shut down during the wait.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use crate::api::loops::LoopShard;
 use crate::base::sync::{ModelledMutex, PoisonError, StdArc};
-use crate::shard::Left;
+use crate::shard::LoopLeft;
 use core::convert::Infallible;
 use core::future::{Future, pending, poll_fn};
 use core::mem;
@@ -66,7 +66,7 @@ impl LoopShard {
                 pending::<()>().await;
             }
             let has_waited = match self.rest() {
-                _ if left == Left::More => false,
+                _ if left == LoopLeft::More => false,
                 Some(Duration::ZERO) => false,
                 Some(rest) => bell.rung_or(sleep(rest.min(LONGEST_SLEEP))).await,
                 None => bell.rung_or(pending::<()>()).await,

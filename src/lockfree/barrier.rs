@@ -32,7 +32,7 @@
 //!   practice a store is seen by all threads long before that. Later light sides fence.
 //!
 //! # Synchronisation
-//! | pair | one side                             | other side           | what is ruled out | model |
+//! | pair | one side                             | other side           | ruled out         | model |
 //! |------|--------------------------------------|----------------------|-------------------|-------|
 //! | SB1  | `register`: fence, store of the state | `light`: load        | a light side without a fence that misses the changes of a refused heavy side | `barrier::a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 //! | SB2  | `heavy`: fence                       | `register`: fence    | the same | the same |

@@ -23,7 +23,7 @@
 //! core before it wakes.
 //!
 //! # Synchronisation
-//! | pair | one side                          | other side                 | what is handed over or ruled out | model |
+//! | pair | one side                          | other side                 | handed over or ruled out         | model |
 //! |------|-----------------------------------|----------------------------|----------------------------------|-------|
 //! | C4   | `put`, then the wake of the shard | the announcement of a sleep, then `is_empty` | both miss | `calls::a_push_races_with_rest` |
 //! | C5   | `put`, the flag                   | `take`, the flag           | the changes of a thread that finds the call out | `calls::two_threads_call` |
@@ -41,8 +41,8 @@ pub(crate) struct Call {
     next: UnsafeCell<*const Call>,
 }
 
-// SAFETY: C2: one thread at a time touches the link, and C6 and C7 hand it over. The pointer owns what it points to
-// (C3), which is `Send` and `Sync`.
+// SAFETY: C2: one thread at a time touches the link, and C6 and C7 hand it over. The pointer owns its target (C3),
+// which is `Send` and `Sync`.
 unsafe impl Send for Call {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Call {}

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub(crate) mod inbox;
 pub(crate) mod parker;
 pub(crate) mod roster;
+pub(crate) mod segments;
 pub(crate) mod sessions;
 pub(crate) mod slab;
 pub(crate) mod sleepers;

@@ -24,18 +24,18 @@
 //! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are ordered
 //! (`barrier`), which leaves two cases:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
-//! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
+//! - Case B, the shard's fence is first: the producer reads the announced word or a later word. If the ticket is
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
-//! K4. A *nap*, a sleep of a millisecond at most, ends no later than the next tick begins. What is pushed during a nap
-//!     for a moment that has not come is due at its end or later.
+//! K4. A *nap*, a sleep of a millisecond at most, ends no later than the next tick begins. A ticket that is pushed
+//!     during a nap for a moment that has not come is due at its end or later.
 //!
 //! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads
 //! that see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a
 //! closing. If both sides miss each other, the shard finds the change at the end of the nap, a millisecond later at
-//! most. The next sleep that is no nap has its fence and its look, so no ticket is missed by both. A shard whose clock
-//! moves only in steps does not nap.
+//! most. The next sleep that is not a nap has its fence and its look, so no ticket is missed by both. A shard whose
+//! clock moves only in steps does not nap.
 //!
 //! # Rest
 //! A station that has had nothing to do for some turns *rests* (`shard::resting`): its announcement, of a moment of its
@@ -73,7 +73,7 @@
 //! | `close`    | any -> closed, unpark      |                                   |
 //!
 //! # Synchronisation
-//! | pair | one side                 | other side                | what is ruled out | model |
+//! | pair | one side                 | other side                | ruled out         | model |
 //! |------|--------------------------|---------------------------|-------------------|-------|
 //! | F1   | `announce` or `rest`, then a drain | a push, then `notify` | both miss   | `shard::push_races_with_sleep`, `parker::push_races_with_park`, `calls::a_push_races_with_rest` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
@@ -281,8 +281,8 @@ impl Parker {
         let mut until = self.wake_at.load(Ordering::Relaxed);
         while until != AWAKE && until != CLOSED {
             // Ordering: Acquire [K3]. Pairs with `wake`: the drain that follows finds the tickets for which a loop's
-            // word was lowered. Failure Relaxed: a thread that changed the word meanwhile made it awake or closed, and
-            // nothing is left to do, or lowered it.
+            // word was lowered. Failure Relaxed: a thread that changed the word since the load made it awake or closed,
+            // and nothing is left to do, or lowered it.
             match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(newer) => until = newer,

@@ -1,16 +1,16 @@
 //! The roster: the threads that sleep on the parkers of a set of shards, by their numbers, for waking.
 //!
-//! A set of shards has threads of its own, or loops of the program (`shard::looped`). A thread enters itself once,
+//! A set of shards has threads of its own, or loops of the program (`shard::loop_shard`). A thread enters itself once,
 //! before it first announces a sleep. The word of that announcement hands the entry over to the thread that removes the
 //! announcement (K2 of [`parker`](crate::lockfree::parker), U2 of [`sleepers`](crate::lockfree::sleepers)).
 //!
 //! A loop has a [`Place`], behind a lock that only the wake of a sleeping loop takes, and a loop that comes, goes or
 //! moves to another thread. The lock hands over the thread on which the loop runs (W1): a producer that lowers the
 //! loop's word takes the lock afterwards, and a loop that has come to another thread takes the lock before it reads the
-//! word (`Crew::next_look`, `turn_loop`). If the producer is first, the loop reads the lowered word. If the loop is
+//! word (`Seat::next_look`, `turn`). If the producer is first, the loop reads the lowered word. If the loop is
 //! first, the producer sees that it runs on another thread, and calls the wake function.
 //!
-//! | pair | one side                          | other side                   | what is ruled out | model |
+//! | pair | one side                          | other side                   | ruled out         | model |
 //! |------|-----------------------------------|------------------------------|-------------------|-------|
 //! | W1   | `wake`: the word, then the lock   | `come_here`, then the word   | a loop that sleeps too long and is not woken | `looped::a_loop_moves_while_its_former_thread_arms` |
 
@@ -74,8 +74,8 @@ impl Roster {
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
     }
 
-    /// Unparks thread `n`, or wakes loop `n`, unless it runs on the calling thread and is no task. Does nothing if
-    /// nobody has this number.
+    /// Unparks thread `n`, or wakes loop `n`, unless the loop runs on the calling thread and is not a task. Does
+    /// nothing if nobody has this number.
     pub(crate) fn wake(&self, n: usize) {
         if let Some(thread) = self.threads.get(n).and_then(OnceLock::get) {
             thread.unpark();
@@ -114,7 +114,7 @@ impl Roster {
         drop(former);
     }
 
-    /// The loop that runs on the calling thread: the first one, if several do.
+    /// The first of the loops that run on the calling thread.
     pub(crate) fn loop_here(&self) -> Option<usize> {
         if self.loops.is_empty() {
             return None;

@@ -38,7 +38,7 @@
 //! - two stops: one evicts; the other returns after the eviction, unless it is inside a handler.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side  | what is handed over                | model |
+//! | pair | release side | acquire side  | handed over                        | model |
 //! |------|--------------|---------------|------------------------------------|-------|
 //! | E4   | `end`        | `is_quiescent`    | the effects of the session's handlers | `sessions::a_quiescent_engine_has_what_its_handlers_did` |
 //! | E5   | `evicted`    | `has_evicted` | the timers that the eviction took  | `sessions::the_second_stop_has_what_the_first_evicted` |

@@ -20,7 +20,7 @@
 //!   sleeps again.
 //!
 //! # Synchronisation
-//! | pair | one side                | other side             | what is ruled out or handed over | model |
+//! | pair | one side                | other side             | ruled out or handed over         | model |
 //! |------|-------------------------|------------------------|----------------------------------|-------|
 //! | U1   | `lie_down`              | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
 //! | U2   | entry, `lie_down`       | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
@@ -77,7 +77,7 @@ impl Sleepers {
         // Ordering: SeqCst fence [U1]: the bit is before the look.
         fence(Ordering::SeqCst);
         if finds_work() {
-            // Ordering: Relaxed. Nothing is handed over. A thread that took the bit meanwhile unparks us, and we wake
+            // Ordering: Relaxed. Nothing is handed over. A thread that took the bit before us unparks us, and we wake
             // once for nothing.
             asleep.fetch_and(!bit, Ordering::Relaxed);
             return None;

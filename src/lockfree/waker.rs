@@ -26,7 +26,7 @@
 //! - register x register by another task: they are ordered by `&mut` of the future; the last task is woken.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side | what is handed over | model |
+//! | pair | release side | acquire side | handed over         | model |
 //! |------|--------------|--------------|---------------------|-------|
 //! | V1   | `with_slot`, `fire`, back to rest | the same, from rest | the waker | `waker::poll_races_with_fire` |
 //! | V2   | `fire`, to waking | `with_slot` | the deadline that fired | `waker::poll_races_with_fire` |
@@ -92,16 +92,16 @@ impl WakerCell {
         }
     }
 
-    /// Runs `f` on the waker's slot, if no firing is under way. Also returns `None` if a firing came meanwhile and left
-    /// the waking to us.
+    /// Runs `f` on the waker's slot, if no firing is under way. Also returns `None` if a firing came during the
+    /// registration and left the waking to us.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
         // Ordering: Acquire [V1, V2]. The waker, and the deadline that fired last. Failure Relaxed: nothing is read,
         // and the task, which is woken, polls again.
         self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: A1: we moved the state from rest.
         let result = self.waker.with_mut(|slot| f(unsafe { &mut *slot }));
-        // Ordering: Release [V1]. The waker. An RMW, so that a deadline that fired meanwhile stays published: the task,
-        // which is woken, acquires it when it polls again.
+        // Ordering: Release [V1]. The waker. An RMW, so that a deadline that fired since the load stays published: the
+        // task, which is woken, acquires it when it polls again.
         let state = self.state.swap(AT_REST, Ordering::Release);
         (state == REGISTERING).then_some(result)
     }

@@ -31,7 +31,7 @@
 //! least one of the two sees the change of the other.
 //!
 //! # Synchronisation
-//! | pair | one side | other side | what is ruled out | model |
+//! | pair | one side | other side | ruled out         | model |
 //! |------|----------|------------|-------------------|-------|
 //! | Y2   | `begin`  | `leave`    | both miss         | `watch::a_leader_begins_while_the_watcher_leaves` |
 //!

@@ -75,9 +75,9 @@ impl Health {
     }
 
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
-        let (condition, why) = if core.is_forked() {
+        let (condition, why) = if core.membership().is_forked() {
             (Condition::Forked, "the engine's threads are in the parent process".to_owned())
-        } else if core.is_shut_down() {
+        } else if core.admission().is_shut_down() {
             (Condition::ShutDown, "the engine was shut down".to_owned())
         } else {
             late(core)
@@ -85,7 +85,7 @@ impl Health {
                 .or_else(|| workers_behind(core).map(|why| (Condition::WorkersBehind, why)))
                 .unwrap_or_else(|| fullness(core))
         };
-        Self { condition, why, clock: core.clock_report() }
+        Self { condition, why, clock: core.clock().report() }
     }
 }
 
@@ -109,18 +109,18 @@ fn worst<T: Send + 'static>(
     times: impl Iterator<Item = Duration>,
 ) -> Option<(usize, Duration)> {
     let worst = times.enumerate().max_by_key(|&(_, time)| time);
-    worst.filter(|&(_, time)| time > core.crew().settings().stall_after)
+    worst.filter(|&(_, time)| time > core.set().settings().stall_after)
 }
 
 fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
-    let now = core.now();
-    let shards = core.crew().shards();
-    let pairs = shards.iter().zip(core.stations());
+    let now = core.clock().now();
+    let shards = core.set().shards();
+    let pairs = shards.iter().zip(core.admission().stations().all());
     let (shard, behind) = worst(core, pairs.map(|(shard, station)| shard.behind(station, core.tick(), now)))?;
     let ticks = core.tick().whole_ticks(behind);
-    let cause = if let Some(cause) = core.crew().why_loop_is_late(shard) {
+    let cause = if let Some(cause) = core.set().why_loop_is_late(shard) {
         cause
-    } else if core.crew().runs_inline() {
+    } else if core.set().runs_inline() {
         "a handler holds it up, or its core is busy"
     } else {
         "its core is busy"
@@ -129,11 +129,11 @@ fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
 }
 
 fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
-    let now = core.now();
-    let stations = core.stations();
+    let now = core.clock().now();
+    let stations = core.admission().stations().all();
     let (shard, waited) = worst(core, stations.iter().map(|station| station.counters.waited(now)))?;
     let timers: u64 = stations.iter().map(|station| station.counters.waiting_tickets()).sum();
-    let workers = match core.workers() {
+    let workers = match core.membership().workers() {
         0 => "a worker".to_owned(),
         1 => "the one worker".to_owned(),
         workers => format!("one of {workers} workers"),
@@ -142,7 +142,8 @@ fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
 }
 
 fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
-    let (now, totals, capacity) = (core.now(), core.totals(), core.capacity());
+    let (now, admission) = (core.clock().now(), core.admission());
+    let (totals, capacity) = (admission.stations().totals(), admission.slots().capacity());
     let in_use = totals.pending() + totals.owned();
     let refused = |refusals: &crate::base::counters::Refusals, resource: &str| {
         let told = || format!("{resource} within the last {EPISODE:?}, {} times in all", refusals.count());
@@ -151,8 +152,8 @@ fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
     let in_use_of = format!("{in_use} of {capacity} slots are in use");
     let full = (in_use * 100 > u64::from(capacity) * FULL_PERCENT).then(|| in_use_of.clone());
     let why = full
-        .or_else(|| refused(core.engine_full(), "no slot was left"))
-        .or_else(|| refused(core.lane_full(), "a lane was full"));
+        .or_else(|| refused(admission.engine_full(), "no slot was left"))
+        .or_else(|| refused(admission.lane_full(), "a lane was full"));
     match why {
         Some(why) => (Condition::Full, why),
         None => (Condition::Healthy, in_use_of),

@@ -1,9 +1,10 @@
 //! The objects that a shard's leader holds: the stations of the engines, and the shard's history.
 
+use super::output::Output;
 use super::resting::Resting;
 use super::sleep::{Next, Wake};
 use super::stall::StallDetector;
-use super::station::{Outlet, Station};
+use super::station::Station;
 use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
@@ -81,7 +82,7 @@ impl Led {
     }
 
     /// Runs a turn of each station at work.
-    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
@@ -91,7 +92,7 @@ impl Led {
         for station in &mut self.stations {
             // Drained once, so that a timer which a handler schedules for now fires in the next turn.
             station.drain();
-            while station.work(now, &mut Outlet::default()) == Next::Turn {}
+            while station.work(now, &mut Output::default()) == Next::Turn {}
         }
     }
 

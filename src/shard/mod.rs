@@ -24,17 +24,17 @@
 //! at rest.
 //!
 //! # Invariants
-//! L1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
-//!     returned. Meanwhile the watch is wanted or taken (Y1 of `watch`).
-//! L2. The next leader sees the changes that a leader made: the lock hands them over.
-//! L3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
+//! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
+//!     returned. Until then the watch is wanted or taken (Y1 of `watch`).
+//! R2. The next leader sees the changes that a leader made: the lock hands them over.
+//! R3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
 //!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
 //!     lanes (F1 of `parker`). A nap may come before it.
-//! L4. Each station is dropped by a leader. The last leader of a closed shard takes the newcomers for good, and `join`
+//! R4. Each station is dropped by a leader. The last leader of a closed shard takes the newcomers for good, and `join`
 //!     drops a station that comes later. If a leader panicked, no thread leads the shard any more, and the thread
 //!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
 //!     the end of the set drops the station.
-//! L5. A station at rest has nothing that is due before its announced moment, or its call is out or about to be (K5 of
+//! R5. A station at rest has nothing that is due before its announced moment, or its call is out or about to be (K5 of
 //!     `parker`). The leader takes the calls in at the beginning of each turn, and looks for more between the
 //!     announcement of its sleep and the sleep (C4 of `calls`). It sleeps no longer than to the first of the announced
 //!     moments.
@@ -51,35 +51,46 @@
 //! - An engine is shut down before its station was admitted: the leader admits the station and drops it.
 //!
 //! # Synchronisation
-//! | pair | one side                       | other side              | what is ruled out | model |
+//! | pair | one side                       | other side              | ruled out         | model |
 //! |------|--------------------------------|-------------------------|-------------------|-------|
-//! | N1   | `join`: the flag, then the wake | `announce`, `may_sleep` | both miss         | `shard::a_station_joins_while_the_shard_goes_to_sleep` |
-//! | N2   | `join`: the lock, then the set is closed | the last leader: closed, then the lock | a newcomer that stays | `shard::a_station_joins_before_the_shard_closes` |
+//! | R6   | `join`: the flag, then the wake | `announce`, `may_sleep` | both miss         | `shard::a_station_joins_while_the_shard_goes_to_sleep` |
+//! | R7   | `join`: the lock, then the set is closed | the last leader: closed, then the lock | a newcomer that stays | `shard::a_station_joins_before_the_shard_closes` |
 //!
 //! If the user's clock panics, the leader panics and poisons the lock: no thread drives its shard any more.
 
 mod backlog;
 mod check;
-mod crew;
+pub(crate) mod here;
 mod leader_sleep;
 mod led;
-mod looped;
+mod loop_shard;
 mod order;
+mod output;
+mod owner;
+mod presence;
 mod recheck;
 mod resting;
+mod set;
+mod shard_thread;
 mod sleep;
 mod stall;
 mod station;
+mod station_shared;
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests;
 
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use check::keep_due;
-pub(crate) use crew::{Crew, CrewSettings, Leaders, Owner, next_id};
 pub(crate) use led::Led;
-pub use looped::Left;
-pub(crate) use looped::Seat;
-pub(crate) use station::{Presence, Station, StationShared};
+pub use loop_shard::LoopLeft;
+pub(crate) use loop_shard::Seat;
+pub(crate) use owner::Owner;
+pub(crate) use presence::Presence;
+pub(crate) use set::{Leaders, SetSettings, ShardSet, next_id};
+#[cfg(all(test, tourbillon_loom))]
+pub(crate) use shard_thread::ShardThread;
+pub(crate) use station::Station;
+pub(crate) use station_shared::StationShared;
 
 use crate::base::counters::ShardCounters;
 use crate::base::fork::{ForkLock, Generation, lock_patiently};
@@ -159,7 +170,7 @@ impl Shard {
         }
         // Outside of the lock: a station's drop may drop a handler.
         drop(station);
-        // Ordering: Relaxed [N1]. The parker's fences order this store as they order a push; the lock hands over the
+        // Ordering: Relaxed [R6]. The parker's fences order this store as they order a push; the lock hands over the
         // station.
         self.has_newcomers.store(true, Ordering::Relaxed);
         self.parker.wake_if_asleep();
@@ -183,7 +194,7 @@ impl Shard {
     }
 
     fn has_newcomers(&self) -> bool {
-        // Ordering: Relaxed [N1]. See `join`.
+        // Ordering: Relaxed [R6]. See `join`.
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
@@ -196,7 +207,7 @@ impl Shard {
     }
 
     /// Lays the stations to rest that have had nothing to do for some turns. Returns false if one of them has found
-    /// something meanwhile: then the shard turns again.
+    /// something after all: then the shard turns again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -234,9 +245,9 @@ impl Shard {
         }
     }
 
-    /// Takes out all stations, for good: one that joins from now on is dropped at once. The flag of newcomers is not
-    /// asked, for the last leader may have read an old one: only the lock orders the end and a station that joined
-    /// before it (N2).
+    /// Takes out all stations, for good: a station that joins from now on is dropped at once. The flag of newcomers is
+    /// not asked, for the last leader may have read an old value: only the lock orders the end and a station that
+    /// joined before it (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

@@ -10,8 +10,8 @@ use crate::base::ticket::Ticket;
 use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
 
-/// The number of parts of the time from the first tick that is due to the present. A timer may fire before another one
-/// that is due earlier by less than two such parts.
+/// The number of parts of the time from the first tick that is due to the present. A timer may fire before another
+/// timer that is due earlier by less than two such parts.
 const BUCKETS: usize = 64;
 
 /// The memory of the sort, kept between turns.
@@ -24,7 +24,7 @@ pub(super) struct Order {
 
 impl Order {
     /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. A timer that has ended
-    /// meanwhile may have any deadline.
+    /// may have any deadline.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
         let Self { tickets, parts, sorted } = self;
         tickets.clear();

@@ -2,13 +2,14 @@
 //! are in `parker`.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
-//! once more for work that came meanwhile, and parks (`leader_sleep`). A producer with an earlier deadline wakes it.
+//! once more for work that came before the announcement, and parks (`leader_sleep`). A producer with an earlier
+//! deadline wakes it.
 //!
 //! # Naps
-//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled meanwhile is
-//! due before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look. Other
-//! things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a millisecond at
-//! most.
+//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled during the
+//! sleep is due before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look.
+//! Other things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a
+//! millisecond at most.
 //!
 //! # Idle sleep
 //! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers

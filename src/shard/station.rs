@@ -7,34 +7,30 @@
 //! to slow batches, and sweeps a little if a sweep is wanted.
 //!
 //! # Synchronisation
-//! | pair | one side                  | other side                | what is ruled out | model |
+//! | pair | one side                  | other side                | ruled out         | model |
 //! |------|---------------------------|---------------------------|-------------------|-------|
-//! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
-//! | F3   | `keep_due`: begin, check  | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
+//! | F1 of `parker` | `want_sweep`: flag, wake | `announce`, `may_sleep` | both miss | `shard::a_wanted_sweep_races_with_sleep` |
+//! | F3 of `state::owned` | `keep_due`: begin, check | an arming | both miss | `owned::arm_races_with_fire` |
 
 use super::backlog::{Backlog, Waiting};
 use super::check::keep_due;
 use super::order::Order;
+use super::output::{Batching, Output};
+use super::presence::{EngineRef, Presence};
 use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
-use crate::base::counters::StationCounters;
-use crate::base::fork::Generation;
+use super::station_shared::StationShared;
 use crate::base::limits::CHUNK_TICKETS;
-use crate::base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
+use crate::base::sync::StdArc;
 use crate::base::tick::{Tick, TickLength, Timestamp};
 use crate::base::ticket::{Insertion, Ticket};
-use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch, survives};
-use crate::lockfree::inbox::{Inbox, InboxReader};
-use crate::lockfree::parker::Parker;
-use crate::lockfree::roster::Roster;
+use crate::dispatch::{Fire, InFlight};
+use crate::lockfree::inbox::InboxReader;
 use crate::lockfree::slab::Slots;
 use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
 
-/// The maximum number of tickets that one turn of a thread hands out or moves before it looks at the lanes again:
-/// some hundred µs of work.
-const TURN_BUDGET: usize = 16_384;
 /// The maximum number of tickets that one turn sweeps.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
 /// The time that a batch may take, once begun, before another worker helps with it.
@@ -43,147 +39,11 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// heavy fence, and a call when it ends: some µs, as much as these turns. In models a station rests whenever it may.
 const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
-/// The part of a station that producers and workers share.
-#[derive(Debug)]
-pub(crate) struct StationShared {
-    pub(crate) inbox: StdArc<Inbox>,
-    pub(crate) parker: Parker,
-    pub(crate) counters: StationCounters,
-    sweep_wanted: AtomicBool,
-    check_wanted: AtomicBool,
-}
-
-impl StationShared {
-    /// The shared part of a station that does not rest.
-    pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
-        Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
-    }
-
-    pub(super) fn with(lane_capacity: u64, parker: Parker) -> Self {
-        Self {
-            inbox: StdArc::new(Inbox::new(lane_capacity)),
-            parker,
-            counters: StationCounters::new(),
-            sweep_wanted: AtomicBool::new(false),
-            check_wanted: AtomicBool::new(false),
-        }
-    }
-
-    /// Asks the shard to drop its stale tickets.
-    pub(crate) fn want_sweep(&self) {
-        // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
-        // flag between its announcement and its sleep.
-        self.sweep_wanted.store(true, Ordering::Relaxed);
-        self.parker.wake_if_asleep();
-    }
-
-    pub(crate) fn is_sweep_wanted(&self) -> bool {
-        // Ordering: Relaxed. See `want_sweep`.
-        self.sweep_wanted.load(Ordering::Relaxed)
-    }
-
-    /// Asks the shard to check its batches, because a job was dropped.
-    pub(crate) fn want_check(&self) {
-        // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
-        // the shard's sleep, as in `want_sweep`.
-        self.check_wanted.store(true, Ordering::Release);
-        self.parker.wake_if_asleep();
-    }
-
-    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
-    pub(crate) fn made_room(&self) {
-        // The shard looks for room between its announcement and its sleep (F1).
-        self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
-    }
-
-    pub(crate) fn is_check_wanted(&self) -> bool {
-        // Ordering: Relaxed. A hint; `take_check_wanted` hands over.
-        self.check_wanted.load(Ordering::Relaxed)
-    }
-
-    /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
-    /// one.
-    pub(crate) fn take_check_wanted(&self) {
-        // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
-        self.check_wanted.swap(false, Ordering::Acquire);
-    }
-}
-
-/// The number of stations of one engine that the shards still have.
-#[derive(Debug)]
-pub(crate) struct Presence {
-    stations: AtomicU64,
-    made_in: Generation,
-    /// The condition on which threads wait for the end.
-    ended: (Mutex<()>, Condvar),
-}
-
-impl Presence {
-    pub(crate) fn of(stations: usize) -> StdArc<Self> {
-        StdArc::new(Self {
-            stations: AtomicU64::new(stations as u64),
-            made_in: Generation::current(),
-            ended: (Mutex::new(()), Condvar::new()),
-        })
-    }
-
-    /// The number of stations.
-    pub(crate) fn stations(&self) -> u64 {
-        // Ordering: Acquire. Pairs with `leave`: the stations' references to the engine have been dropped.
-        self.stations.load(Ordering::Acquire)
-    }
-
-    /// Waits until every shard has dropped its station.
-    pub(crate) fn await_end(&self) {
-        let (lock, changed) = &self.ended;
-        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        while self.stations() > 0 {
-            guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn leave(&self) {
-        // Ordering: Release. Pairs with `stations`.
-        self.stations.fetch_sub(1, Ordering::Release);
-        // In the child of a fork no thread waits, and the lock may be held for ever.
-        if self.made_in.is_past() {
-            return;
-        }
-        let (lock, changed) = &self.ended;
-        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.notify_all();
-    }
-}
-
-/// A station's reference to its engine. The presence ends when the reference has been dropped.
-struct Attendance {
-    engine: Option<StdArc<dyn Fire>>,
-    presence: StdArc<Presence>,
-}
-
-impl Attendance {
-    fn new(engine: StdArc<dyn Fire>, presence: &StdArc<Presence>) -> Self {
-        Self { engine: Some(engine), presence: StdArc::clone(presence) }
-    }
-
-    fn engine(&self) -> &StdArc<dyn Fire> {
-        self.engine.as_ref().expect("until the drop")
-    }
-}
-
-impl Drop for Attendance {
-    fn drop(&mut self) {
-        // The engine's handler may be dropped here, and its drop may panic.
-        let _survived = survives(|| drop(self.engine.take()));
-        self.presence.leave();
-    }
-}
-
 /// The shard's side of a station: the shard's leader has it.
 pub(crate) struct Station {
     /// The number of the shard.
     shard: usize,
-    attendance: Attendance,
+    engine: EngineRef,
     pub(super) shared: StdArc<StationShared>,
     reader: InboxReader,
     slots: StdArc<Slots>,
@@ -219,7 +79,7 @@ impl Station {
     ) -> Self {
         Self {
             shard,
-            attendance: Attendance::new(engine.0, engine.1),
+            engine: EngineRef::new(engine.0, engine.1),
             reader: shared.inbox.reader(),
             shared,
             slots,
@@ -280,7 +140,7 @@ impl Station {
     }
 
     /// Runs one turn: drains the lanes and processes the tickets.
-    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
         let tickets = self.wheel.len();
@@ -291,7 +151,7 @@ impl Station {
     }
 
     /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
-    pub(super) fn work(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+    pub(super) fn work(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
         // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
@@ -303,7 +163,7 @@ impl Station {
         if now - self.checked_at >= PATIENCE {
             self.checked_at = now;
             self.shared.take_check_wanted();
-            self.in_flight.check(self.attendance.engine());
+            self.in_flight.check(self.engine.get());
         }
         self.sweep_backlog();
         let swept = self.sweep();
@@ -382,8 +242,8 @@ impl Station {
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here. Returns
-    /// the number of tickets that were in the lanes.
+    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended are dropped here. Returns the number
+    /// of tickets that were in the lanes.
     pub(super) fn drain(&mut self) -> u64 {
         let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
@@ -402,13 +262,11 @@ impl Station {
         stale + (wheel.len() - before) as u64
     }
 
-    fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
-        let Self {
-            shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, order, ..
-        } = self;
-        let engine = attendance.engine();
-        let budget = out.budget;
-        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
+    fn advance(&mut self, now: Timestamp, out: &mut Output) -> Progress {
+        let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, backlog, order, .. } =
+            self;
+        let budget = out.budget();
+        let mut out = Batching::new(*shard, shared, engine.get(), out, in_flight);
         let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
@@ -428,11 +286,11 @@ impl Station {
 
     /// Spreads coarse slots of the wheel, unless the leader has a batch to run first: it turns again afterwards. The
     /// spreading is put off once at most.
-    fn spread(&mut self, tick: Tick, out: &Outlet) {
+    fn spread(&mut self, tick: Tick, out: &Output) {
         if self.wheel.position() < tick {
             return;
         }
-        self.put_spreading_off = out.own.is_some() && !self.put_spreading_off;
+        self.put_spreading_off = out.has_own() && !self.put_spreading_off;
         if self.put_spreading_off {
             return;
         }
@@ -452,14 +310,13 @@ impl Station {
     }
 
     /// Hands over the tickets that were held back, as far as there is room now.
-    fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Outlet) {
+    fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Output) {
         if !self.may_hand_over_backlog() {
             return;
         }
-        let Self { shard, attendance, shared, in_flight, to_check, backlog, .. } = self;
-        let engine = attendance.engine();
-        let mut budget = out.budget;
-        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
+        let Self { shard, engine, shared, in_flight, to_check, backlog, .. } = self;
+        let mut budget = out.budget();
+        let mut out = Batching::new(*shard, shared, engine.get(), out, in_flight);
         while budget > 0 && out.has_room() {
             let Some(waiting) = backlog.pop() else { break };
             shared.counters.held_back.set(backlog.len() as u64);
@@ -476,12 +333,11 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed meanwhile; the
-    /// timers that are due are handed over.
-    fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
-        let Self {
-            shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, order, ..
-        } = self;
+    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed since; the timers
+    /// that are due are handed over.
+    fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
+        let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
+            self;
         let tickets = to_check.len();
         let mut postponed = 0;
         let present = wheel.position();
@@ -497,8 +353,7 @@ impl Station {
         recheck.note(present, postponed);
         shared.counters.postponed.add(postponed);
         shared.counters.stale.add((tickets - to_check.len()) as u64 - postponed);
-        let engine = attendance.engine();
-        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
+        let mut out = Batching::new(*shard, shared, engine.get(), out, in_flight);
         to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         to_check.clear();
         out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
@@ -510,10 +365,7 @@ impl Station {
             if !self.shared.is_sweep_wanted() {
                 return true;
             }
-            // Cleared before the pass: a sweep that is asked for during the pass is another one.
-            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one
-            // stays until the next pass.
-            self.shared.sweep_wanted.store(false, Ordering::Relaxed);
+            self.shared.take_sweep_wanted();
             self.sweeping = true;
         }
         let before = self.wheel.len();
@@ -523,112 +375,6 @@ impl Station {
         self.shared.counters.stale.add((before - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
-    }
-}
-
-/// The outlet through which batches leave a shard's turn.
-pub(crate) struct Outlet {
-    /// The maximum number of tickets of one station that the turn hands out or moves.
-    budget: usize,
-    /// The only batch of the turn so far, for the shard's leader to run itself.
-    own: Option<BatchJob>,
-    has_sent: bool,
-}
-
-impl Default for Outlet {
-    fn default() -> Self {
-        Self::with_budget(TURN_BUDGET)
-    }
-}
-
-impl Outlet {
-    pub(super) fn with_budget(budget: usize) -> Self {
-        Self { budget, own: None, has_sent: false }
-    }
-
-    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, since a worker can take
-    /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
-    fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
-        if engine.dispatcher().own_workers().is_none() {
-            self.has_sent = true;
-            return dispatch(engine, batch);
-        }
-        if !self.has_sent && self.own.is_none() {
-            self.own = Some(BatchJob::new(batch, engine));
-            return true;
-        }
-        self.has_sent = true;
-        let first = self.own.take().is_none_or(BatchJob::send);
-        dispatch(engine, batch) && first
-    }
-
-    /// Whether no batch has left the turn.
-    fn is_unused(&self) -> bool {
-        self.own.is_none() && !self.has_sent
-    }
-
-    /// The batch that is left to the leader.
-    pub(super) fn into_own(self) -> Option<BatchJob> {
-        self.own
-    }
-}
-
-/// Due chunks on their way out of a turn, gathered into batches.
-struct Batching<'a> {
-    shard: usize,
-    shared: &'a StationShared,
-    engine: &'a StdArc<dyn Fire>,
-    out: &'a mut Outlet,
-    in_flight: &'a mut InFlight,
-    due: Vec<DueChunk>,
-}
-
-impl Batching<'_> {
-    /// Whether one more chunk may go to the workers.
-    fn has_room(&self) -> bool {
-        !self.due.is_empty() || self.in_flight.has_room()
-    }
-
-    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
-    fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
-        if waiting.tickets.iter().any(Ticket::is_owned) {
-            to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
-        }
-        self.add(waiting);
-    }
-
-    fn add(&mut self, Waiting { tickets, found }: Waiting) {
-        if tickets.is_empty() {
-            return;
-        }
-        self.due.push(DueChunk::new(tickets, found));
-        if self.due.len() == BATCH_CHUNKS {
-            self.flush(found);
-        }
-    }
-
-    /// Flushes the last chunks of a turn. If they are the turn's only batch, which one thread fires, `sort` puts their
-    /// tickets in order.
-    fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
-        if self.due.len() > 1 && self.out.is_unused() {
-            sort(&mut self.due);
-        }
-        self.flush(now);
-    }
-
-    fn flush(&mut self, now: Timestamp) {
-        if self.due.is_empty() {
-            return;
-        }
-        let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
-        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
-        let batch = StdArc::new(Batch::new(self.shard, core::mem::take(&mut self.due)));
-        if !self.out.send(self.engine, &batch) {
-            self.shared.counters.panics.add(1);
-        }
-        if !self.engine.dispatcher().is_inline() {
-            self.in_flight.push(batch);
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tests of a station at a shard without a thread. The tests turn the station when it asks for a turn, and count these
 //! turns.
 
+use super::output::Output;
 use super::sleep::Next;
-use super::station::Outlet;
 use super::{Presence, Station, StationShared};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, StdArc};
 use crate::base::tick::{TickLength, Timestamp};
@@ -100,7 +100,7 @@ impl Rig {
     /// Turns until the shard sleeps. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
-            if let Next::Sleep(wake) = self.station.turn(now, &mut Outlet::default()) {
+            if let Next::Sleep(wake) = self.station.turn(now, &mut Output::default()) {
                 return wake.map_or(Timestamp::MAX, |wake| wake.at);
             }
         }
@@ -129,7 +129,7 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
             rig.schedule(at(10));
         }
         rig.turn(at(1));
-        let mut out = Outlet::default();
+        let mut out = Output::default();
         let _ = rig.station.turn(at(11), &mut out);
         let own = out.into_own();
         assert_eq!(own.is_some(), is_left, "{timers}");

@@ -21,9 +21,9 @@ pub(crate) enum Pin {
 
 /// The cores that a thread may run on, so that they can be given back to it later.
 #[derive(Debug)]
-pub(crate) struct Freedom(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
+pub(crate) struct AllowedCores(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 
-impl Freedom {
+impl AllowedCores {
     /// The cores of the calling thread.
     pub(crate) fn of_current_thread() -> Self {
         Self(
@@ -33,7 +33,7 @@ impl Freedom {
     }
 
     /// Lets the calling thread run on these cores again.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn restore(&self) {
         #[cfg(target_os = "linux")]
         if let Some(cores) = &self.0 {
             // If the call is refused, the thread stays pinned: slower, but still correct.

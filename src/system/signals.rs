@@ -51,7 +51,7 @@ mod imp {
             // SAFETY: the set is initialised.
             unsafe { libc::sigdelset(set.as_mut_ptr(), signal) };
         }
-        // SAFETY: the first set is initialised, the second one is written if the call succeeds.
+        // SAFETY: the first set is initialised, the second set is written if the call succeeds.
         let outcome = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), before.as_mut_ptr()) };
         // SAFETY: the call has succeeded.
         Mask((outcome == 0).then(|| unsafe { before.assume_init() }))

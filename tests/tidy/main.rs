@@ -59,9 +59,9 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
     ("base/fork.rs", "std::sync::atomic::AtomicU32", "a number in a static, which loom's cannot be"),
     ("system/forks.rs", "std::sync::atomic::AtomicPtr", "a list in a static, which loom's cannot be"),
     (
-        "shard/crew.rs",
+        "shard/set.rs",
         "std::sync::atomic::AtomicU64",
-        "numbers the engines and crews from a static, which loom's cannot be",
+        "numbers the engines and sets from a static, which loom's cannot be",
     ),
     (
         "engine/place.rs",
@@ -74,15 +74,14 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
 const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
 /// What unsafe code on other floors calls: file, function, reason.
-const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
+const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
-    ("engine/one_shot.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
+    ("engine/one_shot.rs", "self.slab.take", "the cancel or the eviction made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.take", "the claim made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.peek", "the run that we began keeps the payload (O5)"),
     ("engine/owned.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/owned.rs", "self.slab.take", "the slot that we vacated is ours (O5)"),
     ("engine/owned.rs", "self.slab.peek", "who has the slot has not released it (O5)"),
-    ("engine/shutdown.rs", "self.slab.take", "the eviction made the payload ours (I3)"),
 ];
 
 /// Tags of invariants and of pairs of orderings are looked at up to this floor: above it they are a file's own.

@@ -25,7 +25,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tourbillon::{Left, LoopShard, Shards, Timestamp};
+use tourbillon::{LoopLeft, LoopShard, Shards, Timestamp};
 
 /// The function that wakes a loop out of its poll.
 pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn tb_loop_turn(
             shard.turn(Timestamp::from_nanos(now_ns), budget)
         })?;
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(more, c_int::from(left == Left::More)) };
+        unsafe { handles::put_if_wanted(more, c_int::from(left == LoopLeft::More)) };
         Ok(())
     })
 }

@@ -61,7 +61,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
-    /// Calls `f` with the value of a key and returns its result. Other threads may read the entry meanwhile.
+    /// Calls `f` with the value of a key and returns its result. Other threads may read the entry during the call.
     pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,

@@ -1,4 +1,4 @@
-//! The one door to atomics, locks and threads.
+//! The only door to atomics, locks and threads.
 //!
 //! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
 //! in `loom_tests/` explore the code that users run.

@@ -119,7 +119,7 @@ pub(crate) struct Lane {
     capacity: u64,
     /// The next older lane of the inbox; set before the lane is listed.
     older: AtomicPtr<Lane>,
-    /// The lane that arrived before this one; set before this one arrives.
+    /// The lane that arrived before this lane; set before this lane arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
     /// The number of insertions drained, from which the writer estimates how full the lane is.
@@ -268,7 +268,7 @@ impl Lane {
         writer.tail = block;
     }
 
-    /// An empty block: a drained block, or a new one.
+    /// An empty block: a drained block or a new block.
     fn spare_block(&self, writer: &mut Writer) -> *mut Block {
         if writer.spare.is_null() {
             // Ordering: Acquire [L2]. Pairs with `recycle`: the reader is done with the blocks.

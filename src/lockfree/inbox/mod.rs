@@ -18,7 +18,7 @@
 //! writer, so that the producer's fence orders both before the producer's look at the parker.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side | what is handed over | model |
+//! | pair | release side | acquire side | handed over         | model |
 //! |------|--------------|--------------|---------------------|-------|
 //! | L1   | `Lane::push` | `Lane::drain`| the insertions, the next block | `inbox::push_races_with_drain` |
 //! | L2   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
@@ -44,7 +44,7 @@ use core::ptr;
 /// The lanes of one shard.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The newest lane. Each lane points to the next older one. Each entry owns a reference to its lane.
+    /// The newest lane. Each lane points to the next older lane. Each entry owns a reference to its lane.
     newest: AtomicPtr<Lane>,
     /// Lanes on their way into the reader's walk, the latest first. Each entry owns a reference to its lane.
     arrivals: AtomicPtr<Lane>,
@@ -121,7 +121,7 @@ impl Inbox {
         InboxReader { inbox: StdArc::clone(self), walk: Vec::new() }
     }
 
-    /// A lane for the calling thread: a vacant lane, or a new one.
+    /// A lane for the calling thread: a vacant lane or a new lane.
     pub(crate) fn register(&self) -> LaneWriter {
         // Ordering: Relaxed. A counter.
         self.registered.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,7 @@
 //! of a magazine back. Hundreds of threads can then have a few timers each in a small engine.
 //!
 //! # Synchronisation
-//! | pair | release side | acquire side | what is handed over | model |
+//! | pair | release side | acquire side | handed over         | model |
 //! |------|--------------|--------------|---------------------|-------|
 //! | D1   | `publish`    | `take_magazine` | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
 //!
@@ -40,14 +40,14 @@
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
 //! finds the depot empty while another thread splits a magazine yields to that thread, a few times at most.
 
-#[cfg(not(all(test, tourbillon_loom)))]
-use super::segments::zeroed;
-use super::segments::{self, Segment, Segments};
 use crate::base::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::base::sync::{AtomicU64, Ordering, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::lockfree::barrier::Barrier;
+#[cfg(not(all(test, tourbillon_loom)))]
+use crate::lockfree::segments::zeroed;
+use crate::lockfree::segments::{self, Segment, Segments};
 use crate::lockfree::state::Control;
 use crate::lockfree::state::owned::{Extra, Extras, Owned};
 use core::mem;

@@ -5,14 +5,13 @@
 //! number of timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
 mod depot;
-pub(crate) mod segments;
 
 pub(crate) use depot::{Magazine, Magazines, Slots};
 
 use crate::base::sync::{StdArc, UnsafeCell};
 use crate::base::tick::Timestamp;
+use crate::lockfree::segments::{self, Segment, Segments};
 use core::mem::MaybeUninit;
-use segments::{Segment, Segments};
 
 /// The slots of one engine and their payloads.
 ///

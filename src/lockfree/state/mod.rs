@@ -51,7 +51,7 @@
 //! - schedule x shutdown: `evict` returns the payload to the shutdown, or the scheduler cancels its own timer.
 //!
 //! # Synchronisation
-//! | pair | release side      | acquire side                        | what is handed over | model |
+//! | pair | release side      | acquire side                        | handed over         | model |
 //! |------|-------------------|-------------------------------------|---------------------|-------|
 //! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
 //! | T2   | `finish`          | `has_ended`, `cancel`               | the handler's effects | `state::who_waits_sees_what_the_handler_did` |

@@ -18,8 +18,8 @@ use core::time::Duration;
 
 /// A snapshot of an engine's counters.
 ///
-/// The counters are read one after the other while the engine goes on, so they may differ by the events that happen
-/// meanwhile. They are exact while the engine is at rest: `scheduled = cancelled + fired + returned + pending`.
+/// The counters are read one after the other while the engine goes on, so they may differ by the events in between.
+/// They are exact while the engine is at rest: `scheduled = cancelled + fired + returned + pending`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -97,7 +97,8 @@ pub struct ShardStats {
     pub unparks: u64,
     /// Due chunks that no worker has begun yet. The number grows when workers fall behind.
     pub queued_chunks: u64,
-    /// Due timers that no worker has taken yet. Some of them may be cancelled meanwhile. Zero after a shutdown.
+    /// Due timers that no worker has taken yet. Some of them may have been cancelled since they came due. Zero after a
+    /// shutdown.
     pub queued_timers: u64,
     /// The time that the first of these timers has waited, if workers take the timers in order.
     pub queue_age: Duration,
@@ -178,13 +179,14 @@ impl ShardStats {
 
 impl Stats {
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
-        let totals = core.totals();
-        let now = (!core.is_shut_down()).then(|| core.now());
-        let (stations, crew) = (core.stations(), core.crew());
+        let (admission, set) = (core.admission(), core.set());
+        let totals = admission.stations().totals();
+        let now = (!admission.is_shut_down()).then(|| core.clock().now());
+        let stations = admission.stations().all();
         let lateness: Vec<Buckets> = stations.iter().map(|station| station.counters.lateness()).collect();
         let shards: Vec<ShardStats> = stations
             .iter()
-            .zip(crew.shards())
+            .zip(set.shards())
             .zip(&lateness)
             .map(|((station, shard), lateness)| ShardStats::of(shard, station, (core.tick(), now), lateness))
             .collect();
@@ -196,17 +198,17 @@ impl Stats {
             fired: totals.fired,
             returned: totals.returned,
             pending: totals.pending(),
-            capacity: u64::from(core.capacity()),
-            engine_full: core.engine_full().count(),
-            lane_full: core.lane_full().count(),
-            stall_after: crew.settings().stall_after,
-            slices_refused: crew.scheduling_refusals().slices.get(),
-            priorities_refused: crew.scheduling_refusals().priorities.get(),
-            clock: core.clock_report(),
+            capacity: u64::from(admission.slots().capacity()),
+            engine_full: admission.engine_full().count(),
+            lane_full: admission.lane_full().count(),
+            stall_after: set.settings().stall_after,
+            slices_refused: set.scheduling_refusals().slices.get(),
+            priorities_refused: set.scheduling_refusals().priorities.get(),
+            clock: core.clock().report(),
             owned: OwnedStats {
                 alive: totals.owned(),
                 fired: stations.iter().map(|station| station.counters.owned_fired()).sum(),
-                posted: core.posted_arms(),
+                posted: admission.stations().posted_arms(),
                 postponed: stations.iter().map(|station| station.counters.postponed.get()).sum(),
             },
             total: ShardStats::sum(&shards, &all),

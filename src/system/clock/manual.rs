@@ -55,9 +55,9 @@ impl ManualClock {
         self.call_subscribers();
     }
 
-    /// Calls the subscribers after a step. They are taken out of the list meanwhile, because a subscriber may use the
-    /// clock. A thread that finds the list empty leaves its step to the thread that has the subscribers; that thread
-    /// looks for further steps.
+    /// Calls the subscribers after a step. They are taken out of the list for that time, because a subscriber may use
+    /// the clock. A thread that finds the list empty leaves its step to the thread that has the subscribers; that
+    /// thread looks for further steps.
     fn call_subscribers(&self) {
         self.lock_subscribers().steps += 1;
         loop {

@@ -125,8 +125,8 @@ impl Clock for SystemClock {
 
 /// The boot-time clock, which goes on while the machine is suspended.
 ///
-/// A thread's sleep does not go on during a suspend. After a resume, timers that came due meanwhile fire within a
-/// second, since a shard with pending timers wakes once a second.
+/// A thread's sleep does not go on during a suspend. After a resume, timers that came due during the sleep fire within
+/// a second, since a shard with pending timers wakes once a second.
 ///
 /// Its timestamps count from the process's origin, and agree with the timestamps of the other clocks until the first
 /// suspend after the origin was taken.
@@ -145,7 +145,7 @@ impl BootClock {
     }
 
     /// A reading of the monotonic clock, and one of this clock soon afterwards. The thread may lose its core between
-    /// the two, so of a few pairs this is the closest one.
+    /// the two, so of a few pairs this is the closest pair.
     fn read_beside_the_monotonic_clock() -> (Instant, i128) {
         let read = |_| {
             let (before, boot) = (Instant::now(), Self::since_boot());

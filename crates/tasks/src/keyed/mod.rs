@@ -40,7 +40,7 @@ pub use error::{KeyedError, KeyedErrorKind, MoveError};
 
 use crate::map::LockedMap;
 use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
-use crate::task::{Call, IfPresent, Key, Moment, Shot, Tasks};
+use crate::task::{Call, IfPresent, Key, Moment, Shot, TaskCore, Tasks};
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
@@ -69,7 +69,7 @@ pub struct Keyed<K: Key, V: Send + 'static> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DueKey<'a, K: Key, V: Send + 'static> {
-    /// The entry's key, which has no entry any more, or already another one.
+    /// The entry's key, which has no entry any more, or already another entry.
     pub key: K,
     /// The entry's value.
     pub value: V,
@@ -85,7 +85,7 @@ pub struct DueKey<'a, K: Key, V: Send + 'static> {
 type Handler<K, V> = dyn Fn(DueKey<'_, K, V>) + Send + Sync;
 
 struct Shared<K: Key, V: Send + 'static> {
-    tasks: Tasks,
+    tasks: TaskCore,
     entries: LockedMap<K, Pending<V>>,
     handler: Box<Handler<K, V>>,
 }
@@ -112,14 +112,15 @@ impl Tasks {
         &self,
         handler: impl Fn(DueKey<'_, K, V>) + Send + Sync + 'static,
     ) -> Keyed<K, V> {
-        let shared = Shared { tasks: self.clone(), entries: LockedMap::new(), handler: Box::new(handler) };
+        let shared =
+            Shared { tasks: self.core().clone(), entries: LockedMap::new(), handler: Box::new(handler) };
         Keyed { shared: StdArc::new(shared) }
     }
 }
 
 impl<K: Key, V: Send + 'static> Keyed<K, V> {
-    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, the new one replaces it: the old value
-    /// comes back, and its job does not run.
+    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, it is replaced: the old value comes
+    /// back, and its job does not run.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     }
 
     /// The keys that have entries. A key that has an entry during the whole call is included once; keys whose entries
-    /// come or go meanwhile may be included.
+    /// come or go during the call may be included.
     ///
     /// # Time complexity
     ///
@@ -318,7 +319,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
 
     /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so that a full engine
     /// moves it, too. A timer that is due already will find that the entry belongs to another generation. Such a timer
-    /// is left alone, and the entry gets a new one.
+    /// is left alone, and the entry gets a new timer.
     fn move_timer(
         self: &StdArc<Self>,
         pending: &mut Pending<V>,
@@ -345,7 +346,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
 
     /// Cancels a timer whose entry has gone. A timer that is due already finds no entry.
     fn drop_timer(&self, timer: TimerId) {
-        drop(self.tasks.cancel(timer));
+        drop(self.tasks.handle().cancel(timer));
     }
 
     fn drain(&self) -> Vec<(K, V)> {

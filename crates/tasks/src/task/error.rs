@@ -19,7 +19,7 @@ pub enum RepeatErrorKind {
     },
     /// The plan allows no run at all.
     NoRuns,
-    /// The calendar has no instant after the present one.
+    /// The calendar has no instant after now.
     NeverFires,
     /// The engine refused the timer.
     Refused(Refusal),

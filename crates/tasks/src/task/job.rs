@@ -108,6 +108,11 @@ impl fmt::Debug for Job {
     }
 }
 
+/// The closure of a job that will not be done.
+pub(super) fn give_back(job: Job) -> Call {
+    job.unfired().unwrap_or_else(|| Box::new(|| {}))
+}
+
 /// A user's closure.
 pub(super) struct Plain<F>(pub(super) F);
 

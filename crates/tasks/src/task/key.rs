@@ -11,10 +11,10 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {
-    /// The new entry replaces the present one.
+    /// The new entry replaces the present entry.
     #[default]
     Replace,
-    /// The present entry stays, and the new one is handed back.
+    /// The present entry stays, and the new entry is handed back.
     Keep,
     /// As `Keep`, but the call fails.
     Reject,

@@ -1,5 +1,7 @@
 //! Closures: once, repeating, by name, or on owned timers.
 
+mod core;
+mod engine;
 mod error;
 mod handle;
 mod job;
@@ -17,6 +19,7 @@ mod timer;
 mod wall;
 mod with_moment;
 
+pub use engine::{DrivenTasks, TaskEngine};
 pub use error::{RepeatError, RepeatErrorKind};
 pub use handle::{Stopped, Task};
 pub use job::{Call, Moment};
@@ -26,7 +29,8 @@ pub use policies::{OnPanic, Overlap};
 pub use repeat::{First, Repeat};
 pub use report::Report;
 pub use run::Run;
-pub use tasks::{DrivenTasks, TaskEngine, Tasks};
+pub use tasks::Tasks;
 pub use timer::TaskTimer;
 
+pub(crate) use self::core::TaskCore;
 pub(crate) use job::{Job, OnDue, OnEnd, Shot};

@@ -1,12 +1,12 @@
 //! Repeating tasks by name.
 
+use super::core::TaskCore;
 use super::error::RepeatErrorKind;
 use super::handle::{Stopped, Task};
 use super::key::{IfPresent, Key};
 use super::repeat::Repeat;
 use super::repeating::{InTurn, Repeating};
 use super::run::Run;
-use super::tasks::Tasks;
 use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use core::borrow::Borrow;
@@ -41,7 +41,7 @@ pub struct NamedTasks<K: Key> {
 }
 
 struct Shared<K: Key> {
-    tasks: Tasks,
+    tasks: TaskCore,
     entries: LockedMap<K, Named>,
     generations: AtomicU64,
 }
@@ -69,16 +69,8 @@ pub enum Started {
     Kept(Task),
 }
 
-impl Tasks {
-    /// Makes a set of repeating tasks by name, on this engine.
-    #[must_use]
-    pub fn named<K: Key>(&self) -> NamedTasks<K> {
-        NamedTasks::new(self)
-    }
-}
-
 impl<K: Key> NamedTasks<K> {
-    fn new(tasks: &Tasks) -> Self {
+    pub(super) fn new(tasks: &TaskCore) -> Self {
         let shared = Shared {
             tasks: tasks.clone(),
             entries: LockedMap::with_shards(1),
@@ -87,13 +79,13 @@ impl<K: Key> NamedTasks<K> {
         Self { shared: StdArc::new(shared) }
     }
 
-    /// Starts a task by name, as [`Tasks::repeat`] does.
+    /// Starts a task by name, as [`Tasks::repeat`](crate::Tasks::repeat) does.
     ///
     /// # Errors
     ///
-    /// See [`Tasks::repeat`]. Fails with [`Present`](NamedErrorKind::Present), too, if the name has a task and the mode
-    /// is [`IfPresent::Reject`]. The error returns the name and the closure. The task that the name has stays, unless
-    /// the engine was shut down.
+    /// See [`Tasks::repeat`](crate::Tasks::repeat). Fails with [`Present`](NamedErrorKind::Present), too, if the name
+    /// has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The task that the
+    /// name has stays, unless the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
         mode: IfPresent,

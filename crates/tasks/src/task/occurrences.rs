@@ -27,7 +27,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The instants that have come since another one.
+/// The instants that have come since another instant.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last of them.
@@ -38,7 +38,7 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest wait without a new look at the wall clock, which may be set meanwhile.
+    /// The longest wait without a new look at the wall clock, which may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
     /// The number of instants that are counted one by one.
     pub(super) const COUNTED: u64 = 100_000;
@@ -80,7 +80,7 @@ impl Occurrences {
         }
     }
 
-    /// The instant after this one. With a pause: the instant of the run that follows a run which ends at this one.
+    /// The instant after `instant`. With a pause: the instant of the run that follows a run which ends at `instant`.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.cadence {
             Cadence::Rate(span) | Cadence::Pause(span) => Some(instant.saturating_add(nanos(*span))),

@@ -62,13 +62,13 @@ impl Progress {
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst, the instants after this one were counted before.
+        // In a burst, the instants after this instant were counted before.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.occurrences.elapsed(from, now);
         self.counted = last;
         self.report.missed += missed;
         self.next = if self.occurrences.has_pauses() {
-            // The pause counts from here unless the next run waits for this one: then `end` counts it from the run's
+            // The pause counts from here unless the next run waits for this run: then `end` counts it from the run's
             // end.
             self.occurrences.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
@@ -81,14 +81,14 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends the run, and applies the overlap policy to the instants that came meanwhile.
+    /// Ends the run, and applies the overlap policy to the instants that came during the run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);
             return;
         }
         // The filter leaves a burst alone: its instants that had come before the run began are still to be run, and the
-        // instants that came meanwhile join them.
+        // instants that came during the run join them.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;

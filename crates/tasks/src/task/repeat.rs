@@ -71,13 +71,13 @@ impl Repeat {
         Self::at(Cadence::Rate(period))
     }
 
-    /// Repeats with a fixed pause from the end of a run to the next one.
+    /// Repeats with a fixed pause from the end of a run to the next run.
     pub fn pausing(pause: Duration) -> Self {
         Self::at(Cadence::Pause(pause))
     }
 
-    /// Repeats at the instants of a calendar, each computed after the one before it. The calendar decides on the first
-    /// run, too.
+    /// Repeats at the instants of a calendar, each computed from the instant before it. The calendar decides on the
+    /// first run, too.
     ///
     /// The wall clock decides. If the wall clock is the system's, a task that waits looks at it again every half
     /// minute, so that the task is at most half a minute late after the clock was set forward. If the clock is set
@@ -108,8 +108,8 @@ impl Repeat {
     }
 
     /// Sets the policy for missed instants, those that came before a run of another instant began, because the engine
-    /// or its workers were late; the default skips them. With [`Missed::Burst`] instants that come meanwhile join the
-    /// burst, whatever [`Overlap`] says. For a calendar, which has no period, [`Missed::Delay`] is [`Missed::Skip`].
+    /// or its workers were late; the default skips them. With [`Missed::Burst`] instants that come during a burst join
+    /// it, whatever [`Overlap`] says. For a calendar, which has no period, [`Missed::Delay`] is [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self

@@ -8,71 +8,21 @@
 //! and both would wait for ever. So an arming under the lock goes beyond the capacity of a full lane, by one ticket for
 //! each task.
 
+use super::core::TaskCore;
 use super::error::{RepeatError, RepeatErrorKind};
-use super::handle::{Repeats, Stopped, Task};
+use super::handle::{Repeats, Stopped};
 use super::job::{Call, Job, Moment, OnDue, Shot};
 use super::policies::OnPanic;
 use super::progress::Progress;
 use super::repeat::Repeat;
 use super::report::Report;
 use super::run::Run;
-use super::tasks::Tasks;
 use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poison, lock_unless_lost};
 use core::ops::Deref;
-use core::time::Duration;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
-
-impl Tasks {
-    /// Runs `f` every `period`, first one period from now, until the task is stopped: [`repeat`](Self::repeat) with the
-    /// defaults of [`Repeat::every`].
-    ///
-    /// # Errors
-    ///
-    /// See [`repeat`](Self::repeat).
-    pub fn every<F: FnMut() + Send + 'static>(&self, period: Duration, f: F) -> Result<Task, RepeatError<F>> {
-        self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
-    }
-
-    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
-    pub fn repeat<F: FnMut(&Run) + Send + 'static>(
-        &self,
-        plan: Repeat,
-        f: F,
-    ) -> Result<Task, RepeatError<F>> {
-        self.start(&plan, InTurn::new(f, |f, run| f(run)))
-    }
-
-    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
-    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
-    ///
-    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
-    /// number of runs is in [`Report`]. If the engine has no room for the one-shot, or if handlers run
-    /// inline, the next run waits. A pause is from the start of a run to the start of the next one.
-    ///
-    /// # Errors
-    ///
-    /// See [`repeat`](Self::repeat).
-    pub fn repeat_in_parallel<F: Fn(&Run) + Send + Sync + 'static>(
-        &self,
-        plan: Repeat,
-        f: F,
-    ) -> Result<Task, RepeatError<F>> {
-        self.start(&plan, InParallel::new(f))
-    }
-
-    fn start<B: Body>(&self, plan: &Repeat, body: B) -> Result<Task, RepeatError<B::Routine>> {
-        let task = Repeating::make(self, plan, body)?;
-        task.launch()?;
-        Ok(Task::new(task))
-    }
-}
 
 /// The closure of a task, held until the task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
@@ -249,7 +199,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
 
 pub(super) struct Repeating<B: Body> {
     timer: OnceLock<Timer<Job>>,
-    tasks: Tasks,
+    tasks: TaskCore,
     on_panic: OnPanic,
     state: Mutex<State>,
     run_ended: Condvar,
@@ -279,11 +229,11 @@ fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> 
 impl<B: Body> Repeating<B> {
     /// Makes a task whose timer is not yet armed.
     pub(super) fn make(
-        tasks: &Tasks,
+        tasks: &TaskCore,
         plan: &Repeat,
         body: B,
     ) -> Result<StdArc<Self>, RepeatError<B::Routine>> {
-        let progress = match plan.begin(tasks.wall(), tasks.now(), tasks.tick()) {
+        let progress = match plan.begin(tasks.wall(), tasks.now(), tasks.handle().tick()) {
             Ok(progress) => progress,
             Err(kind) => return Err(refused(kind, &body)),
         };

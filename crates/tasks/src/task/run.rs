@@ -42,7 +42,7 @@ impl Run {
         }
     }
 
-    /// Ends the task: no run follows this one.
+    /// Ends the task: no run follows this run.
     pub fn stop(&self) {
         self.is_last.set(true);
     }

@@ -1,166 +1,44 @@
-//! The engine for tasks: its owner, and the handle that takes tasks.
+//! The handle of a task engine, which takes tasks.
 
-use super::handle::{Repeats, Task};
-use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, do_job};
-use super::wall::Wall;
-use crate::sync::{self, Mutex, MutexGuard, StdArc, Weak};
+use super::core::{TaskCore, survive};
+use super::error::RepeatError;
+use super::handle::Task;
+use super::job::{Call, Job, Moment, Plain, give_back};
+use super::key::Key;
+use super::named::NamedTasks;
+use super::repeat::Repeat;
+use super::repeating::{Body, InParallel, InTurn, Repeating};
+use super::run::Run;
+use super::timer::TaskTimer;
+use super::with_moment::WithMoment;
+use crate::sync::StdArc;
 use core::fmt;
 use core::time::Duration;
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::SystemTime;
-use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{
-    Armed, BuildError, Builder, Cancel, DrivenEngine, Engine, Handle, Health, ManualClock, Refusal,
-    RescheduleError, ScheduleError, Shards, Stats, Timer, TimerId, Timestamp, Unfired,
+    Cancel, Health, Refusal, RescheduleError, ScheduleError, Stats, TimerId, Timestamp, Unfired,
 };
-
-/// A running engine for tasks: the owner of its tasks.
-///
-/// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
-/// more, and closures that have not run are dropped.
-#[must_use = "dropping an engine shuts it down"]
-pub struct TaskEngine {
-    engine: Engine<Job>,
-    tasks: Tasks,
-}
-
-impl TaskEngine {
-    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
-    /// entered others: it shares their threads with other engines and with futures.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Engine::new`] does.
-    pub fn new() -> Result<Self, BuildError> {
-        Self::start(Shards::current()?.engine())
-    }
-
-    /// Starts the engine of a builder, with threads of its own, or on the shards that the builder is
-    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the
-    /// shards' threads, where they should do no more than wake or enqueue.
-    ///
-    /// # Errors
-    ///
-    /// See [`Builder::start`].
-    pub fn start(builder: Builder) -> Result<Self, BuildError> {
-        let (engine, base) = Base::start(builder, do_job)?;
-        Ok(Self { engine, tasks: Tasks::new(base, Wall::System) })
-    }
-
-    /// The handle of this engine, to be cloned for other threads. The handle does not keep the engine alive: once the
-    /// engine is dropped, its handles refuse tasks.
-    #[inline]
-    #[must_use]
-    pub fn handle(&self) -> &Tasks {
-        &self.tasks
-    }
-}
-
-/// An engine for tasks without threads, whose time moves by explicit calls: see [`DrivenEngine`].
-#[must_use = "dropping an engine shuts it down"]
-pub struct DrivenTasks {
-    engine: DrivenEngine<Job>,
-    tasks: Tasks,
-}
-
-impl DrivenTasks {
-    /// Makes an engine without threads with the defaults of [`Builder`], on a manual clock whose origin is 1970 by the
-    /// wall clock.
-    ///
-    /// # Errors
-    ///
-    /// See [`start`](Self::start).
-    pub fn new() -> Result<Self, BuildError> {
-        Self::start(Builder::new())
-    }
-
-    /// As [`new`](Self::new), from a builder: see [`Builder::driven`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Builder::driven`].
-    pub fn start(builder: Builder) -> Result<Self, BuildError> {
-        Self::start_at(builder, SystemTime::UNIX_EPOCH)
-    }
-
-    /// As [`start`](Self::start); the clock's origin is `time` by the wall clock.
-    ///
-    /// # Errors
-    ///
-    /// See [`Builder::driven`].
-    pub fn start_at(builder: Builder, time: SystemTime) -> Result<Self, BuildError> {
-        let (engine, base) = Base::driven(builder, do_job)?;
-        Ok(Self { engine, tasks: Tasks::new(base, Wall::Since(time)) })
-    }
-
-    /// The handle of this engine, which does not keep the engine alive: see [`TaskEngine::handle`].
-    #[inline]
-    #[must_use]
-    pub fn handle(&self) -> &Tasks {
-        &self.tasks
-    }
-
-    /// See [`DrivenEngine::advance`].
-    pub fn advance(&mut self, by: Duration) {
-        self.engine.advance(by);
-    }
-
-    /// See [`DrivenEngine::advance_to`].
-    pub fn advance_to(&mut self, target: Timestamp) {
-        self.engine.advance_to(target);
-    }
-
-    /// See [`DrivenEngine::turn`].
-    pub fn turn(&mut self) {
-        self.engine.turn();
-    }
-
-    /// See [`DrivenEngine::next_expiry`].
-    pub fn next_expiry(&mut self) -> Option<Timestamp> {
-        self.engine.next_expiry()
-    }
-
-    /// The clock that the engine runs on.
-    #[must_use]
-    pub fn clock(&self) -> &ManualClock {
-        self.engine.clock()
-    }
-}
 
 /// The handle of an engine for tasks, for any thread. Cloning is cheap; a handle does not keep the engine running.
 #[derive(Clone)]
 pub struct Tasks {
-    shared: StdArc<Shared>,
-}
-
-struct Shared {
-    base: Base<Job>,
-    wall: Wall,
-    /// The repeating tasks that have not ended, by their timers. The code that started a task need not keep it.
-    repeating: Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>,
-    /// The listeners for the shutdown.
-    at_end: Mutex<Vec<Weak<dyn OnEnd>>>,
+    core: TaskCore,
 }
 
 impl Tasks {
-    fn new(base: Base<Job>, wall: Wall) -> Self {
-        let (repeating, at_end) = (Mutex::default(), Mutex::default());
-        let shared = StdArc::new(Shared { base, wall, repeating, at_end });
-        let ended = StdArc::downgrade(&shared);
-        shared.base.at_shutdown(move || drop(ended.upgrade().inspect(|shared| shared.end())));
-        Self { shared }
+    pub(super) fn new(core: TaskCore) -> Self {
+        Self { core }
     }
 
-    fn handle(&self) -> &Handle<Job> {
-        self.shared.base.handle()
+    /// The core of the engine, on which other parts build.
+    pub(crate) fn core(&self) -> &TaskCore {
+        &self.core
     }
 
     /// Runs `f` once, `delay` from now or later; never earlier.
     ///
     /// # Errors
     ///
-    /// See [`Handle::schedule`]; the error returns the closure.
+    /// See [`Handle::schedule`](tourbillon::Handle::schedule); the error returns the closure.
     ///
     /// # Time complexity
     ///
@@ -184,7 +62,7 @@ impl Tasks {
         f: impl FnOnce() + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
         let job = Job::Shot(Box::new(Plain(f)));
-        self.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
+        self.core.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
     /// As [`at`](Self::at), but never waits: for callers that hold a lock. [`await_room`](Self::await_room) waits once
@@ -192,107 +70,200 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// See [`Handle::try_schedule_at`]; the error returns the closure.
+    /// See [`Handle::try_schedule_at`](tourbillon::Handle::try_schedule_at); the error returns the closure.
     pub fn try_at(
         &self,
         deadline: Timestamp,
         f: impl FnOnce() + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
-        self.try_shoot(deadline, Box::new(Plain(f))).map_err(|error| error.map(give_back))
+        self.core.try_at(deadline, f)
+    }
+
+    /// As [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure is returned as a
+    /// [`Call`], by an error or by [`shutdown`](Self::shutdown), and the [`Call`] is run, `f` is called with `None`.
+    ///
+    /// # Errors
+    ///
+    /// See [`at`](Self::at).
+    pub fn at_with(
+        &self,
+        deadline: Timestamp,
+        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
+    ) -> Result<TimerId, ScheduleError<Call>> {
+        self.core.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
+    }
+
+    /// As [`at_with`](Self::at_with), but never waits: for callers that hold a lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_schedule_at`](tourbillon::Handle::try_schedule_at).
+    pub fn try_at_with(
+        &self,
+        deadline: Timestamp,
+        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
+    ) -> Result<TimerId, ScheduleError<Call>> {
+        self.core.try_shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
     /// Cancels a one-shot; its closure is dropped.
     ///
     /// # Cancellation
     ///
-    /// See [`Handle::cancel`].
+    /// See [`Handle::cancel`](tourbillon::Handle::cancel).
     pub fn cancel(&self, id: TimerId) -> Cancel<()> {
-        self.handle().cancel(id).map(drop)
+        self.core.handle().cancel(id).map(drop)
     }
 
-    /// As [`cancel`](Self::cancel), but waits for the end of a closure that has begun: see [`Handle::cancel_and_wait`].
+    /// As [`cancel`](Self::cancel), but waits for the end of a closure that has begun: see
+    /// [`Handle::cancel_and_wait`](tourbillon::Handle::cancel_and_wait).
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<()> {
-        self.handle().cancel_and_wait(id).map(drop)
+        self.core.handle().cancel_and_wait(id).map(drop)
     }
 
-    /// Moves a one-shot to `delay` from now, under a new id: see [`Handle::reschedule`].
+    /// Moves a one-shot to `delay` from now, under a new id: see
+    /// [`Handle::reschedule`](tourbillon::Handle::reschedule).
     ///
     /// # Errors
     ///
-    /// See [`Handle::reschedule`]; the error returns the closure in place of the payload.
+    /// See [`Handle::reschedule`](tourbillon::Handle::reschedule); the error returns the closure in place of the
+    /// payload.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<Call>> {
-        self.handle().reschedule(id, delay).map_err(|error| error.map(give_back))
+        self.core.handle().reschedule(id, delay).map_err(|error| error.map(give_back))
+    }
+
+    /// The deadline of a one-shot; `None` when the one-shot is not pending.
+    #[must_use]
+    pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
+        self.core.handle().deadline(id)
+    }
+
+    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at`](Self::try_at) found full.
+    /// Returns false at once where the caller would wait for itself.
+    pub fn await_room(&self, rounds: &mut u32) -> bool {
+        self.core.await_room(rounds)
+    }
+
+    /// Runs `f` every `period`, for the first time a period from now, until the task is stopped:
+    /// [`repeat`](Self::repeat) with the defaults of [`Repeat::every`].
+    ///
+    /// # Errors
+    ///
+    /// See [`repeat`](Self::repeat).
+    pub fn every<F: FnMut() + Send + 'static>(&self, period: Duration, f: F) -> Result<Task, RepeatError<F>> {
+        self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
+    }
+
+    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
+    pub fn repeat<F: FnMut(&Run) + Send + 'static>(
+        &self,
+        plan: Repeat,
+        f: F,
+    ) -> Result<Task, RepeatError<F>> {
+        self.start(&plan, InTurn::new(f, |f, run| f(run)))
+    }
+
+    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
+    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
+    ///
+    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
+    /// number of runs is in [`Report`](super::Report). If the engine has no room for the one-shot, or if handlers run
+    /// inline, the next run waits. A pause is from the start of a run to the start of the next run.
+    ///
+    /// # Errors
+    ///
+    /// See [`repeat`](Self::repeat).
+    pub fn repeat_in_parallel<F: Fn(&Run) + Send + Sync + 'static>(
+        &self,
+        plan: Repeat,
+        f: F,
+    ) -> Result<Task, RepeatError<F>> {
+        self.start(&plan, InParallel::new(f))
+    }
+
+    fn start<B: Body>(&self, plan: &Repeat, body: B) -> Result<Task, RepeatError<B::Routine>> {
+        let task = Repeating::make(&self.core, plan, body)?;
+        task.launch()?;
+        Ok(Task::new(task))
     }
 
     /// The repeating tasks that have not ended, in no order.
     ///
     /// # Time complexity
     ///
-    /// O(n) in the number of tasks; tasks that start or end wait meanwhile.
+    /// O(n) in the number of tasks; tasks that start or end wait for the call.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
-        let kept: Vec<Task> = match self.lock_unless_lost(&self.shared.repeating) {
-            Some(registry) => registry.values().map(|task| Task::new(StdArc::clone(task))).collect(),
-            None => Vec::new(),
-        };
-        // A task in its last run is still in the registry, but has ended.
-        kept.into_iter().filter(|task| !task.has_ended()).collect()
+        // A task in its last run is still kept, but has ended.
+        self.core.repeating().into_iter().map(Task::new).filter(|task| !task.has_ended()).collect()
     }
 
-    /// The present moment on the engine's clock, to count deadlines from: see [`Handle::now`].
+    /// Makes a set of repeating tasks by name, on this engine.
+    #[must_use]
+    pub fn named<K: Key>(&self) -> NamedTasks<K> {
+        NamedTasks::new(&self.core)
+    }
+
+    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the engine is full or shut down; the error returns the closure.
+    pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
+        TaskTimer::new(&self.core, f)
+    }
+
+    /// As [`timer`](Self::timer), but calls `f` with the moment at which the timer fired.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the engine is full or shut down.
+    pub fn timer_with(&self, f: impl Fn(&Moment<'_>) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
+        TaskTimer::of(&self.core, StdArc::new(WithMoment(f)))
+    }
+
+    /// The present moment on the engine's clock, to count deadlines from: see [`Handle::now`](tourbillon::Handle::now).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.handle().now()
+        self.core.handle().now()
     }
 
-    /// Whether `deadline` has come by the true clock: see [`Handle::has_come`].
+    /// Whether `deadline` has come by the true clock: see [`Handle::has_come`](tourbillon::Handle::has_come).
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
-        self.handle().has_come(deadline)
-    }
-
-    /// The moment that decides whether a deadline has come.
-    pub(crate) fn true_now(&self) -> Timestamp {
-        self.shared.base.true_now()
-    }
-
-    /// The time that a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
-    pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
-        self.shared.base.sleep_for(deadline)
+        self.core.handle().has_come(deadline)
     }
 
     /// The length of a tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
-        self.handle().tick()
-    }
-
-    /// The deadline of a one-shot; `None` when the one-shot is not pending.
-    #[must_use]
-    pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
-        self.handle().deadline(id)
+        self.core.handle().tick()
     }
 
     /// A snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer, and a run
     /// in parallel counts as a firing of a one-shot as well.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.handle().stats()
+        self.core.handle().stats()
     }
 
-    /// The state of the engine at this moment: see [`Handle::health`].
+    /// The state of the engine at this moment: see [`Handle::health`](tourbillon::Handle::health).
     #[must_use]
     pub fn health(&self) -> Health {
-        self.handle().health()
+        self.core.handle().health()
     }
 
-    /// Shuts the engine down: see [`Handle::shutdown`]. Returns the one-shots that have not run. Repeating tasks end,
-    /// and their closures are dropped.
+    /// Shuts the engine down: see [`Handle::shutdown`](tourbillon::Handle::shutdown). Returns the one-shots that have
+    /// not run. Repeating tasks end, and their closures are dropped.
     #[must_use = "the closures that have not run"]
     pub fn shutdown(&self) -> Vec<Unfired<Call>> {
-        let unfired = self.handle().shutdown();
+        let unfired = self.core.handle().shutdown();
         let give_back = |Unfired { id, deadline, payload }: Unfired<Job>| {
             Some(Unfired { id, deadline, payload: survive(|| payload.unfired()).flatten()? })
         };
@@ -302,165 +273,12 @@ impl Tasks {
     /// Whether the engine was shut down.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.handle().is_shut_down()
-    }
-
-    /// Schedules a one-shot.
-    #[inline]
-    pub(crate) fn shoot(
-        &self,
-        deadline: Timestamp,
-        shot: Box<dyn Shot>,
-    ) -> Result<TimerId, ScheduleError<Job>> {
-        self.handle().schedule_at(deadline, Job::Shot(shot))
-    }
-
-    /// As [`shoot`](Self::shoot), but never waits.
-    #[inline]
-    pub(crate) fn try_shoot(
-        &self,
-        deadline: Timestamp,
-        shot: Box<dyn Shot>,
-    ) -> Result<TimerId, ScheduleError<Job>> {
-        self.handle().try_schedule_at(deadline, Job::Shot(shot))
-    }
-
-    /// Moves a one-shot to another deadline, under a new id. The one-shot keeps its slot. Never waits.
-    #[inline]
-    pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<Job>> {
-        self.handle().try_reschedule_at(id, deadline)
-    }
-
-    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at`](Self::try_at) found full.
-    /// Returns false at once where the caller would wait for itself.
-    pub fn await_room(&self, rounds: &mut u32) -> bool {
-        self.shared.base.await_room(rounds)
-    }
-
-    /// Makes an owned timer that calls `owner`.
-    pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, Refusal> {
-        self.shared.base.timer(Job::Owned(Box::new(owner))).map_err(|error| error.kind)
-    }
-
-    /// As [`Timer::arm_at`], but never waits.
-    #[inline]
-    pub(crate) fn try_arm(
-        &self,
-        timer: &Timer<Job>,
-        deadline: Timestamp,
-        when_full: WhenFull,
-    ) -> Result<Armed, Refusal> {
-        self.shared.base.try_arm_at(timer, deadline, when_full)
-    }
-
-    /// Registers a listener for the engine's shutdown. If the engine is shut down already, the listener is called at
-    /// once.
-    pub(crate) fn at_end(&self, listener: Weak<dyn OnEnd>) {
-        if let Some(mut listeners) = self.lock_unless_lost(&self.shared.at_end) {
-            listeners.retain(|listener| listener.strong_count() > 0);
-            listeners.push(listener);
-        }
-        if self.is_shut_down() {
-            self.shared.call_listeners();
-        }
-    }
-
-    pub(super) fn wall(&self) -> Wall {
-        self.shared.wall
-    }
-
-    /// Whether the calling thread itself fires the timers that are scheduled here: in a handler that runs inline, and
-    /// in an engine without threads.
-    pub(super) fn has_no_other_thread(&self) -> bool {
-        !self.shared.base.may_wait_for_shards()
-    }
-
-    pub(super) fn must_not_wait_here(&self) -> bool {
-        !self.shared.base.may_wait_for_handlers()
-    }
-
-    /// Keeps a repeating task under its timer's id until the task has ended.
-    pub(super) fn keep(&self, timer: TimerId, task: StdArc<dyn Repeats>) {
-        if let Some(mut repeating) = self.lock_unless_lost(&self.shared.repeating) {
-            repeating.insert(timer, task);
-        }
-    }
-
-    pub(super) fn forget(&self, timer: TimerId) -> Option<StdArc<dyn Repeats>> {
-        self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
-    }
-
-    /// Locks a lock of a layer: see [`lock_unless_lost`](sync::lock_unless_lost).
-    pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
-        self.shared.lock_unless_lost(lock)
-    }
-
-    /// Whether this process is the child of a fork, and the engine was started before the fork.
-    pub(crate) fn is_in_child(&self) -> bool {
-        self.shared.base.is_in_child()
-    }
-}
-
-impl Shared {
-    /// Ends what the engine's end leaves. Called once, by the engine.
-    fn end(&self) {
-        self.end_repeating();
-        self.call_listeners();
-    }
-
-    fn call_listeners(&self) {
-        let listeners = self.take_all(&self.at_end);
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            // A listener may wake user code, which may panic.
-            survive(|| listener.on_end());
-        }
-    }
-
-    /// Takes what a list has. In the child of a fork the list may be out of reach: its contents stay where they are.
-    fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
-        self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
-    }
-
-    fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
-        sync::lock_unless_lost(self.base.is_in_child(), || lock.lock(), || lock.try_lock())
-    }
-
-    fn end_repeating(&self) {
-        let tasks = self.take_all(&self.repeating);
-        for task in tasks.into_values() {
-            // A task whose drop panics does not affect the others.
-            survive(move || {
-                let _ = task.stop();
-            });
-        }
-    }
-}
-
-/// Runs `f`, catching a panic: at the end of an engine there is no caller left to report the panic to.
-fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
-    // The panic's payload is leaked, since its drop may panic in turn.
-    catch_unwind(AssertUnwindSafe(f)).map_err(Box::leak).ok()
-}
-
-/// The closure of a job that will not be done.
-pub(super) fn give_back(job: Job) -> Call {
-    job.unfired().unwrap_or_else(|| Box::new(|| {}))
-}
-
-impl fmt::Debug for TaskEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskEngine").field("engine", &self.engine).finish()
-    }
-}
-
-impl fmt::Debug for DrivenTasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DrivenTasks").field("engine", &self.engine).finish()
+        self.core.handle().is_shut_down()
     }
 }
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("handle", self.handle()).finish_non_exhaustive()
+        f.debug_struct("Tasks").field("handle", self.core.handle()).finish_non_exhaustive()
     }
 }

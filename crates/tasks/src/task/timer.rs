@@ -1,7 +1,7 @@
 //! Owned timers that run a closure.
 
+use super::core::TaskCore;
 use super::job::{Job, Moment, OnDue};
-use super::tasks::Tasks;
 use crate::sync::{StdArc, Weak};
 use core::fmt;
 use core::time::Duration;
@@ -9,8 +9,9 @@ use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timesta
 
 /// A [`Timer`] with a closure of its own, armed and disarmed any number of times at the price of a [`Timer`].
 ///
-/// Made by [`Tasks::timer`]. Dropping the timer disarms it, even while its closure runs; the drop does not wait for the
-/// closure. The closure never runs twice at a time. A closure that owns its own timer keeps both alive for ever.
+/// Made by [`Tasks::timer`](crate::Tasks::timer). Dropping the timer disarms it, even while its closure runs; the drop
+/// does not wait for the closure. The closure never runs twice at a time. A closure that owns its own timer keeps both
+/// alive for ever.
 ///
 /// # Examples
 ///
@@ -35,19 +36,12 @@ pub struct TaskTimer {
     _action: StdArc<dyn OnDue>,
 }
 
-impl Tasks {
-    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the engine is full or shut down; the error returns the closure.
-    pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
-        TaskTimer::new(self, f)
-    }
-}
-
 impl TaskTimer {
-    fn new<F: Fn() + Send + Sync + 'static>(tasks: &Tasks, action: F) -> Result<Self, ScheduleError<F>> {
+    /// Makes a timer that runs `action`.
+    pub(crate) fn new<F: Fn() + Send + Sync + 'static>(
+        tasks: &TaskCore,
+        action: F,
+    ) -> Result<Self, ScheduleError<F>> {
         let action = StdArc::new(Action(action));
         match tasks.own_timer(StdArc::downgrade(&action) as Weak<dyn OnDue>) {
             Ok(timer) => Ok(Self { timer, _action: action }),
@@ -59,7 +53,7 @@ impl TaskTimer {
     }
 
     /// Makes a timer that calls `action`.
-    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
+    pub(super) fn of(tasks: &TaskCore, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
     }

@@ -2,51 +2,9 @@
 //! them.
 
 use super::job::{Call, Moment, OnDue, Shot};
-use super::tasks::{Tasks, give_back};
-use super::timer::TaskTimer;
-use crate::sync::StdArc;
-use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
-
-impl Tasks {
-    /// As [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure is returned as a
-    /// [`Call`], by an error or by [`shutdown`](Self::shutdown), and the [`Call`] is run, `f` is called with `None`.
-    ///
-    /// # Errors
-    ///
-    /// See [`at`](Self::at).
-    pub fn at_with(
-        &self,
-        deadline: Timestamp,
-        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
-    ) -> Result<TimerId, ScheduleError<Call>> {
-        self.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
-    }
-
-    /// As [`at_with`](Self::at_with), but never waits: for callers that hold a lock.
-    ///
-    /// # Errors
-    ///
-    /// See [`Handle::try_schedule_at`](tourbillon::Handle::try_schedule_at).
-    pub fn try_at_with(
-        &self,
-        deadline: Timestamp,
-        f: impl FnOnce(Option<&Moment<'_>>) + Send + 'static,
-    ) -> Result<TimerId, ScheduleError<Call>> {
-        self.try_shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
-    }
-
-    /// As [`timer`](Self::timer), but calls `f` with the moment at which the timer fired.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the engine is full or shut down.
-    pub fn timer_with(&self, f: impl Fn(&Moment<'_>) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
-        TaskTimer::of(self, StdArc::new(WithMoment(f)))
-    }
-}
 
 /// A closure that is called with the moment.
-struct WithMoment<F>(F);
+pub(super) struct WithMoment<F>(pub(super) F);
 
 impl<F: FnOnce(Option<&Moment<'_>>) + Send + 'static> Shot for WithMoment<F> {
     fn fire(self: Box<Self>, moment: &Moment<'_>) {

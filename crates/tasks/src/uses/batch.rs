@@ -1,9 +1,7 @@
 //! Batches of expired connections, for an event loop that fetches them in its own turn.
 
-use super::idle::{Expired, IdleTimeouts, Limits};
+use super::idle::Expired;
 use crate::sync::{Mutex, StdArc, ignore_poison};
-use crate::task::Key;
-use crate::task::Tasks;
 use core::fmt;
 
 /// The connections of [`IdleTimeouts`] that have expired and have not been fetched yet.
@@ -31,19 +29,17 @@ pub struct IdleBatch<I> {
     expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
-impl Tasks {
-    /// As [`idle_timeouts`](Self::idle_timeouts), but expired connections are kept until the event loop fetches them.
-    /// `wake` runs when the first connection has expired since the batch was drained. It runs on a worker, or on the
-    /// shard's thread if handlers run inline.
-    #[must_use]
-    pub fn idle_batches<I: Key>(
-        &self,
-        limits: Limits,
+impl<I> IdleBatch<I> {
+    /// An empty batch, and the callback that puts a connection into it and wakes the loop by `wake`.
+    pub(super) fn new(
         wake: impl Fn() + Send + Sync + 'static,
-    ) -> (IdleTimeouts<I>, IdleBatch<I>) {
+    ) -> (Self, impl Fn(Expired<I>) + Send + Sync + 'static)
+    where
+        I: Send + 'static,
+    {
         let batch = StdArc::new(Mutex::new(Vec::new()));
         let expired = StdArc::clone(&batch);
-        let timeouts = self.idle_timeouts(limits, move |connection| {
+        let on_expired = move |connection| {
             let is_first = {
                 let mut batch = ignore_poison(batch.lock());
                 batch.push(connection);
@@ -52,12 +48,10 @@ impl Tasks {
             if is_first {
                 wake();
             }
-        });
-        (timeouts, IdleBatch { expired })
+        };
+        (Self { expired }, on_expired)
     }
-}
 
-impl<I> IdleBatch<I> {
     /// Appends the connections that have expired since the last call, in no order, and returns their number. A
     /// connection that expires later wakes the loop again. The wake-up for connections that this call has fetched may
     /// come after it.

@@ -102,7 +102,7 @@ impl From<RecvError> for TryRecvError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The interval is zero, which would be no limit at all.
+    /// The interval is zero, which would limit nothing.
     ZeroInterval,
     /// The burst is zero, so that there would never be a permit.
     ZeroBurst,

@@ -8,7 +8,7 @@
 //! | [`IdleTimeouts`] | [`Tasks::idle_timeouts`](crate::Tasks::idle_timeouts) | connections that are closed when they are silent for too long, or when they are old | a [`Timer`](tourbillon::Timer) in each connection, if connections are not looked up by an id |
 //! | [`ExpiryMap`] | [`Tasks::expiry_map`](crate::Tasks::expiry_map) | sessions, caches, tokens | a [`Timer`](tourbillon::Timer) in each value, if the values live elsewhere anyway |
 //! | [`DelayQueue`] | [`Tasks::delay_queue`](crate::Tasks::delay_queue) | retries, reminders: items for the next receiver | [`Tasks::after`](crate::Tasks::after), if a closure can do it on a worker |
-//! | [`RateLimiter`] | [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) | calls that must not come faster than a rate, with a closure for each that has to wait | a semaphore, if the number of calls under way is to be bounded, not their rate |
+//! | [`RateLimiter`] | [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) | calls that must not come faster than a rate, with a closure for each that has to wait | a semaphore, to bound the number of calls under way, not their rate |
 //!
 //! # During and after a shutdown
 //!
@@ -20,6 +20,7 @@ pub(crate) mod delay_queue;
 mod error;
 mod expiry_map;
 pub(crate) mod idle;
+mod making;
 mod rate_limiter;
 
 pub use batch::IdleBatch;

@@ -5,7 +5,7 @@
 //! runs at that moment, on a worker of the engine.
 //!
 //! The state is one moment behind a lock, the moment at which the bucket will be full again, so that a limiter costs no
-//! timer while no closure waits. A closure that waits is a one-shot of the engine ([`Tasks::at`]).
+//! timer while no closure waits. A closure that waits is a one-shot of the engine ([`Tasks::at`](crate::Tasks::at)).
 //!
 //! # The bound
 //!
@@ -18,14 +18,14 @@
 //! - acquire x acquire: the lock decides, and each permit goes to one caller.
 //! - acquire x wait: a closure that waits has its permit. An [`acquire`](RateLimiter::acquire) that comes later gets
 //!   a moment after that permit, however late the closure runs.
-//! - cancel x due: as for [`Tasks::cancel`]. The permit of a cancelled closure is not given back, since later permits
-//!   have their moments by then.
-//! - wait x shutdown: the closure runs, or comes back with the error, or from [`Tasks::shutdown`]. A refused closure
-//!   has taken no permit.
+//! - cancel x due: as for [`Tasks::cancel`](crate::Tasks::cancel). The permit of a cancelled closure is not given back,
+//!   since later permits have their moments by then.
+//! - wait x shutdown: the closure runs, or comes back with the error, or from
+//!   [`Tasks::shutdown`](crate::Tasks::shutdown). A refused closure has taken no permit.
 
 use super::error::RateError;
 use crate::sync::{Mutex, StdArc, ignore_poison};
-use crate::task::{Call, Tasks};
+use crate::task::{Call, TaskCore};
 use core::fmt;
 use core::time::Duration;
 use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
@@ -38,14 +38,15 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// One permit each `interval`, and one at a time. [`Tasks::rate_limiter`] refuses a zero interval.
+    /// One permit each `interval`, and one at a time. [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses a
+    /// zero interval.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self { interval, burst: 1 }
     }
 
-    /// Lets up to `permits` be taken at once, after a pause in which they came back. [`Tasks::rate_limiter`] refuses
-    /// zero permits.
+    /// Lets up to `permits` be taken at once, after a pause in which they came back.
+    /// [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses zero permits.
     #[must_use]
     pub const fn burst(self, permits: u32) -> Self {
         Self { burst: permits, ..self }
@@ -61,7 +62,7 @@ impl Rate {
 pub enum Acquired {
     /// The caller has a permit.
     Now,
-    /// No permit was taken. The next one comes at this moment, unless another caller takes it.
+    /// No permit was taken. The next permit comes at this moment, unless another caller takes it.
     NotBefore(Timestamp),
 }
 
@@ -93,25 +94,17 @@ pub struct RateLimiter {
 }
 
 struct Shared {
-    tasks: Tasks,
+    tasks: TaskCore,
     bucket: Mutex<Bucket>,
 }
 
-impl Tasks {
-    /// Makes a rate limiter whose closures run on this engine.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the rate's interval is zero, or its burst. Such a rate is often the quotient of two settings, and a
-    /// limiter that limits nothing would hide the mistake.
-    pub fn rate_limiter(&self, rate: Rate) -> Result<RateLimiter, RateError> {
-        let bucket = Mutex::new(Bucket::full(rate)?);
-        Ok(RateLimiter { shared: StdArc::new(Shared { tasks: self.clone(), bucket }) })
-    }
-}
-
 impl RateLimiter {
-    /// Takes a permit if there is one now; otherwise returns the moment of the next one.
+    pub(super) fn new(tasks: &TaskCore, rate: Rate) -> Result<Self, RateError> {
+        let bucket = Mutex::new(Bucket::full(rate)?);
+        Ok(Self { shared: StdArc::new(Shared { tasks: tasks.clone(), bucket }) })
+    }
+
+    /// Takes a permit if there is one now; otherwise returns the moment of the next permit.
     ///
     /// This works after a shutdown of the engine, too.
     ///
@@ -120,7 +113,7 @@ impl RateLimiter {
     /// O(1): a read of the true clock and a lock.
     pub fn acquire(&self) -> Acquired {
         let mut bucket = ignore_poison(self.shared.bucket.lock());
-        // The clock is read under the lock, so that of two callers the later one has the later moment.
+        // The clock is read under the lock, so that the later of two callers has the later moment.
         let now = self.shared.tasks.true_now();
         match bucket.next(now) {
             moment if moment <= now => {
@@ -147,11 +140,12 @@ impl RateLimiter {
     }
 
     /// Takes the next permit, and runs `f` on a worker at the permit's moment, or later; never earlier. Permits come in
-    /// the order of the calls. The id cancels the closure ([`Tasks::cancel`]); its permit is not given back.
+    /// the order of the calls. The id cancels the closure ([`Tasks::cancel`](crate::Tasks::cancel)); its permit is not
+    /// given back.
     ///
     /// # Errors
     ///
-    /// Fails as [`Tasks::after`] does. The error returns the closure, and no permit was taken.
+    /// Fails as [`Tasks::after`](crate::Tasks::after) does. The error returns the closure, and no permit was taken.
     ///
     /// # Time complexity
     ///

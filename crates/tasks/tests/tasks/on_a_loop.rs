@@ -4,7 +4,7 @@
 use crate::{SECOND, every};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tourbillon::{Builder, Left, LoopShard, ManualClock, Timestamp};
+use tourbillon::{Builder, LoopLeft, LoopShard, ManualClock, Timestamp};
 use tourbillon_tasks::uses::{Lifetime, Limits, Rate};
 use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
@@ -20,7 +20,7 @@ fn looped() -> (TaskEngine, LoopShard) {
 }
 
 fn settle(shard: &mut LoopShard, now: Timestamp) {
-    while shard.turn(now, 1 << 20) == Left::More {}
+    while shard.turn(now, 1 << 20) == LoopLeft::More {}
 }
 
 /// The deadline of the `n`th timer. All of them are different.

@@ -136,7 +136,7 @@ impl Extra {
         Self { generation: AtomicU64::new(0), check: AtomicU32::new(0) }
     }
 
-    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (S2), and does
+    // Ordering in this type: Relaxed. The generation was written before the timer became an owned timer (S2), and does
     // not change until the slot is no longer an owned timer's. A check that was read is checked against the state.
     pub(super) fn begin(&self, generation: u64, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl Extra {
         vacant(self.generation() + 1)
     }
 
-    /// Notes the exact check of a timer that the caller queued. If another thread has queued the timer again meanwhile,
-    /// the tag shows it.
+    /// Notes the exact check of a timer that the caller queued. If another thread has queued the timer again since the
+    /// load, the tag shows it.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }

@@ -86,7 +86,7 @@
 //!   changes, so nothing wraps.
 //!
 //! # Synchronisation
-//! | pair | one side                | other side               | what is handed over or ruled out | model |
+//! | pair | one side                | other side               | handed over or ruled out         | model |
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`postpone`, `disarm`) | `begin_check`, then `check` | both miss      | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | S1   | `queue`, `withdraw`     | `check`, `begin`, `end`  | the deadline stored before       | `owned::arm_races_with_fire` |
@@ -200,7 +200,7 @@ impl Owned<'_> {
     }
 
     /// Like `queue`, whatever `postpone` returned: another ticket replaces the ticket that is out, so that the caller
-    /// chooses the lane. The new ticket is not later than the old one, which others may rely on (O3).
+    /// chooses the lane. The new ticket is not later than the old ticket, which others may rely on (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -267,7 +267,7 @@ impl Owned<'_> {
             }
         }
         if state & RUNNING != 0 {
-            // If the timer was armed again meanwhile, the end of the run or the next check finds it disarmed.
+            // If the timer was armed again since then, the end of the run or the next check finds it disarmed.
             return Withdrawn::Running { was_armed: state & CHANGED != 0 && !is_disarmed(was) };
         }
         if state & (QUEUED | CHANGED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }

@@ -3,7 +3,7 @@
 use super::extra::{Extra, Origin};
 use crate::base::tick::Timestamp;
 use crate::lockfree::barrier::Barrier;
-use crate::lockfree::slab::segments::Segments;
+use crate::lockfree::segments::Segments;
 use crate::lockfree::state::Control;
 
 /// The part of an engine's slots that only owned timers use.

@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //! Q1. A piece is at or above the true time for every counter at which it is valid, however the system slews its clock
-//!     meanwhile ([`RATES`]). The margin covers the largest change of the rate over one piece, the error of the
+//!     in between ([`RATES`]). The margin covers the largest change of the rate over one piece, the error of the
 //!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
 //! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
 //!     than that value. So no call returns a moment before a moment that an earlier call returned.
@@ -32,12 +32,12 @@
 //!
 //! # Slews
 //! A slew may begin or end at any moment, within a piece too, and nothing announces it. So the margin is for the
-//! fastest rate after the slowest one, and pieces are short: a piece of 10 µs has a margin of 7 µs. `adjtimex` moves
+//! fastest rate after the slowest rate, and pieces are short: a piece of 10 µs has a margin of 7 µs. `adjtimex` moves
 //! the rate by 10 % by the length of a tick, by 12.5 % by the phase-locked loop (half a second of offset, a quarter of
 //! which goes into one second), and by 0.05 % each by the frequency and by `adjtime`. chrony slews by the tick, up to
 //! 8.3 %; systemd-timesyncd slews by the loop, up to 5 %.
 //!
-//! A sample that is not where the rate predicts it begins another measurement of the rate, and is no step if a slew
+//! A sample that is not where the rate predicts it begins another measurement of the rate, and is not a step if a slew
 //! explains it ([`Found`]).
 //!
 //! # Layout
@@ -46,7 +46,7 @@
 //! written holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
 //!
 //! # Synchronisation
-//! | pair | release side                  | acquire side          | what is handed over or ruled out | model |
+//! | pair | release side                  | acquire side          | handed over or ruled out         | model |
 //! |------|-------------------------------|-----------------------|----------------------------------|-------|
 //! | SQ1  | `publish`, the store of `turn`| `piece`, the first load | the words of the piece          | `upper::a_reader_sees_one_piece` |
 //! | SQ2  | `publish`, the fence          | `piece`, the fence    | words of a later piece under an old `turn` | `upper::a_reader_sees_one_piece` |
@@ -86,7 +86,7 @@ const MARGIN_NANOS: u64 = PIECE_NANOS * FASTER_PPM / 1_000_000 + RATE_ERROR_NANO
 /// The line is never farther ahead of the truth than this (Q3): the margin, the largest decrease of the rate over one
 /// piece, and the reads.
 pub(crate) const AHEAD_NANOS: u64 = 12_000;
-/// The largest change of the rate that is no slew: the system steers its clock all the time.
+/// The largest change of the rate that is not a slew: the system steers its clock all the time.
 const STEERING_PPM: u64 = 2_000;
 /// Two samples that may differ from the rate by this much for no other reason than their reads.
 const NOISE_NANOS: u64 = 2_000;

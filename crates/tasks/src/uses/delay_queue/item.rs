@@ -1,4 +1,4 @@
-//! An item of a queue: its id, and what a receiver gets.
+//! An item of a queue: its id, and its form for a receiver.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
@@ -19,8 +19,8 @@ pub struct DueItem<T> {
     pub id: Delayed,
     /// The moment at which the item was due.
     pub deadline: Timestamp,
-    /// The time from the deadline to the look that found the item due: the look of a receiver, or the one that wakes
-    /// the receivers in line. The item may have lain there since, until its receiver came; the present moment minus
-    /// the deadline includes that time.
+    /// The time from the deadline to the look that found the item due: the look of a receiver, or the look that wakes
+    /// the receivers in line. The item may have lain there since, until its receiver came; the present moment minus the
+    /// deadline includes that time.
     pub lateness: Duration,
 }

@@ -31,16 +31,16 @@
 //!     these happens.
 //!
 //! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
-//! finds and does not take itself, and a woken receiver that leaves without looking wakes the next one. A receiver in
-//! line may look without being woken: it leaves the line before its look wakes others. Otherwise the look would wake
-//! the looking receiver in place of another one. A receiver that is woken between the two steps of its look takes the
-//! item of that wake-up, and its look wakes a receiver for each item that the look finds.
+//! finds and does not take itself, and a woken receiver that leaves without looking wakes the next receiver. A receiver
+//! in line may look without being woken: it leaves the line before its look wakes others. Otherwise the look would wake
+//! the looking receiver in place of another receiver. A receiver that is woken between the two steps of its look takes
+//! the item of that wake-up, and its look wakes a receiver for each item that the look finds.
 //!
 //! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that
 //! stands in line, a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm
 //! afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread that has set the
-//! alarm looks at the note again, and sets the alarm anew if the note has changed: the last one to set it finds its own
-//! tick there.
+//! alarm looks at the note again, and sets the alarm anew if the note has changed: the last thread to set it finds its
+//! own tick there.
 //!
 //! # Races and their legal endings
 //! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets
@@ -50,16 +50,16 @@
 //!   and sets it.
 //! - ring x poll: (a) the poll takes the item, and the ring finds none; (b) the ring wakes the receiver.
 //! - ring x look, by a receiver in line: (a) the look finds the items, takes one, and wakes the others in line for the
-//!   rest; (b) the ring finds them and wakes a receiver for each, perhaps also the one that looks.
-//! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next one; (b) the receiver was
-//!   woken, and wakes the next one.
+//!   rest; (b) the ring finds them and wakes a receiver for each, perhaps also the receiver that looks.
+//! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next receiver; (b) the receiver
+//!   was woken, and wakes the next.
 //! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
 //! - The thread that keeps the watch leaves x push, x ring: the alarm is set for the others in line.
 //! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has
 //!   taken it.
 //!
 //! # Synchronisation
-//! | pair | one side | other side | what is handed over | model |
+//! | pair | one side | other side | handed over         | model |
 //! |------|----------|------------|---------------------|-------|
 //! | Q1 to Q4 | the lock | the lock | items, the line, the alarm's tick, the end | `delay_queue::*` |
 
@@ -92,7 +92,7 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// What looks for the receivers in line, and the tick at which it does.
+/// The alarm or the receiver that looks for the receivers in line, and the tick of that look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
@@ -385,8 +385,8 @@ impl<T> State<T> {
         self.take(place, found)
     }
 
-    /// Moves items whose tick has come to the due ones, tick by tick. Returns their number, which is 0 only if there is
-    /// none.
+    /// Moves items whose tick has come to the due items, tick by tick. Returns their number, which is 0 only if there
+    /// is none.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;
@@ -443,7 +443,7 @@ struct Taken<T> {
     received: Received<T>,
     /// Those of other receivers, for which there are items, too.
     called: Vec<Waker>,
-    /// The one that stood in line for the receiver.
+    /// The waker that stood in line for the receiver.
     stood: Option<Waker>,
     /// The tick to set the alarm to.
     ring_at: Option<Tick>,

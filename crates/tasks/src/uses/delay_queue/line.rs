@@ -37,7 +37,7 @@ impl Line {
         self.wakers.remove(&at)
     }
 
-    /// Takes so many wakers out of the line, or all that there are, to be woken.
+    /// Takes up to this number of wakers out of the line, to be woken.
     pub(super) fn call(&mut self, count: usize) -> Vec<Waker> {
         let first = core::iter::from_fn(|| Some(self.wakers.pop_first()?.1));
         first.take(count).collect()

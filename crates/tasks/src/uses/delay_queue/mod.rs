@@ -28,8 +28,8 @@
 //!   of these happens.
 //! - receive x receive: each item goes to one receiver.
 //! - An item that comes due wakes the first receiver in line. A receiver that was woken and is dropped instead of
-//!   looking, such as a future, wakes the next one. So no receiver sleeps while an item is due that no woken receiver
-//!   is about to take.
+//!   looking, such as a future, wakes the next receiver. So no receiver sleeps while an item is due that no woken
+//!   receiver is about to take.
 
 mod item;
 pub(crate) mod items;
@@ -42,7 +42,7 @@ pub use receiver::Receiver;
 use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::MoveError;
 use crate::sync::{Mutex, OnceLock, StdArc, Weak};
-use crate::task::{OnEnd, TaskTimer, Tasks};
+use crate::task::{OnEnd, TaskCore, TaskTimer};
 use core::fmt;
 use core::num::NonZero;
 use core::time::Duration;
@@ -55,9 +55,9 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 ///
 /// # Coming from tokio-util
 ///
-/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` returns `None`), so that
-/// `while let Some(item) = queue.next().await` drains it. This queue is shared: an empty one waits for the next push,
-/// and the queue ends when it is closed. This loop drains the pushed items:
+/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` returns `None`), so that `while let Some(item) =
+/// queue.next().await` drains it. This queue is shared: an empty queue waits for the next push, and the queue ends when
+/// it is closed. This loop drains the pushed items:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -74,7 +74,7 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The loop is for one receiver, which is also the only one that removes items. `insert` is [`push`](Self::push) here,
+/// The loop is for one receiver, and no other part of the program removes items. `insert` is [`push`](Self::push) here,
 /// `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek`, `clear` and `deadline` have the same names.
 ///
 /// # Examples
@@ -101,7 +101,7 @@ pub struct DelayQueue<T: Send + 'static> {
 }
 
 struct Shared<T: Send + 'static> {
-    tasks: Tasks,
+    tasks: TaskCore,
     items: Items<T, LateTimer>,
     /// The items that had not come due when the queue ended, until a call of `close` fetches them.
     left: Mutex<Vec<T>>,
@@ -120,20 +120,16 @@ impl Alarm for LateTimer {
     }
 }
 
-impl Tasks {
-    /// Makes a queue whose items wait for their time on this engine.
-    #[must_use]
-    pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
-        let ticks =
-            TickLength::new(self.tick()).unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
-        let items = Items::new(ticks, self.true_now(), LateTimer::new());
-        let shared = StdArc::new(Shared { tasks: self.clone(), items, left: Mutex::default() });
-        self.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
-        DelayQueue { shared }
-    }
-}
-
 impl<T: Send + 'static> DelayQueue<T> {
+    pub(super) fn new(tasks: &TaskCore) -> Self {
+        let ticks = TickLength::new(tasks.handle().tick());
+        let ticks = ticks.unwrap_or_else(|| TickLength::from_nanos(NonZero::<u64>::MIN));
+        let items = Items::new(ticks, tasks.true_now(), LateTimer::new());
+        let shared = StdArc::new(Shared { tasks: tasks.clone(), items, left: Mutex::default() });
+        tasks.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
+        Self { shared }
+    }
+
     /// Pushes an item, to be received `delay` from now or later; never earlier.
     ///
     /// # Errors
@@ -172,7 +168,7 @@ impl<T: Send + 'static> DelayQueue<T> {
                     shared.items.ring(shared.tasks.true_now());
                 }
             };
-            let made = self.shared.tasks.timer(ring).map_err(|error| error.kind)?;
+            let made = TaskTimer::new(&self.shared.tasks, ring).map_err(|error| error.kind)?;
             // Another push may have been faster.
             drop(timer.set(made));
         }
@@ -232,7 +228,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     }
 
     /// The waiting item that is due first, and its deadline. The result may be out of date, since other threads push,
-    /// take and reset items meanwhile. `None` when no item waits; items that were found due do not count.
+    /// take and reset items. `None` when no item waits; items that were found due do not count.
     ///
     /// # Time complexity
     ///

@@ -13,7 +13,7 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
 ///
 /// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
-/// wakes its task meanwhile is left to it, unless another receiver takes the item first.
+/// wakes its task before it looks is left to it, unless another receiver takes the item first.
 ///
 /// # Examples
 ///

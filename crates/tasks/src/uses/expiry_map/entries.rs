@@ -3,7 +3,7 @@
 use super::lifetime::Lifetime;
 use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
-use crate::task::{Job, Key, Moment, OnDue, Tasks};
+use crate::task::{Job, Key, Moment, OnDue, TaskCore};
 use core::time::Duration;
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
@@ -11,7 +11,7 @@ use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 pub(super) type Listener<K, V> = dyn Fn(K, V) + Send + Sync;
 
 pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskCore,
     pub(super) lifetime: Lifetime,
     pub(super) entries: LockedMap<K, Slot<K, V>>,
     pub(super) listener: Option<Box<Listener<K, V>>>,
@@ -24,7 +24,7 @@ pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     /// at or after it.
     deadline: AtomicU64,
     time_to_live: Duration,
-    /// Armed for the deadline, or for an earlier one.
+    /// Armed for the deadline or an earlier moment.
     timer: Timer<Job>,
     /// The owner of the timer, to which the timer has a weak reference.
     _end: StdArc<End<K, V>>,
@@ -115,15 +115,15 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
 
     /// Whether the deadline is still to come. `now` may be ahead of the true time. It saves a read of the true clock in
     /// most cases, and only the true clock decides that a deadline has come.
-    pub(super) fn is_alive(&self, tasks: &Tasks, now: Timestamp) -> bool {
+    pub(super) fn is_alive(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)
     }
 
     /// Moves the deadline of an entry whose shard is locked; other threads may do the same under the shared lock. The
-    /// timer is armed first. Of several refreshes, one may leave the timer armed earlier than the latest deadline,
+    /// timer is armed first. Several refreshes at once may leave the timer armed earlier than the latest deadline,
     /// never later, and the timer's run finds that.
-    pub(super) fn refresh(&self, tasks: &Tasks, now: Timestamp) -> bool {
+    pub(super) fn refresh(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
         if tasks.try_arm(&self.timer, deadline, WhenFull::Exceed).is_err() {
             return false;

@@ -9,9 +9,8 @@
 //! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard, so that readers that refresh do not
 //! exclude each other; a one-shot would have to be scheduled anew, under the exclusive lock. The costs were measured on
 //! one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of
-//! the time, and a million refreshes post one ticket. An insert of a new key takes one and a half times as much, a
-//! removal twice as much. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is
-//! better.
+//! the time, and a million refreshes post one ticket. An insert of a new key takes 1.5 times as much, a removal twice
+//! as much. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is better.
 //!
 //! The map bounds the time of entries, not their number or weight. If the values live elsewhere anyway, such as in a
 //! connection, a [`Timer`](tourbillon::Timer) there is better.
@@ -36,7 +35,7 @@ pub use lifetime::Lifetime;
 
 use crate::map::LockedMap;
 use crate::sync::StdArc;
-use crate::task::{Key, Tasks};
+use crate::task::{Key, TaskCore};
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
@@ -77,30 +76,8 @@ pub struct ExpiryMap<K: Key, V: Send + Sync + 'static> {
     shared: StdArc<Shared<K, V>>,
 }
 
-impl Tasks {
-    /// Makes a map whose entries have this lifetime, on this engine.
-    #[must_use]
-    pub fn expiry_map<K: Key, V: Send + Sync + 'static>(&self, lifetime: Lifetime) -> ExpiryMap<K, V> {
-        ExpiryMap::new(self, lifetime, None)
-    }
-
-    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. The listener runs on a
-    /// worker, and in an insert that finds an entry whose timer is late. No lock is held then, so the listener may use
-    /// the map.
-    ///
-    /// A listener that has a clone of the map keeps the map alive for ever.
-    #[must_use]
-    pub fn expiry_map_with_listener<K: Key, V: Send + Sync + 'static>(
-        &self,
-        lifetime: Lifetime,
-        on_expired: impl Fn(K, V) + Send + Sync + 'static,
-    ) -> ExpiryMap<K, V> {
-        ExpiryMap::new(self, lifetime, Some(Box::new(on_expired)))
-    }
-}
-
 impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
-    fn new(tasks: &Tasks, lifetime: Lifetime, listener: Option<Box<Listener<K, V>>>) -> Self {
+    pub(super) fn new(tasks: &TaskCore, lifetime: Lifetime, listener: Option<Box<Listener<K, V>>>) -> Self {
         let (tasks, entries) = (tasks.clone(), LockedMap::new());
         Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
     }
@@ -184,8 +161,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, read).flatten()
     }
 
-    /// Starts the time to live of a key's entry anew. Returns false when the key has no entry, or an expired one, and
-    /// when the engine was shut down.
+    /// Starts the time to live of a key's entry anew. Returns false when the key has no live entry, and when the engine
+    /// was shut down.
     ///
     /// # Time complexity
     ///
@@ -223,8 +200,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
     }
 
-    /// The time that the entry of a key has left; `None` when the key has no entry, or an expired one. In the last
-    /// microseconds of an entry the result is zero. Refreshes nothing.
+    /// The time that the entry of a key has left; `None` when the key has no live entry. In the last microseconds of an
+    /// entry the result is zero. Refreshes nothing.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -239,7 +216,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     }
 
     /// The keys whose entries have not expired, each once. A key that has such an entry during the whole call is
-    /// included; keys whose entries come or go meanwhile may be included.
+    /// included; keys whose entries come or go during the call may be included.
     ///
     /// # Time complexity
     ///

@@ -4,16 +4,16 @@ use super::life::Life;
 use super::limits::{Bounds, Expired, Limit, Limits};
 use crate::map::LockedMap;
 use crate::sync::{StdArc, Weak};
-use crate::task::{Job, Key, Moment, OnDue, Tasks};
+use crate::task::{Job, Key, Moment, OnDue, TaskCore};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Armed, Refusal, Timer, Timestamp};
 
 /// The callback for an expired connection.
-type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
+pub(super) type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
 
 /// The map of connections, as its clones, the connections and their timers share it.
 pub(super) struct Shared<I: Key> {
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskCore,
     pub(super) limits: Limits,
     pub(super) connections: LockedMap<I, Link<I>>,
     pub(super) callback: Box<Callback<I>>,
@@ -52,7 +52,7 @@ impl<I: Key> End<I> {
     }
 
     /// Arms the timer under a lock of the map.
-    pub(super) fn try_arm_at(&self, tasks: &Tasks, deadline: Timestamp) -> Result<Armed, Refusal> {
+    pub(super) fn try_arm_at(&self, tasks: &TaskCore, deadline: Timestamp) -> Result<Armed, Refusal> {
         tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
     }
 }

@@ -13,7 +13,7 @@
 //! the owner happens under that lock, or says nothing about the steps of another thread.
 //!
 //! # Synchronisation
-//! | pair | one side | other side | what is ruled out | model |
+//! | pair | one side | other side | ruled out         | model |
 //! |------|----------|------------|-------------------|-------|
 //! | L1 | `end`, then the end of the timer's run | an arming of the timer, then `is_touched` | a touch that arms after the expiry and returns true | `idle::a_touch_races_with_the_expiry` |
 

@@ -1,9 +1,9 @@
 //! Connections that are closed when they are silent for too long.
 //!
 //! An idle timeout is the timer that is moved most and fires least. A [`Connection`] has a [`Timer`](tourbillon::Timer)
-//! of its own, and [`Connection::touch`] is [`Timer::arm`](tourbillon::Timer::arm) with a comparison before and another
-//! one after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is for
-//! callers that have nothing but the id.
+//! of its own, and [`Connection::touch`] is [`Timer::arm`](tourbillon::Timer::arm) with a comparison before it and a
+//! comparison after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is
+//! for callers that have nothing but the id.
 //!
 //! If connections are not looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) that is
 //! kept in the connection does as well, without the map.
@@ -36,11 +36,11 @@ pub use limits::{Expired, Limit, Limits};
 use super::error::{ConnectError, ConnectErrorKind};
 use crate::map::LockedMap;
 use crate::sync::{StdArc, Weak};
-use crate::task::{Key, OnDue, Tasks};
+use crate::task::{Key, OnDue, TaskCore};
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
-use entries::{End, Link, Shared};
+use entries::{Callback, End, Link, Shared};
 use limits::Bounds;
 use tourbillon::{Armed, Refusal};
 
@@ -71,23 +71,12 @@ pub struct IdleTimeouts<I: Key> {
     shared: StdArc<Shared<I>>,
 }
 
-impl Tasks {
-    /// Makes a set of connections with these limits, on this engine. `on_expired` runs on a worker, once for each
-    /// connection that reaches a limit. For an event loop, see [`idle_batches`](Self::idle_batches).
-    ///
-    /// A callback that has a clone of the `IdleTimeouts`, or a connection, keeps them alive for ever.
-    #[must_use]
-    pub fn idle_timeouts<I: Key>(
-        &self,
-        limits: Limits,
-        on_expired: impl Fn(Expired<I>) + Send + Sync + 'static,
-    ) -> IdleTimeouts<I> {
-        let (tasks, connections, callback) = (self.clone(), LockedMap::new(), Box::new(on_expired));
-        IdleTimeouts { shared: StdArc::new(Shared { tasks, limits, connections, callback }) }
-    }
-}
-
 impl<I: Key> IdleTimeouts<I> {
+    pub(super) fn new(tasks: &TaskCore, limits: Limits, callback: Box<Callback<I>>) -> Self {
+        let (tasks, connections) = (tasks.clone(), LockedMap::new());
+        Self { shared: StdArc::new(Shared { tasks, limits, connections, callback }) }
+    }
+
     /// Inserts a connection whose last activity is now.
     ///
     /// # Errors

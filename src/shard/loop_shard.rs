@@ -1,7 +1,7 @@
 //! A shard whose leader is a loop of the program: an event loop that has a poll of its own.
 //!
-//! The loop calls [`turn_loop`](Crew::turn_loop) whenever it is awake, and asks for its [`next_look`](Crew::next_look)
-//! before it polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
+//! The loop calls [`turn`](Seat::turn) whenever it is awake, and asks for its [`next_look`](Seat::next_look) before it
+//! polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
 //! another thread can take the stations of its engine out. The station, the lanes, the wheel and the parkers are those
 //! of every shard. The difference is in the sleep. Another leader announces its sleep, parks, and withdraws the
 //! announcement when it wakes. A loop does not park: its announcement is made at the end of a turn, and stands over any
@@ -29,14 +29,14 @@
 //! | the seat | the loop |
 //!
 //! # Invariants
-//! P1. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
+//! W2. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
 //!     it asks for the next look before each poll, and turns when the poll ends.
-//! P2. Only a turn raises a word. The turn announces, passes the heavy fence, and drains the lanes once more (K1 of
+//! W3. Only a turn raises a word. The turn announces, passes the heavy fence, and drains the lanes once more (K1 of
 //!     `parker`).
-//! P3. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread. A loop that is a
+//! W4. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread. A loop that is a
 //!     task of a runtime (`future::turning`) is woken from its own thread, too.
-//! P4. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
-//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (P2).
+//! W5. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
+//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (W3).
 //!
 //! # Races and their legal endings
 //! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and
@@ -53,8 +53,8 @@
 //! # Why a loop has a seat
 //! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the
 //! words and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's
-//! stations, and the lock is taken where there is work. A station that was taken out meanwhile has a closed word, which
-//! reads "at once": the turn that follows drops the reference.
+//! stations, and the lock is taken where there is work. A station that was taken out since that turn has a closed word,
+//! which reads "at once": the turn that follows drops the reference.
 //!
 //! # Why the loop's own thread has a lane
 //! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads:
@@ -62,10 +62,12 @@
 //! look, and their tickets die in the buffer, which is in the cache, and never touch the wheel, which is not.
 
 use super::Shard;
-use super::crew::Crew;
+use super::here;
 use super::led::Led;
+use super::output::Output;
+use super::set::ShardSet;
 use super::sleep::{Next, Wake};
-use super::station::{Outlet, StationShared};
+use super::station_shared::StationShared;
 use crate::base::sync::{StdArc, ThreadKey, this_thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Look, Parker, Parkers};
@@ -75,20 +77,20 @@ use core::time::Duration;
 /// The work that a turn of a loop has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a loop that has more to do turns again before it waits"]
-pub enum Left {
+pub enum LoopLeft {
     /// No timer is due.
     Nothing,
-    /// The budget is spent, or more has come meanwhile: the loop should turn again soon.
+    /// The budget is spent, or more has come during the turn: the loop should turn again soon.
     More,
 }
 
-/// What a loop keeps of its shard.
+/// A loop's place at its shard, and the last turn's stations there.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
     /// The thread that drove the loop last.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations at the shard after the last turn that had work (P4); `None` if the lock has to be asked.
+    /// The stations at the shard after the last turn that had work (W5); `None` if the lock has to be asked.
     stations: Option<Vec<StdArc<StationShared>>>,
     /// The moment until which the last turn announced a sleep. It may be within the tick of the announced word, as with
     /// a check of batches.
@@ -127,6 +129,91 @@ impl Seat {
             self.stations = Some(present().cloned().collect());
         }
     }
+
+    /// Notes that the loop runs on the calling thread (W1 of `roster`). Calls `moved` if the loop ran on another thread
+    /// before.
+    #[inline]
+    fn come_here(&self, set: &ShardSet, moved: impl FnOnce()) {
+        let here = Some(this_thread());
+        if self.runs_on.replace(here) != here {
+            set.settings().roster.come_here(self.index);
+            moved();
+        }
+    }
+
+    /// The moment at which the loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the
+    /// loop runs on another thread than before. `set` is the set of the loop's shard, here and in [`turn`](Self::turn).
+    pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
+        // In the child of a fork a thread that is gone may hold the locks.
+        if set.is_forked() {
+            return None;
+        }
+        self.come_here(set, moved);
+        let shard = &set.shards()[self.index];
+        let first = match self.first_look(shard) {
+            Some(first) => first,
+            None => Words(shard, &*shard.lead()?).first(),
+        };
+        let look = first.map(|look| look.moment(set.settings().tick));
+        look.into_iter().chain(self.planned).min()
+    }
+
+    /// A turn of the loop at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if
+    /// no look is due. `moved` is as with [`next_look`](Self::next_look).
+    pub(crate) fn turn(
+        &mut self,
+        set: &ShardSet,
+        (now, budget): (Timestamp, usize),
+        moved: impl FnOnce(),
+    ) -> LoopLeft {
+        if set.is_forked() {
+            return LoopLeft::Nothing;
+        }
+        self.come_here(set, moved);
+        let is_due = |look: Look| look.moment(set.settings().tick) <= now;
+        match self.first_look(&set.shards()[self.index]) {
+            Some(first) if !first.is_some_and(is_due) && !self.is_planned_for(now) => LoopLeft::Nothing,
+            _ => self.lead_a_turn(set, now, budget),
+        }
+    }
+
+    fn lead_a_turn(&mut self, set: &ShardSet, now: Timestamp, budget: usize) -> LoopLeft {
+        let (n, shard) = (self.index, &set.shards()[self.index]);
+        let Some(mut leading) = shard.lead() else {
+            self.stations = None;
+            shard.bury_if_its_leader_panicked();
+            return LoopLeft::Nothing;
+        };
+        let led = &mut *leading;
+        let tick = set.settings().tick;
+        let look = Words(shard, led).first().filter(|look| look.moment(tick) <= now);
+        if look.is_none() && !self.is_planned_for(now) {
+            self.keep(led);
+            return LoopLeft::Nothing;
+        }
+        if let Some(look) = look.filter(|look| look.overdue(tick, now) > Duration::ZERO) {
+            led.stalls.hasten(look.moment(tick));
+        }
+        let _turn = here::begin_turn(set.id());
+        self.planned = None;
+        parker::withdraw(&Words(shard, led));
+        shard.admit_and_dismiss(led);
+        led.stalls.begin_turn(now);
+        let mut out = Output::with_budget(budget.max(1));
+        let next = led.turn(now, &mut out);
+        led.stalls.end_turn(now, led.due());
+        // Before the words are raised (W5).
+        self.keep(led);
+        let Next::Sleep(wake) = next else { return LoopLeft::More };
+        match shard.fall_asleep(led, n, wake) {
+            Next::Sleep(wake) => {
+                led.stalls.begin_sleep(now, wake.map_or(Timestamp::MAX, |wake| wake.at));
+                self.planned = wake.map(|wake| wake.at);
+                LoopLeft::Nothing
+            }
+            Next::Turn => LoopLeft::More,
+        }
+    }
 }
 
 /// The parkers of a shard that a loop leads.
@@ -145,105 +232,8 @@ impl Words<'_> {
     }
 }
 
-impl Crew {
-    /// Notes that a loop runs on the calling thread (W1 of `roster`). Calls `moved` if it ran on another one before.
-    #[inline]
-    fn come_here(&self, seat: &Seat, moved: impl FnOnce()) {
-        let here = Some(this_thread());
-        if seat.runs_on.replace(here) != here {
-            self.settings().roster.come_here(seat.index);
-            moved();
-        }
-    }
-
-    /// The moment at which a loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the
-    /// loop runs on another thread than before.
-    pub(crate) fn next_look(&self, seat: &Seat, moved: impl FnOnce()) -> Option<Timestamp> {
-        // In the child of a fork a thread that is gone may hold the locks.
-        if self.is_forked() {
-            return None;
-        }
-        self.come_here(seat, moved);
-        let shard = &self.shards()[seat.index];
-        let first = match seat.first_look(shard) {
-            Some(first) => first,
-            None => Words(shard, &*shard.lead()?).first(),
-        };
-        let look = first.map(|look| look.moment(self.settings().tick));
-        look.into_iter().chain(seat.planned).min()
-    }
-
-    /// A turn of a loop at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if no
-    /// look is due. `moved` is as with [`next_look`](Self::next_look).
-    pub(crate) fn turn_loop(
-        &self,
-        seat: &mut Seat,
-        (now, budget): (Timestamp, usize),
-        moved: impl FnOnce(),
-    ) -> Left {
-        if self.is_forked() {
-            return Left::Nothing;
-        }
-        self.come_here(seat, moved);
-        let is_due = |look: Look| look.moment(self.settings().tick) <= now;
-        match seat.first_look(&self.shards()[seat.index]) {
-            Some(first) if !first.is_some_and(is_due) && !seat.is_planned_for(now) => Left::Nothing,
-            _ => self.lead_a_turn(seat, now, budget),
-        }
-    }
-
-    fn lead_a_turn(&self, seat: &mut Seat, now: Timestamp, budget: usize) -> Left {
-        let (n, shard) = (seat.index, &self.shards()[seat.index]);
-        let Some(mut leading) = shard.lead() else {
-            seat.stations = None;
-            shard.bury_if_its_leader_panicked();
-            return Left::Nothing;
-        };
-        let led = &mut *leading;
-        let tick = self.settings().tick;
-        let look = Words(shard, led).first().filter(|look| look.moment(tick) <= now);
-        if look.is_none() && !seat.is_planned_for(now) {
-            seat.keep(led);
-            return Left::Nothing;
-        }
-        if let Some(look) = look.filter(|look| look.overdue(tick, now) > Duration::ZERO) {
-            led.stalls.hasten(look.moment(tick));
-        }
-        let _turn = self.begin_turn_here();
-        seat.planned = None;
-        parker::withdraw(&Words(shard, led));
-        shard.admit_and_dismiss(led);
-        led.stalls.begin_turn(now);
-        let mut out = Outlet::with_budget(budget.max(1));
-        let next = led.turn(now, &mut out);
-        led.stalls.end_turn(now, led.due());
-        // Before the words are raised (P4).
-        seat.keep(led);
-        let Next::Sleep(wake) = next else { return Left::More };
-        match shard.fall_asleep(led, n, wake) {
-            Next::Sleep(wake) => {
-                led.stalls.begin_sleep(now, wake.map_or(Timestamp::MAX, |wake| wake.at));
-                seat.planned = wake.map(|wake| wake.at);
-                Left::Nothing
-            }
-            Next::Turn => Left::More,
-        }
-    }
-
-    /// Moves the tickets in the lanes of loops into their wheels, but for loops that are in a turn. Any thread may: the
-    /// loop need not have turned, nor be there.
-    pub(crate) fn drain_loops(&self) {
-        for shard in self.shards() {
-            if let Some(mut leading) = shard.try_lead() {
-                shard.admit(&mut leading);
-                leading.drain();
-            }
-        }
-    }
-}
-
 impl Shard {
-    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came meanwhile is due (P2).
+    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came since the turn is due (W3).
     /// Returns the sleep, or withdraws if there is work for another turn.
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));

@@ -20,7 +20,7 @@ pub(crate) trait Segment: Sized {
 /// # Safety
 /// Zero bytes are a valid `S`.
 #[cfg(not(all(test, tourbillon_loom)))]
-pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
+pub(crate) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
     let Ok(layout) = Layout::array::<S>(len) else {
         // More elements than any machine has memory for.
         handle_alloc_error(Layout::new::<S>());
@@ -44,7 +44,7 @@ pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
 /// G1. A directory entry is null, or a leaked `Box<[S]>` of `LEN` elements that stays until the drop.
 ///
 /// # Synchronisation
-/// | pair | release side | acquire side | what is handed over | model |
+/// | pair | release side | acquire side | handed over         | model |
 /// |------|--------------|--------------|---------------------|-------|
 /// | G2   | `grow`       | `get`        | the elements        | `slab::two_threads_grow_one_segment` |
 pub(crate) struct Segments<S> {
@@ -124,7 +124,7 @@ impl<S: Segment> Segments<S> {
 
 /// Prefetches the cache line that contains the first byte of an element.
 #[inline]
-pub(super) fn prefetch<S>(element: Option<&S>) {
+pub(crate) fn prefetch<S>(element: Option<&S>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(element) = element {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,0 +1,136 @@
+//! The engines for tasks: with threads, and driven.
+
+use super::core::TaskCore;
+use super::job::{Job, do_job};
+use super::tasks::Tasks;
+use super::wall::Wall;
+use core::fmt;
+use core::time::Duration;
+use std::time::SystemTime;
+use tourbillon::extend::Base;
+use tourbillon::{BuildError, Builder, DrivenEngine, Engine, ManualClock, Shards, Timestamp};
+
+/// A running engine for tasks: the owner of its tasks.
+///
+/// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
+/// more, and closures that have not run are dropped.
+#[must_use = "dropping an engine shuts it down"]
+pub struct TaskEngine {
+    engine: Engine<Job>,
+    tasks: Tasks,
+}
+
+impl TaskEngine {
+    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
+    /// entered others: it shares their threads with other engines and with futures.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Engine::new`] does.
+    pub fn new() -> Result<Self, BuildError> {
+        Self::start(Shards::current()?.engine())
+    }
+
+    /// Starts the engine of a builder, with threads of its own, or on the shards that the builder is
+    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the
+    /// shards' threads, where they should do no more than wake or enqueue.
+    ///
+    /// # Errors
+    ///
+    /// See [`Builder::start`].
+    pub fn start(builder: Builder) -> Result<Self, BuildError> {
+        let (engine, base) = Base::start(builder, do_job)?;
+        Ok(Self { engine, tasks: Tasks::new(TaskCore::new(base, Wall::System)) })
+    }
+
+    /// The handle of this engine, to be cloned for other threads. The handle does not keep the engine alive: once the
+    /// engine is dropped, its handles refuse tasks.
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Tasks {
+        &self.tasks
+    }
+}
+
+/// An engine for tasks without threads, whose time moves by explicit calls: see [`DrivenEngine`].
+#[must_use = "dropping an engine shuts it down"]
+pub struct DrivenTasks {
+    engine: DrivenEngine<Job>,
+    tasks: Tasks,
+}
+
+impl DrivenTasks {
+    /// Makes an engine without threads with the defaults of [`Builder`], on a manual clock whose origin is 1970 by the
+    /// wall clock.
+    ///
+    /// # Errors
+    ///
+    /// See [`start`](Self::start).
+    pub fn new() -> Result<Self, BuildError> {
+        Self::start(Builder::new())
+    }
+
+    /// As [`new`](Self::new), from a builder: see [`Builder::driven`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Builder::driven`].
+    pub fn start(builder: Builder) -> Result<Self, BuildError> {
+        Self::start_at(builder, SystemTime::UNIX_EPOCH)
+    }
+
+    /// As [`start`](Self::start); the clock's origin is `time` by the wall clock.
+    ///
+    /// # Errors
+    ///
+    /// See [`Builder::driven`].
+    pub fn start_at(builder: Builder, time: SystemTime) -> Result<Self, BuildError> {
+        let (engine, base) = Base::driven(builder, do_job)?;
+        Ok(Self { engine, tasks: Tasks::new(TaskCore::new(base, Wall::Since(time))) })
+    }
+
+    /// The handle of this engine, which does not keep the engine alive: see [`TaskEngine::handle`].
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// See [`DrivenEngine::advance`].
+    pub fn advance(&mut self, by: Duration) {
+        self.engine.advance(by);
+    }
+
+    /// See [`DrivenEngine::advance_to`].
+    pub fn advance_to(&mut self, target: Timestamp) {
+        self.engine.advance_to(target);
+    }
+
+    /// See [`DrivenEngine::turn`].
+    pub fn turn(&mut self) {
+        self.engine.turn();
+    }
+
+    /// See [`DrivenEngine::next_expiry`].
+    pub fn next_expiry(&mut self) -> Option<Timestamp> {
+        self.engine.next_expiry()
+    }
+
+    /// The clock that the engine runs on.
+    #[must_use]
+    pub fn clock(&self) -> &ManualClock {
+        self.engine.clock()
+    }
+}
+
+impl fmt::Debug for TaskEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskEngine").field("engine", &self.engine).finish()
+    }
+}
+
+impl fmt::Debug for DrivenTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DrivenTasks").field("engine", &self.engine).finish()
+    }
+}

@@ -1,0 +1,107 @@
+//! The stations of an engine at the shards: tickets go in through the stations, which also count the engine's timers.
+
+use super::totals::Totals;
+use crate::base::counters::Counter;
+use crate::base::sync::StdArc;
+use crate::base::tick::Timestamp;
+use crate::lockfree::inbox::{Lane, Pushed};
+use crate::lockfree::parker::Notified;
+use crate::shard::{ShardSet, StationShared};
+
+/// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
+const STALE_SLACK: u64 = 65_536;
+
+/// The stations of an engine, in the order of the shards.
+pub(crate) struct Stations {
+    all: Box<[StdArc<StationShared>]>,
+    /// The timers that the shutdown returned, so that no station fires them.
+    returned: Counter,
+}
+
+impl Stations {
+    pub(super) fn new(set: &ShardSet, lane_capacity: u64) -> Self {
+        let station = |n| StdArc::new(set.station_for(n, lane_capacity));
+        Self { all: (0..set.shards().len()).map(station).collect(), returned: Counter::new() }
+    }
+
+    #[inline]
+    pub(crate) fn all(&self) -> &[StdArc<StationShared>] {
+        &self.all
+    }
+
+    /// The station at a shard.
+    #[inline(always)]
+    pub(super) fn at(&self, shard: usize) -> &StationShared {
+        &self.all[shard]
+    }
+
+    /// Whether the engine was shut down.
+    #[inline]
+    pub(super) fn are_closed(&self) -> bool {
+        self.all[0].parker.is_closed()
+    }
+
+    /// Makes schedulers find the stations closed, and the shards' leaders drop them.
+    pub(super) fn close(&self) {
+        for station in &self.all {
+            station.parker.close();
+        }
+    }
+
+    /// As [`close`](Self::close), in the child of a fork.
+    pub(super) fn close_in_child(&self) {
+        for station in &self.all {
+            station.parker.close_in_child();
+        }
+    }
+
+    /// Tells a shard of a ticket that was pushed into one of its lanes.
+    #[inline]
+    pub(super) fn notify(&self, shard: usize, pushed: Pushed, deadline: Timestamp) -> Notified {
+        let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
+        self.all[shard].parker.notify(deadline)
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.all.iter().flat_map(|station| station.inbox.lanes())
+    }
+
+    /// Armings of owned timers that posted a ticket.
+    pub(crate) fn posted_arms(&self) -> u64 {
+        self.lanes().map(Lane::posted_arms).sum()
+    }
+
+    /// Counts timers that the shutdown returns.
+    pub(super) fn count_returned(&self, timers: u64) {
+        self.returned.add(timers);
+    }
+
+    /// The numbers of scheduled, cancelled and fired timers so far, over all threads. Later events are read first, so
+    /// that no difference is negative because the counters are read at different instants.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
+        for station in &self.all {
+            totals.fired += station.counters.fired();
+        }
+        for lane in self.lanes() {
+            let (created, destroyed) = lane.created_and_destroyed();
+            totals.created += created;
+            totals.destroyed += destroyed;
+        }
+        totals.cancelled = self.lanes().map(Lane::cancelled).sum();
+        totals.scheduled = self.lanes().map(Lane::scheduled).sum();
+        totals
+    }
+
+    /// Asks the shards to sweep when stale tickets outnumber the live timers.
+    #[cold]
+    pub(super) fn consider_a_sweep(&self) {
+        let tickets: u64 = self.all.iter().map(|station| station.counters.tickets.get()).sum();
+        let totals = self.totals();
+        if tickets > 2 * (totals.pending() + totals.owned()) + STALE_SLACK {
+            for station in &self.all {
+                station.want_sweep();
+            }
+        }
+    }
+}

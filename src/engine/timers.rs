@@ -1,0 +1,74 @@
+//! The timers of an engine: their slots, their payloads, and their admission.
+//!
+//! The operations are in `one_shot` and in `owned`, by the kind of the timer. Nothing here knows a handler, a worker or
+//! a shutdown.
+
+use super::admission::Admission;
+use crate::base::sync::OnceLock;
+use crate::base::ticket::TimerId;
+use crate::lockfree::slab::{Slab, Slots};
+use crate::lockfree::state::Control;
+use core::task::Waker;
+
+/// A thread checks whether a sweep is due after this many cancels of its own.
+pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
+
+/// The timers of an engine.
+pub(crate) struct Timers<T> {
+    pub(super) slab: Slab<T>,
+    pub(super) admission: Admission,
+    /// The function that clones the payloads of owned timers for the handler, once there are such timers.
+    clone_payload: OnceLock<fn(&T) -> T>,
+    /// The function that takes the waker of a waiting task out of the payload of an owned timer, if payloads have
+    /// wakers.
+    waker_of: OnceLock<fn(&T) -> Option<Waker>>,
+}
+
+impl<T: Send + 'static> Timers<T> {
+    pub(super) fn new(slab: Slab<T>, admission: Admission) -> Self {
+        Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
+    }
+
+    /// The admission of these timers, whatever their payloads.
+    #[inline(always)]
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &Slots {
+        self.admission.slots()
+    }
+
+    pub(super) fn control(&self, id: TimerId) -> Option<&Control> {
+        self.slots().get(id.index())
+    }
+
+    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is created.
+    pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
+        self.clone_payload.get_or_init(|| clone);
+    }
+
+    /// A clone of an owned timer's payload.
+    pub(crate) fn clone_payload(&self, payload: &T) -> T {
+        let clone = self.clone_payload.get().expect("said before the first owned timer was created");
+        clone(payload)
+    }
+
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is
+    /// created.
+    #[cfg(feature = "async")]
+    pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
+        self.waker_of.get_or_init(|| waker_of);
+    }
+
+    /// Whether the payloads of owned timers may have wakers.
+    pub(super) fn have_wakers(&self) -> bool {
+        self.waker_of.get().is_some()
+    }
+
+    /// Takes the waker of the task that waits for an owned timer. The engine will not fire that timer any more.
+    pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
+        self.waker_of.get().and_then(|waker_of| waker_of(payload))
+    }
+}

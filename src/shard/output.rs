@@ -1,0 +1,139 @@
+//! The output of a shard's turn: due chunks are gathered into batches, and the batches are sent or left to the leader.
+
+use super::backlog::Waiting;
+use super::station_shared::StationShared;
+use crate::base::sync::StdArc;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::Ticket;
+use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
+
+/// The maximum number of tickets that one turn of a thread hands out or moves before it looks at the lanes again:
+/// some hundred µs of work.
+const TURN_BUDGET: usize = 16_384;
+
+/// The output of a shard's turn: the batches that leave it.
+pub(crate) struct Output {
+    /// The maximum number of tickets of one station that the turn hands out or moves.
+    budget: usize,
+    /// The only batch of the turn so far, for the shard's leader to run itself.
+    own: Option<BatchJob>,
+    has_sent: bool,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::with_budget(TURN_BUDGET)
+    }
+}
+
+impl Output {
+    pub(super) fn with_budget(budget: usize) -> Self {
+        Self { budget, own: None, has_sent: false }
+    }
+
+    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, since a worker can take
+    /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
+    fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
+        if engine.dispatcher().own_workers().is_none() {
+            self.has_sent = true;
+            return dispatch(engine, batch);
+        }
+        if !self.has_sent && self.own.is_none() {
+            self.own = Some(BatchJob::new(batch, engine));
+            return true;
+        }
+        self.has_sent = true;
+        let first = self.own.take().is_none_or(BatchJob::send);
+        dispatch(engine, batch) && first
+    }
+
+    /// The maximum number of tickets of one station that the turn hands out or moves.
+    pub(super) fn budget(&self) -> usize {
+        self.budget
+    }
+
+    /// Whether there is a batch for the leader so far.
+    pub(super) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Whether no batch has left the turn.
+    fn is_unused(&self) -> bool {
+        self.own.is_none() && !self.has_sent
+    }
+
+    /// The batch that is left to the leader.
+    pub(super) fn into_own(self) -> Option<BatchJob> {
+        self.own
+    }
+}
+
+/// Due chunks on their way out of a turn, gathered into batches.
+pub(super) struct Batching<'a> {
+    shard: usize,
+    shared: &'a StationShared,
+    engine: &'a StdArc<dyn Fire>,
+    out: &'a mut Output,
+    in_flight: &'a mut InFlight,
+    due: Vec<DueChunk>,
+}
+
+impl<'a> Batching<'a> {
+    /// The due chunks of a station, whose engine is `engine`, at shard `shard`.
+    pub(super) fn new(
+        shard: usize,
+        shared: &'a StationShared,
+        engine: &'a StdArc<dyn Fire>,
+        out: &'a mut Output,
+        in_flight: &'a mut InFlight,
+    ) -> Self {
+        Self { shard, shared, engine, out, in_flight, due: Vec::new() }
+    }
+
+    /// Whether one more chunk may go to the workers.
+    pub(super) fn has_room(&self) -> bool {
+        !self.due.is_empty() || self.in_flight.has_room()
+    }
+
+    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
+    pub(super) fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
+        if waiting.tickets.iter().any(Ticket::is_owned) {
+            to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+        }
+        self.add(waiting);
+    }
+
+    pub(super) fn add(&mut self, Waiting { tickets, found }: Waiting) {
+        if tickets.is_empty() {
+            return;
+        }
+        self.due.push(DueChunk::new(tickets, found));
+        if self.due.len() == BATCH_CHUNKS {
+            self.flush(found);
+        }
+    }
+
+    /// Flushes the last chunks of a turn. If they are the turn's only batch, which one thread fires, `sort` puts their
+    /// tickets in order.
+    pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
+        if self.due.len() > 1 && self.out.is_unused() {
+            sort(&mut self.due);
+        }
+        self.flush(now);
+    }
+
+    pub(super) fn flush(&mut self, now: Timestamp) {
+        if self.due.is_empty() {
+            return;
+        }
+        let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
+        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
+        let batch = StdArc::new(Batch::new(self.shard, core::mem::take(&mut self.due)));
+        if !self.out.send(self.engine, &batch) {
+            self.shared.counters.panics.add(1);
+        }
+        if !self.engine.dispatcher().is_inline() {
+            self.in_flight.push(batch);
+        }
+    }
+}

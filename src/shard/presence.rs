@@ -1,0 +1,75 @@
+//! The presence of an engine at its shards: how many of its stations the shards still have.
+
+use crate::base::fork::Generation;
+use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
+use crate::dispatch::{Fire, survives};
+
+/// The number of stations of one engine that the shards still have.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    stations: AtomicU64,
+    made_in: Generation,
+    /// The condition on which threads wait for the end.
+    ended: (Mutex<()>, Condvar),
+}
+
+impl Presence {
+    pub(crate) fn of(stations: usize) -> StdArc<Self> {
+        StdArc::new(Self {
+            stations: AtomicU64::new(stations as u64),
+            made_in: Generation::current(),
+            ended: (Mutex::new(()), Condvar::new()),
+        })
+    }
+
+    /// The number of stations.
+    pub(crate) fn stations(&self) -> u64 {
+        // Ordering: Acquire. Pairs with `leave`: the stations' references to the engine have been dropped.
+        self.stations.load(Ordering::Acquire)
+    }
+
+    /// Waits until every shard has dropped its station.
+    pub(crate) fn await_end(&self) {
+        let (lock, changed) = &self.ended;
+        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.stations() > 0 {
+            guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn leave(&self) {
+        // Ordering: Release. Pairs with `stations`.
+        self.stations.fetch_sub(1, Ordering::Release);
+        // In the child of a fork no thread waits, and the lock may be held for ever.
+        if self.made_in.is_past() {
+            return;
+        }
+        let (lock, changed) = &self.ended;
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.notify_all();
+    }
+}
+
+/// A station's reference to its engine. The presence ends when the reference has been dropped.
+pub(super) struct EngineRef {
+    engine: Option<StdArc<dyn Fire>>,
+    presence: StdArc<Presence>,
+}
+
+impl EngineRef {
+    pub(super) fn new(engine: StdArc<dyn Fire>, presence: &StdArc<Presence>) -> Self {
+        Self { engine: Some(engine), presence: StdArc::clone(presence) }
+    }
+
+    pub(super) fn get(&self) -> &StdArc<dyn Fire> {
+        self.engine.as_ref().expect("until the drop")
+    }
+}
+
+impl Drop for EngineRef {
+    fn drop(&mut self) {
+        // The engine's handler may be dropped here, and its drop may panic.
+        let _survived = survives(|| drop(self.engine.take()));
+        self.presence.leave();
+    }
+}

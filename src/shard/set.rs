@@ -1,0 +1,305 @@
+//! A set of shards, which engines share: its settings, its shards, and the question whether a thread may wait for them.
+//!
+//! Threads of the set's own lead the shards (`shard_thread`), or loops of the program (`loop_shard`), or the thread of
+//! the program that moves the time of a driven set.
+
+use super::here;
+use super::stall::StallDetector;
+use super::station::Station;
+use super::station_shared::StationShared;
+use super::{Leading, Shard};
+use crate::base::counters::ShardCounters;
+use crate::base::fork::Generation;
+use crate::base::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, StdArc, thread};
+use crate::base::tick::TickLength;
+use crate::dispatch::{Dispatcher, Workers};
+use crate::lockfree::roster::Roster;
+use crate::system::clock::EngineClock;
+use crate::system::forks::{self, Watch};
+use crate::system::scheduling::{Scheduling, SchedulingRefusals};
+use core::time::Duration;
+
+/// The settings of a set, which all engines on its shards share.
+#[derive(Clone)]
+pub(crate) struct SetSettings {
+    pub(crate) tick: TickLength,
+    pub(crate) shards: usize,
+    /// The core of each shard; empty if shards are not pinned.
+    pub(crate) cores: Box<[usize]>,
+    pub(crate) clock: EngineClock,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) roster: StdArc<Roster>,
+    pub(crate) stall_after: Duration,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) leaders: Leaders,
+}
+
+/// The leaders of the shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaders {
+    /// Threads of the set's own.
+    Threads,
+    /// Loops of the program, one for each shard.
+    Loops,
+    /// The program's thread, which moves the time.
+    Driver,
+}
+
+/// A set of shards, as its engines and the threads that lead its shards share it.
+pub(crate) struct ShardSet {
+    id: u64,
+    shards: Box<[Shard]>,
+    settings: SetSettings,
+    refusals: SchedulingRefusals,
+    /// The threads that were not joined yet.
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Whether an engine's handlers run inline: then a handler may hold a leader up.
+    runs_inline: AtomicBool,
+    made_in: Generation,
+    pub(super) forks: OnceLock<Watch>,
+}
+
+/// The number of the next engine or set of this process.
+pub(crate) fn next_id() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    // Outside the models' reach: an id is only compared.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl ShardSet {
+    pub(crate) fn new(settings: SetSettings) -> StdArc<Self> {
+        forks::listen();
+        let id = next_id();
+        let shard = |index: usize| {
+            let stalls = |counters: &StdArc<ShardCounters>| {
+                StallDetector::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
+            };
+            Shard::new(&settings.roster, stalls, settings.cores.get(index).copied())
+        };
+        let shards = (0..settings.shards).map(shard).collect();
+        StdArc::new(Self {
+            id,
+            shards,
+            settings,
+            refusals: SchedulingRefusals::default(),
+            threads: Mutex::new(Vec::new()),
+            runs_inline: AtomicBool::new(false),
+            made_in: Generation::current(),
+            forks: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn settings(&self) -> &SetSettings {
+        &self.settings
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The numbers of threads that the system would not schedule as they asked.
+    pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
+        &self.refusals
+    }
+
+    /// The process that made the set.
+    pub(crate) fn made_in(&self) -> Generation {
+        self.made_in
+    }
+
+    /// Whether this process is the child of a fork, and the set was started before the fork.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.made_in.is_past()
+    }
+
+    /// Whether this process is the child of a fork, and the threads or loops that turn the shards are in the parent.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.settings.leaders != Leaders::Driver && self.is_in_child()
+    }
+
+    /// Whether threads of the set's own turn the shards.
+    fn has_threads(&self) -> bool {
+        self.settings.leaders == Leaders::Threads && !self.is_forked()
+    }
+
+    /// Whether the shards are turned while the program does something else: by threads, or by loops.
+    pub(crate) fn is_served(&self) -> bool {
+        self.settings.leaders != Leaders::Driver && !self.is_forked()
+    }
+
+    /// Whether loops of the program turn the shards.
+    pub(crate) fn is_of_loops(&self) -> bool {
+        self.settings.leaders == Leaders::Loops
+    }
+
+    /// The reason why a loop's shard is late, for a person. `None` if threads turn the shards.
+    pub(crate) fn why_loop_is_late(&self, n: usize) -> Option<&'static str> {
+        let has_loop = (self.settings.leaders == Leaders::Loops).then(|| self.settings.roster.is_taken(n))?;
+        Some(if has_loop { "its loop does not turn" } else { "it has no loop" })
+    }
+
+    /// The shard whose loop runs on the calling thread.
+    pub(crate) fn loop_here(&self) -> Option<usize> {
+        self.settings.roster.loop_here()
+    }
+
+    /// Whether handlers of some engine run inline; true also if that engine has ended.
+    pub(crate) fn runs_inline(&self) -> bool {
+        // Ordering: Relaxed. A hint for a person.
+        self.runs_inline.load(Ordering::Relaxed)
+    }
+
+    /// Notes that handlers of an engine run inline.
+    pub(crate) fn note_inline_handlers(&self) {
+        // Ordering: Relaxed. See `runs_inline`.
+        self.runs_inline.store(true, Ordering::Relaxed);
+    }
+
+    /// The shared part of a station for shard `n`. Where threads lead the shards, the station may rest.
+    pub(crate) fn station_for(&self, n: usize, lane_capacity: u64) -> StationShared {
+        let roster = &self.settings.roster;
+        match self.settings.leaders {
+            Leaders::Threads => self.shards[n].station_that_rests(lane_capacity, roster),
+            Leaders::Loops | Leaders::Driver => StationShared::new(lane_capacity, roster),
+        }
+    }
+
+    /// Adds the stations of an engine, one for each shard.
+    pub(crate) fn join(&self, stations: Vec<Station>) {
+        for (shard, station) in self.shards.iter().zip(stations) {
+            shard.join(station);
+        }
+    }
+
+    /// Drops the stations of engines that were shut down, if the set has no threads that do so. Waits for the turns of
+    /// loops, which run handlers, if the caller may wait for handlers.
+    pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
+        match self.settings.leaders {
+            Leaders::Threads => {}
+            Leaders::Loops if may_wait && self.may_wait_for_shards() => self.dismiss(Shard::lead),
+            // A shard that is being turned dismisses at the end of the turn, or in the next turn.
+            Leaders::Loops | Leaders::Driver => self.dismiss(Shard::try_lead),
+        }
+    }
+
+    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. The drop comes after the
+    /// calling thread has let go of the shard: a station's drop may drop a handler, and a thread that turns the shards
+    /// waits for the lock.
+    pub(super) fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
+        for shard in &self.shards {
+            let closed = lead(shard).map(|mut led| {
+                shard.admit(&mut led);
+                led.take_closed()
+            });
+            if closed.is_none() {
+                shard.bury_if_its_leader_panicked();
+            }
+            drop(closed);
+        }
+    }
+
+    /// Whether the calling thread leads shards of this set, at some times.
+    fn is_own_thread(&self) -> bool {
+        here::is_thread_of(self.id) || self.loop_here().is_some()
+    }
+
+    /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if a shard has neither a
+    /// thread nor a loop. Inside a handler that workers run, the thread leads no shard: another thread takes over its
+    /// shard. The outermost handler decides, since other handlers begin inside it.
+    pub(crate) fn may_wait_for_shards(&self) -> bool {
+        let has_let_go = || here::first_firing_of(self.id).is_some_and(|first| first.is_on_workers);
+        self.is_served() && self.settings.roster.is_full() && (!self.is_own_thread() || has_let_go())
+    }
+
+    /// Whether the calling thread leads a shard of this set, or may: it runs no handler, or one that runs inline or in
+    /// an executor's `execute`. The thread of a loop leads inside of its turns only.
+    pub(crate) fn is_led_here(&self) -> bool {
+        match self.settings.leaders {
+            Leaders::Loops => self.is_turned_here(),
+            Leaders::Threads | Leaders::Driver => self.is_own_thread() && !self.may_wait_for_shards(),
+        }
+    }
+
+    /// Whether the calling thread turns a loop of this set.
+    pub(crate) fn is_turned_here(&self) -> bool {
+        self.is_of_loops() && here::is_turning(self.id)
+    }
+
+    /// The workers of the set's own, if handlers run on them.
+    pub(super) fn own_workers(&self) -> Option<&Workers> {
+        self.settings.dispatcher.own_workers()
+    }
+
+    /// The number of threads, if threads turn the shards.
+    pub(super) fn threads(&self) -> usize {
+        self.shards.len() + self.own_workers().map_or(0, Workers::count)
+    }
+
+    /// Moves the tickets in the lanes of loops into their wheels, but for loops that are in a turn. Any thread may: the
+    /// loop need not have turned, nor be there.
+    pub(crate) fn drain_loops(&self) {
+        for shard in self.shards() {
+            if let Some(mut leading) = shard.try_lead() {
+                shard.admit(&mut leading);
+                leading.drain();
+            }
+        }
+    }
+
+    /// Ends the threads.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            shard.parker.close();
+        }
+        if let Some(workers) = self.own_workers() {
+            workers.close();
+        }
+    }
+
+    /// Waits until the threads have ended, if the set was closed. Does not wait where a thread of the set may wait
+    /// for the caller: on one of these threads, and inside a handler.
+    pub(crate) fn await_end(&self) {
+        let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
+        let may_wait = self.has_threads()
+            && !self.is_own_thread()
+            && here::first_firing_of(self.id).is_none()
+            && !self.settings.dispatcher.is_worker_here();
+        if is_closed && may_wait {
+            // The lock is held until the threads have ended: a second caller waits, too.
+            for thread in self.lock_threads().drain(..) {
+                // The panic of a user's clock was reported when it was raised.
+                let _panic = thread.join();
+            }
+        }
+    }
+
+    /// The threads that were not joined yet.
+    pub(super) fn lock_threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the parkers, in the child of a fork. Uses atomics only, since locks may be held by threads that do not
+    /// exist in the child.
+    pub(super) fn enter_child(&self) {
+        for shard in &self.shards {
+            shard.parker.close_in_child();
+        }
+        if let Some(workers) = self.own_workers() {
+            workers.close_in_child();
+        }
+    }
+}
+
+impl core::fmt::Debug for ShardSet {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ShardSet")
+            .field("id", &self.id)
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! A thread of a set of shards. It leads a shard, runs handlers, and stands by.
+//!
+//! There is a thread for each shard, and one for each worker. At first thread `n` leads shard `n`, and the threads
+//! without a shard stand by. The roles change when a handler holds a leader up:
+//!
+//! ```text
+//!            turn, sleep                 the handlers return
+//!          ┌──────────────┐          ┌────────────────────────┐
+//!          ▼              │          ▼                        │
+//!        lead a shard ────┴──► due: let go of it, run the handlers ── the shard was taken over ──► stand by
+//!          ▲                                                                                          │
+//!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
+//! ```
+
+use super::leader_sleep::LeaderSleep;
+use super::output::Output;
+use super::set::{SetSettings, ShardSet};
+use super::sleep::Next;
+use super::{Leading, Shard, here};
+use crate::base::trace;
+use crate::dispatch::{BatchJob, Workers, survives};
+use crate::lockfree::parker;
+use crate::lockfree::watch::Check;
+use crate::system::affinity::{self, AllowedCores, Pin};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A thread of a set, by its number in the roster.
+#[derive(Debug)]
+pub(crate) struct ShardThread<'s> {
+    set: &'s ShardSet,
+    me: usize,
+}
+
+impl<'s> ShardThread<'s> {
+    /// Thread `me` of `set`.
+    pub(crate) fn new(set: &'s ShardSet, me: usize) -> Self {
+        Self { set, me }
+    }
+
+    /// Runs the thread until the set is closed.
+    pub(crate) fn serve(&self) {
+        let Self { set, me } = *self;
+        let settings = set.settings();
+        here::enter_set(set.id());
+        settings.roster.enter_current_thread(me);
+        settings.scheduling.apply_here(set.scheduling_refusals());
+        affinity::tighten_timer_slack();
+        let allowed = AllowedCores::of_current_thread();
+        if let Some(leading) = set.shards().get(me).and_then(Shard::try_lead) {
+            self.lead(me, leading);
+        }
+        let Some(workers) = set.own_workers() else { return };
+        let was_pinned = |shard: usize| set.shards().get(shard).is_some_and(|shard| shard.core.is_some());
+        if was_pinned(me) {
+            allowed.restore();
+        }
+        while let Some((shard, leading)) = self.stand_by(workers) {
+            self.lead(shard, leading);
+            if was_pinned(shard) {
+                allowed.restore();
+            }
+        }
+        workers.drop_jobs();
+    }
+
+    /// Leads shard `index` until another thread does, or the set is closed.
+    fn lead(&self, index: usize, leading: Leading<'s>) {
+        // A leader unwinds only if the user's clock does.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.turn_and_sleep(index, leading)));
+        if let Err(panic) = outcome {
+            self.set.shards()[index].bury_if_its_leader_panicked();
+            resume_unwind(panic);
+        }
+    }
+
+    fn turn_and_sleep(&self, index: usize, mut leading: Leading<'s>) {
+        let shard = &self.set.shards()[index];
+        let SetSettings { tick, clock, .. } = self.set.settings();
+        if let Some(core) = shard.core
+            && affinity::pin_current_thread(core) == Pin::Refused
+        {
+            shard.counters.pin_refused.set(1);
+            trace::pin_refused(self.set.id(), index, core);
+        }
+        while !shard.parker.is_closed() {
+            shard.admit_and_dismiss(&mut leading);
+            let now = clock.true_now();
+            leading.stalls.begin_turn(now);
+            leading.rouse_due(now);
+            let mut out = Output::default();
+            let next = leading.turn(now, &mut out);
+            let due = leading.due();
+            leading.stalls.end_turn(now, due);
+            if let Some(job) = out.into_own() {
+                let Some(still) = self.run_own(index, leading, job) else { return };
+                leading = still;
+                continue;
+            }
+            let Next::Sleep(wake) = next else { continue };
+            if !shard.lay_to_rest(&mut leading, now) {
+                continue;
+            }
+            let until = wake.map(|wake| wake.not_before);
+            let is_nap = wake.is_some_and(|wake| wake.ends_a_nap(*tick, now, clock.as_dyn()));
+            let mut sleep = LeaderSleep { shard, led: &mut leading, wake, is_nap, clock };
+            let fall_asleep = if is_nap { parker::nap } else { parker::sleep };
+            if fall_asleep(&mut sleep, self.me, until) {
+                shard.counters.wakes.add(1);
+            }
+        }
+        drop(shard.take_all(&mut leading));
+        leading.stalls.end();
+    }
+
+    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard during the run. Returns `None`
+    /// if another thread leads the shard afterwards.
+    fn run_own(&self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
+        let workers = self.set.own_workers().filter(|_| leading.trust.ask());
+        let Some((workers, permit)) =
+            workers.and_then(|workers| Some((workers, workers.permit_to_leader()?)))
+        else {
+            job.send();
+            return Some(leading);
+        };
+        let wants_watcher = workers.watch().begin(shard);
+        drop(leading);
+        if wants_watcher {
+            workers.wake_one();
+        }
+        // The job unwinds only if the user's clock does: that costs the batch and nothing else.
+        let _survived = survives(|| job.run());
+        drop(permit);
+        self.take_shard(shard, workers)
+    }
+
+    fn take_shard(&self, shard: usize, workers: &Workers) -> Option<Leading<'s>> {
+        let leading = self.set.shards()[shard].try_lead()?;
+        workers.watch().end(shard);
+        Some(leading)
+    }
+
+    /// Stands by until there is a shard to lead. Returns that shard, or `None` if the set was closed.
+    fn stand_by(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
+        while !workers.is_closed() {
+            if workers.has_job() {
+                workers.run_jobs();
+            } else if !workers.watch().take() {
+                workers.stand_by(self.me);
+            } else if let Some(shard) = self.watch(workers) {
+                return Some(shard);
+            }
+        }
+        None
+    }
+
+    /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
+    /// has something else to do or nothing is left to watch.
+    fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
+        let (watch, mut checks) = (workers.watch(), workers.checks());
+        let taken_over = loop {
+            let stuck = core::iter::from_fn(|| checks.next_stuck(watch));
+            let free = stuck.filter_map(|shard| Some((shard, self.take_shard(shard, workers)?)));
+            if let Some((shard, mut leading)) = { free }.next() {
+                leading.trust.lose();
+                self.set.shards()[shard].counters.takeovers.add(1);
+                break Some((shard, leading));
+            }
+            if workers.has_job() || workers.is_closed() {
+                break None;
+            }
+            let rest = checks.rest();
+            if !rest.is_zero() {
+                workers.stand_watch(self.me, rest);
+            } else if checks.check(watch) == Check::Quiet && watch.leave() {
+                return None;
+            }
+        };
+        // The next watcher finds the checks of this thread.
+        drop(checks);
+        workers.pass_on_the_watch();
+        taken_over
+    }
+}

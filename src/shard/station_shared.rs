@@ -1,0 +1,81 @@
+//! The part of a station that producers and workers share: its inbox, its parker, its counters, and their requests.
+
+use crate::base::counters::StationCounters;
+use crate::base::sync::{AtomicBool, Ordering, StdArc};
+use crate::lockfree::inbox::Inbox;
+use crate::lockfree::parker::Parker;
+use crate::lockfree::roster::Roster;
+
+/// The part of a station that producers and workers share.
+#[derive(Debug)]
+pub(crate) struct StationShared {
+    pub(crate) inbox: StdArc<Inbox>,
+    pub(crate) parker: Parker,
+    pub(crate) counters: StationCounters,
+    sweep_wanted: AtomicBool,
+    check_wanted: AtomicBool,
+}
+
+impl StationShared {
+    /// The shared part of a station that does not rest.
+    pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
+        Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
+    }
+
+    pub(super) fn with(lane_capacity: u64, parker: Parker) -> Self {
+        Self {
+            inbox: StdArc::new(Inbox::new(lane_capacity)),
+            parker,
+            counters: StationCounters::new(),
+            sweep_wanted: AtomicBool::new(false),
+            check_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks the shard to drop its stale tickets.
+    pub(crate) fn want_sweep(&self) {
+        // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
+        // flag between its announcement and its sleep.
+        self.sweep_wanted.store(true, Ordering::Relaxed);
+        self.parker.wake_if_asleep();
+    }
+
+    pub(crate) fn is_sweep_wanted(&self) -> bool {
+        // Ordering: Relaxed. See `want_sweep`.
+        self.sweep_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Clears the request for a sweep. Called before the pass: a sweep that is asked for during the pass is another
+    /// sweep.
+    pub(super) fn take_sweep_wanted(&self) {
+        // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one stays until the next
+        // pass.
+        self.sweep_wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks the shard to check its batches, because a job was dropped.
+    pub(crate) fn want_check(&self) {
+        // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
+        // the shard's sleep, as in `want_sweep`.
+        self.check_wanted.store(true, Ordering::Release);
+        self.parker.wake_if_asleep();
+    }
+
+    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
+    pub(crate) fn made_room(&self) {
+        // The shard looks for room between its announcement and its sleep (F1).
+        self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
+    }
+
+    pub(crate) fn is_check_wanted(&self) -> bool {
+        // Ordering: Relaxed. A hint; `take_check_wanted` hands over.
+        self.check_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
+    /// check.
+    pub(crate) fn take_check_wanted(&self) {
+        // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
+        self.check_wanted.swap(false, Ordering::Acquire);
+    }
+}

@@ -353,8 +353,8 @@ pub struct Scrub {
     pub entries: u64,
     /// The number of times that the whole store was gone through.
     pub walks: u64,
-    /// The number of damaged entries: records that were set aside, entries without a timer, and timers that lacked an
-    /// entry.
+    /// The number of damaged entries: records that were set aside, entries that belonged to no timer, and timers that
+    /// lacked an entry.
     pub damaged: u64,
 }
 

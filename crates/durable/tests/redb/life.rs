@@ -17,7 +17,6 @@ use tourbillon_durable::timer::TimerId;
 
 const TEN: Limit = Limit { timers: 10, ..ALL };
 
-/// T-20.
 #[test]
 fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_delivered() {
     let place_of = Place::new();
@@ -63,7 +62,6 @@ fn fill(store: &RedbStore, first: u128, count: u128, due: u64) {
     }
 }
 
-/// T-11.
 #[test]
 fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     const LIVE: u128 = 20_000;
@@ -169,7 +167,7 @@ fn bytes_of_a_claim(far: u128) -> u64 {
     least.unwrap()
 }
 
-/// T-03. `TOURBILLON_FAR` takes the place of 100,000 timers.
+/// `TOURBILLON_FAR` takes the place of 100,000 timers.
 #[test]
 fn a_claim_reads_no_more_when_many_timers_are_far() {
     let far = std::env::var("TOURBILLON_FAR").map_or(100_000, |far| far.parse().unwrap());

@@ -148,8 +148,8 @@ impl core::error::Error for InvalidMoment {}
 impl FromStr for UtcMillis {
     type Err = InvalidMoment;
 
-    /// Reads a moment with an offset. A part of a millisecond counts as a whole millisecond, so that a timer is not early. The
-    /// last hours of the year 9999 count as [`MAX`](Self::MAX).
+    /// Reads a moment with an offset. A part of a millisecond counts as a whole millisecond, so that a timer is not
+    /// early. The last hours of the year 9999 count as [`MAX`](Self::MAX).
     fn from_str(text: &str) -> Result<Self, InvalidMoment> {
         let fault = || InvalidMoment(text.chars().take(64).collect());
         let moment: Timestamp = match text.parse() {

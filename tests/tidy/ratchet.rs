@@ -60,7 +60,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Methods, "Crew of src/shard/crew.rs", 45),
     (Gate::Methods, "Tasks of crates/tasks/src/task/tasks.rs", 45),
     (Gate::Spread, "Core of src/engine/core.rs", 8),
-    (Gate::Spread, "PullQueues of crates/server/src/delivery/pull_queues/state.rs", 5),
     (Gate::Spread, "Tasks of crates/tasks/src/task/tasks.rs", 10),
     (Gate::Names, "benches/compare", 45),
     (Gate::Names, "crates/callback", 7),

@@ -24,9 +24,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Lines, "tests/model_engine.rs", 550),
     (Gate::Lines, "tests/pitfalls.rs", 1050),
     (Gate::Lines, "tests/shards.rs", 700),
-    (Gate::Methods, "Ledger of crates/durable/src/store/ledger/timers.rs", 100),
-    (Gate::Spread, "Ledger of crates/durable/src/store/ledger/timers.rs", 12),
-    (Gate::Spread, "PullQueues of crates/server/src/delivery/pull_queues/state.rs", 5),
     (Gate::Names, "benches/compare", 45),
 ];
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
-use tourbillon::{BuildError, Builder, ManualClock, Timestamp};
+use tourbillon::{BuildError, Builder, Clock as _, ManualClock, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Placed};
 use tourbillon_tasks::{DrivenTasks, First, IfPresent, Missed, Repeat, RepeatErrorKind, TaskEngine};
 

@@ -1,7 +1,7 @@
 //! The changes of stored timers by callers.
 
 use super::entries::{id_at_end, label_key, part};
-use super::timers::{Ledger, bug, is_withdrawn};
+use super::lifecycle::{Lifecycle, PAUSED, bug, is_withdrawn};
 use crate::state::{Event, Next, Phase, Refusal, State, Withdrawal, step};
 use crate::store::Outcome;
 use crate::store::error::StoreError;
@@ -12,21 +12,9 @@ fn has_label(timer: &Timer, namespace: &str, label: &str) -> bool {
     *timer.namespace == *namespace && timer.labels.iter().any(|other| **other == *label)
 }
 
-/// The reason for which paused timers are parked.
-pub const PAUSED: &str = "paused";
-
-impl<T: Tables> Ledger<T> {
-    /// Withdraws a timer. Returns whether a delivery of it has begun.
-    pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
-        match step(timer, Event::Withdraw(withdrawal), self.now) {
-            Ok(Next::Stays(marked)) => self.change(timer, &marked).map(|()| true),
-            Ok(Next::Ends(_)) => self.forget_later(timer).and_then(|()| self.delete(timer)).map(|()| false),
-            Err(refusal) => Err(bug(refusal)),
-        }
-    }
-
+impl<T: Tables> Lifecycle<T> {
     pub(super) fn cancel(&mut self, at: &Address, only: Option<TimerId>) -> Result<Outcome, StoreError> {
-        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let Some(timer) = self.timers.load_at(at)? else { return Ok(Outcome::NotFound) };
         if only.is_some_and(|only| only != timer.id) {
             return Ok(Outcome::NotFound);
         }
@@ -49,7 +37,7 @@ impl<T: Tables> Ledger<T> {
         let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
         let mut from = prefix.clone();
         'all: loop {
-            let keys = self.keys(Table::Labels, &from, &prefix, 256)?;
+            let keys = self.timers.reader().keys(Table::Labels, &from, &prefix, 256)?;
             let Some(last) = keys.last() else { break };
             from = [&last[..], &[0]].concat();
             for key in keys {
@@ -58,12 +46,11 @@ impl<T: Tables> Ledger<T> {
                     break 'all;
                 }
                 let Some(id) = id_at_end(&key) else { continue };
-                match self.load_named(id)? {
-                    None => drop(self.tables.remove(Table::Labels, &key)?),
+                match self.timers.load_named(id)? {
+                    None => self.timers.remove_stray(Table::Labels, &key, None)?,
                     // The entry is not the timer's, and must not cancel it.
                     Some(timer) if !has_label(&timer, namespace, label) => {
-                        self.tables.remove(Table::Labels, &key)?;
-                        self.mend(&timer)?;
+                        self.timers.remove_stray(Table::Labels, &key, Some(&timer))?;
                     }
                     Some(timer) if !is_withdrawn(&timer) => {
                         cancelled += 1;
@@ -77,10 +64,10 @@ impl<T: Tables> Ledger<T> {
     }
 
     pub(super) fn change_by(&mut self, at: &Address, event: Event) -> Result<Outcome, StoreError> {
-        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let Some(timer) = self.timers.load_at(at)? else { return Ok(Outcome::NotFound) };
         match step(&timer, event, self.now) {
             Ok(Next::Stays(changed)) => {
-                self.change(&timer, &changed)?;
+                self.timers.change(&timer, &changed)?;
                 Ok(Outcome::Changed(timer.id))
             }
             Ok(Next::Ends(end)) => self.end(&timer, end),
@@ -110,7 +97,7 @@ impl<T: Tables> Ledger<T> {
         is_paused: bool,
         event_for: impl Fn(&Timer) -> Option<Event>,
     ) -> Result<Outcome, StoreError> {
-        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let Some(timer) = self.timers.load_at(at)? else { return Ok(Outcome::NotFound) };
         let mut changed = timer.clone();
         if let Some(series) = &mut changed.series {
             series.paused = is_paused;
@@ -123,7 +110,7 @@ impl<T: Tables> Ledger<T> {
             }
             None => {}
         }
-        self.change(&timer, &changed)?;
+        self.timers.change(&timer, &changed)?;
         Ok(Outcome::Changed(timer.id))
     }
 
@@ -132,7 +119,12 @@ impl<T: Tables> Ledger<T> {
         let (mut unparked, mut from) = (0, prefix.clone());
         // Occurrences of paused series get another reason, and hide none of those behind them.
         while unparked < limit {
-            let keys = self.keys(Table::Parked, &from, &prefix, (limit - unparked).min(256) as usize)?;
+            let keys = self.timers.reader().keys(
+                Table::Parked,
+                &from,
+                &prefix,
+                (limit - unparked).min(256) as usize,
+            )?;
             let Some(last) = keys.last() else { break };
             from = [&last[..], &[0]].concat();
             for key in keys {
@@ -145,10 +137,10 @@ impl<T: Tables> Ledger<T> {
     /// Puts the timer of an entry back. Returns whether the timer is pending.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
-        let timer = match self.load_named(id)? {
+        let timer = match self.timers.load_named(id)? {
             Some(timer) if matches!(&timer.state, State::Parked(other) if **other == *reason) => timer,
             other => {
-                return self.remove_stray(Table::Parked, key, other.as_ref(), Phase::Parked).map(|()| false);
+                return self.timers.remove_stray(Table::Parked, key, other.as_ref()).map(|()| false);
             }
         };
         let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) else { return Ok(false) };
@@ -158,14 +150,14 @@ impl<T: Tables> Ledger<T> {
         } else if is_paused {
             next.state = State::Parked(PAUSED.into());
         }
-        self.change(&timer, &next)?;
+        self.timers.change(&timer, &next)?;
         Ok(next.state == State::Pending)
     }
 
     pub(super) fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
-        let Some(timer) = self.load(id)? else { return Ok(Outcome::NotFound) };
+        let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::NotFound) };
         if let Some(key) = &timer.key
-            && let Some(Timer { id: holder, .. }) = self.load_owner(&timer.namespace, key)?
+            && let Some(Timer { id: holder, .. }) = self.timers.load_owner(&timer.namespace, key)?
             && holder != id
         {
             return Ok(Outcome::KeyExists { holder, refused: Box::new(timer) });
@@ -174,19 +166,19 @@ impl<T: Tables> Ledger<T> {
     }
 
     pub(super) fn fire(&mut self, at: &Address) -> Result<Outcome, StoreError> {
-        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let Some(timer) = self.timers.load_at(at)? else { return Ok(Outcome::NotFound) };
         let id = timer.id;
         match timer.state {
             State::Dead(_) => self.replay(id),
             State::Parked(_) => {
                 let now = Timer { due: timer.due.min(self.now), state: State::Pending, ..timer.clone() };
-                self.change(&timer, &now)?;
+                self.timers.change(&timer, &now)?;
                 Ok(Outcome::Changed(id))
             }
             State::Pending => {
                 // The scheduled instant stays: the next occurrence of a series follows from it.
                 let now = Timer { due: timer.due.min(self.now), ..timer.clone() };
-                self.change(&timer, &now)?;
+                self.timers.change(&timer, &now)?;
                 Ok(Outcome::Changed(id))
             }
             State::Leased(_) => Ok(Outcome::Refused(Refusal::State(Phase::Leased))),

@@ -37,7 +37,7 @@ pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// A text that is followed by other parts of a key: with its length, so that no text is the beginning of another one.
+/// A text that is followed by other parts of a key: with its length, so that no text is the beginning of another text.
 pub(super) fn part(text: &str) -> Vec<u8> {
     part_before(text, &[])
 }

@@ -1,18 +1,17 @@
-//! Reads: lists and counts.
+//! Lists of stored timers that match a filter, page by page.
 
+use super::counts::PhaseCounts;
 use super::entries::{
     id_at_end, id_bytes, key_key, label_key, moment_bytes, moment_of, part, phase_entry, stopped_prefix,
 };
-use super::timers::{Ledger, QUARANTINED};
-use crate::record;
+use super::reader::Reader;
 use crate::state::Phase;
 use crate::store::error::StoreError;
 use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::tables::{Table, Tables};
-use crate::store::{Counts, Reasons};
-use crate::timer::{Timer, TimerId};
-use std::collections::BTreeSet;
+use crate::timer::TimerId;
 use tourbillon_words::UtcMillis;
+use std::collections::BTreeSet;
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
@@ -66,7 +65,7 @@ impl Way {
         !key.starts_with(&self.prefix) || self.table == Table::Due && is_out(moment_of(key))
     }
 
-    /// Whether one place comes after another one in the list's order.
+    /// Whether a place comes after another place in the list's order.
     fn is_after(&self, place: &[u8], other: &[u8]) -> bool {
         if self.descending { place < other } else { place > other }
     }
@@ -100,56 +99,50 @@ fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
     }
 }
 
-impl<T: Tables> Ledger<T> {
-    pub(crate) fn upcoming(
-        &self,
-        from: UtcMillis,
-        until: UtcMillis,
+/// A list that is being read: the page after an entry.
+pub(super) struct List<'l, T> {
+    reader: Reader<'l, T>,
+    filter: &'l Filter,
+    way: Way,
+    after: Option<&'l [u8]>,
+    /// The timers of a page.
+    limit: usize,
+}
+
+impl<'l, T: Tables> List<'l, T> {
+    pub(super) fn new(
+        reader: Reader<'l, T>,
+        filter: &'l Filter,
+        cursor: Option<&'l Cursor>,
         limit: u32,
-    ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
-        let mut upcoming = Vec::new();
-        self.tables.scan(Table::Due, &moment_bytes(from), &mut |key, _| {
-            let due = moment_of(key);
-            let is_wanted = due < until && upcoming.len() < limit as usize;
-            if let Some(id) = id_at_end(key).filter(|_| is_wanted) {
-                upcoming.push((due, id));
-            }
-            is_wanted
-        })?;
-        Ok(upcoming)
+    ) -> Self {
+        let after = cursor.map(|Cursor(last)| &last[..]);
+        Self { reader, filter, way: Way::of(filter), after, limit: (limit as usize).max(1) }
     }
 
-    pub(crate) fn list(
-        &self,
-        filter: &Filter,
-        cursor: Option<&Cursor>,
-        limit: u32,
-    ) -> Result<Page, StoreError> {
+    pub(super) fn page(&self) -> Result<Page, StoreError> {
         // No timer is stored in these.
-        if let Some(Phase::Done | Phase::Withdrawn) = filter.phase {
+        if let Some(Phase::Done | Phase::Withdrawn) = self.filter.phase {
             return Ok(Page::default());
         }
-        let way = Way::of(filter);
-        let limit = (limit as usize).max(1);
-        let looks = limit.saturating_mul(LOOKS);
-        let after = cursor.map(|Cursor(last)| &last[..]);
+        let looks = self.limit.saturating_mul(LOOKS);
         // A table with the timers of all namespaces does not serve as an index of one namespace.
-        let is_mixed = matches!(way.table, Table::Due | Table::Leases | Table::Timers);
-        let Some(namespace) = filter.only_namespace().filter(|_| is_mixed) else {
-            return self.list_entries(filter, &way, after, limit, looks).map(|(page, _)| page);
+        let is_mixed = matches!(self.way.table, Table::Due | Table::Leases | Table::Timers);
+        let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
+            return self.look_at_entries(self.after, looks).map(|(page, _)| page);
         };
-        let stored = self.stored_for(namespace, filter.phase)?;
+        let stored = self.stored_in(namespace)?;
         if stored == 0 {
             return Ok(Page::default());
         }
         if stored <= looks.max(FEW) {
-            return self.list_namespace(namespace, filter, &way, after, limit);
+            return self.look_at_namespace(namespace);
         }
-        let has_others = !filter.is_by_phase();
+        let has_others = !self.filter.is_by_phase();
         let (mut page, mut looked) = (Page::default(), 0);
         loop {
-            let from = page.next.as_ref().map_or(after, |Cursor(last)| Some(&last[..]));
-            let (next, seen) = self.list_entries(filter, &way, from, limit, looks)?;
+            let from = page.next.as_ref().map_or(self.after, |Cursor(last)| Some(&last[..]));
+            let (next, seen) = self.look_at_entries(from, looks)?;
             (page, looked) = (next, looked + seen);
             // A list by other conditions, too, may have none at all, however long the store looks.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
@@ -157,22 +150,16 @@ impl<T: Tables> Ledger<T> {
             }
             if looked >= stored.min(MORE_LOOKS) {
                 return match stored <= MOST_GATHERED {
-                    true => self.list_namespace(namespace, filter, &way, after, limit),
+                    true => self.look_at_namespace(namespace),
                     false => Ok(page),
                 };
             }
         }
     }
 
-    /// A page from a bounded look at the entries of a way. Returns the number of these entries, too.
-    fn list_entries(
-        &self,
-        filter: &Filter,
-        way: &Way,
-        after: Option<&[u8]>,
-        limit: usize,
-        looks: usize,
-    ) -> Result<(Page, usize), StoreError> {
+    /// A page from a bounded look at the entries of the way. Returns the number of these entries, too.
+    fn look_at_entries(&self, after: Option<&[u8]>, looks: usize) -> Result<(Page, usize), StoreError> {
+        let (way, tables) = (&self.way, self.reader.tables);
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
         let mut look = |key: &[u8], value: &[u8]| {
             if way.is_past(key) {
@@ -186,18 +173,18 @@ impl<T: Tables> Ledger<T> {
             is_end
         };
         match way.descending {
-            true => self.tables.scan_back(way.table, way.below(after).as_deref(), &mut look)?,
-            false => self.tables.scan(way.table, &way.from(after), &mut look)?,
+            true => tables.scan_back(way.table, way.below(after).as_deref(), &mut look)?,
+            false => tables.scan(way.table, &way.from(after), &mut look)?,
         }
         let (mut page, mut last, looked) = (Page::default(), None, found.len());
         for (key, id) in found {
-            if page.timers.len() == limit {
+            if page.timers.len() == self.limit {
                 is_end = false;
                 break;
             }
             if let Some(id) = id
-                && let Some(timer) = self.peek(id)?
-                && filter.admits(&timer)
+                && let Some(timer) = self.reader.peek(id)?
+                && self.filter.admits(&timer)
             {
                 page.timers.push(timer);
             }
@@ -209,10 +196,10 @@ impl<T: Tables> Ledger<T> {
 
     /// The number of timers of a namespace among which a list by this phase finds its own, by the counts. 0 if none is
     /// in this phase.
-    fn stored_for(&self, namespace: &str, phase: Option<Phase>) -> Result<usize, StoreError> {
-        let mut stored = 0_u64;
+    fn stored_in(&self, namespace: &str) -> Result<usize, StoreError> {
+        let (mut stored, phase) = (0_u64, self.filter.phase);
         for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
-            let count = self.count_of(namespace, candidate)?;
+            let count = PhaseCounts::stored(self.reader.tables, namespace, candidate)?;
             if phase == Some(candidate) && count == 0 {
                 return Ok(0);
             }
@@ -223,121 +210,63 @@ impl<T: Tables> Ledger<T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// A page in the order of a way, from a look at all timers of a namespace, but for the dead ones if only others
-    /// are asked for. Full, unless it is the last one.
-    fn list_namespace(
-        &self,
-        namespace: &str,
-        filter: &Filter,
-        way: &Way,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
+    /// A page in the order of the way, from a look at all timers of a namespace, but for the dead if only others are
+    /// asked for. Full, unless it is the last page.
+    fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {
-            let timer = match id.map_or(Ok(None), |id| self.peek(id)) {
-                Ok(timer) => timer,
-                Err(error) => {
-                    failure = Some(error);
-                    return false;
-                }
-            };
-            if let Some(timer) = timer.filter(|timer| filter.admits(timer)) {
-                let place = match phase_entry(&timer) {
-                    (phase, key) if phase == way.table => key,
-                    _ => id_bytes(timer.id).to_vec(),
-                };
-                if after.is_none_or(|after| way.is_after(&place, after)) {
-                    first.insert((place, timer.id));
-                }
-                if first.len() > limit + 1 {
-                    if way.descending {
-                        first.pop_first()
-                    } else {
-                        first.pop_last()
-                    };
-                }
+            if let Some(error) = id.and_then(|id| self.gather(id, &mut first).err()) {
+                failure = Some(error);
             }
-            true
+            failure.is_none()
         };
+        let tables = self.reader.tables;
         let prefix = part(namespace);
-        self.tables.scan(Table::Keys, &prefix, &mut |key, value| {
+        tables.scan(Table::Keys, &prefix, &mut |key, value| {
             key.starts_with(&prefix) && look(id_at_end(value))
         })?;
         let mut others = vec![(Table::Keyless, prefix.clone())];
-        if filter.phase.is_none() {
+        if self.filter.phase.is_none() {
             others.push((Table::Stopped, stopped_prefix(namespace, Phase::Dead)));
         }
         for (table, prefix) in others {
-            self.tables
-                .scan(table, &prefix, &mut |key, _| key.starts_with(&prefix) && look(id_at_end(key)))?;
+            tables.scan(table, &prefix, &mut |key, _| key.starts_with(&prefix) && look(id_at_end(key)))?;
         }
         if let Some(error) = failure {
             return Err(error);
         }
         let (mut page, mut first) = (Page::default(), first.into_iter().collect::<Vec<_>>());
-        if way.descending {
+        if self.way.descending {
             first.reverse();
         }
-        let has_more = first.len() > limit;
-        first.truncate(limit);
+        let has_more = first.len() > self.limit;
+        first.truncate(self.limit);
         page.next = first.last().filter(|_| has_more).map(|(place, _)| Cursor(place[..].into()));
         for (_, id) in first {
-            page.timers.extend(self.peek(id)?);
+            page.timers.extend(self.reader.peek(id)?);
         }
         Ok(page)
     }
 
-    /// The reasons of some entries after a place. No record is read.
-    pub(crate) fn reasons(&self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
-        let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
-        let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
-        let mut is_end = true;
-        self.tables.scan(Table::Parked, &from, &mut |key, _| {
-            is_end = left > 0;
-            if !is_end {
-                return false;
-            }
-            left -= 1;
-            if let Some((length, rest)) = key.split_first()
-                && let Some(reason) = rest.get(..usize::from(*length))
-            {
-                let reason = String::from_utf8_lossy(reason);
-                match counts.last_mut().filter(|(last, _)| **last == *reason) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((reason.into(), 1)),
-                }
-            }
-            last = Some(key.to_vec());
-            true
-        })?;
-        Ok(Reasons { counts, next: last.filter(|_| !is_end).map(|last| Cursor(last.into())) })
-    }
-
-    pub(crate) fn counts(&self) -> Result<Counts, StoreError> {
-        let mut counts = Counts::default();
-        self.tables.scan(Table::Counts, &[], &mut |key, value| {
-            let phase_of = |byte: &u8| {
-                let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
-                phases.into_iter().find(|phase| *phase as u8 == *byte)
+    /// Adds a timer to the first timers of the list: those of the page, and one more.
+    fn gather(&self, id: TimerId, first: &mut BTreeSet<(Vec<u8>, TimerId)>) -> Result<(), StoreError> {
+        let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
+            return Ok(());
+        };
+        let place = match phase_entry(&timer) {
+            (phase, key) if phase == self.way.table => key,
+            _ => id_bytes(timer.id).to_vec(),
+        };
+        if self.after.is_none_or(|after| self.way.is_after(&place, after)) {
+            first.insert((place, timer.id));
+        }
+        if first.len() > self.limit + 1 {
+            if self.way.descending {
+                first.pop_first()
+            } else {
+                first.pop_last()
             };
-            if let Some((phase, namespace)) = key.split_last()
-                && let Some(phase) = phase_of(phase)
-                && let Ok(count) = value.try_into().map(u64::from_be_bytes)
-            {
-                counts.by_namespace.insert((String::from_utf8_lossy(namespace).into(), phase), count);
-            }
-            true
-        })?;
-        counts.quarantined = self.number(QUARANTINED)?;
-        Ok(counts)
-    }
-
-    /// Calls `each` for all timers that can be read, until it returns false.
-    pub(crate) fn each(&self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
-        self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
-            Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),
-            None => true,
-        })
+        }
+        Ok(())
     }
 }

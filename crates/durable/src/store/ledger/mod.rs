@@ -3,36 +3,79 @@
 //! A ledger lives as long as one transaction. A store that offers ordered tables gets its behaviour from here; it adds
 //! the transaction, the durability and the clock.
 //!
+//! # Parts
+//! ```text
+//!   Ledger              leads each call of a store to a part
+//!   ├─ Lifecycle        the transitions of a timer, and what follows from each (lifecycle, placing, changes, leases)
+//!   │  ├─ Remembered    the ids of ended timers
+//!   │  └─ Timers        records with their entries: every change of a timer goes through it
+//!   │     ├─ PhaseCounts, Hours   numbers that change with the timers
+//!   │     ├─ Quarantine           records that could not be read
+//!   │     └─ MadeDue              news for Turns
+//!   ├─ Turns            the choice of a claim's timers (turns, choice, waiting): outlives the transaction
+//!   └─ Reader           reads of the tables, alone and for List, Check, horizon and scrub
+//! ```
+//!
+//! | part | its tables | its state in a transaction | it keeps |
+//! |---|---|---|---|
+//! | `Timers` | timers, keys, keyless, due, leases, parked, dead, stopped, labels | its parts, whether entries were mended | L1, L2 |
+//! | `PhaseCounts` | counts | the changes of the numbers | L3 |
+//! | `Hours` | hours | the changes of the numbers | L4 |
+//! | `Quarantine` | quarantine, a number in meta | the number of records set aside | L5 |
+//! | `Remembered` | recent, forget | the moment | L6 |
+//! | `MadeDue` | none | the first due moment, the entries before the frontier | L7 |
+//! | `Turns` | none | the frontier, the namespaces that wait | T1 to T3 |
+//!
+//! The modules below stand on floors: no part uses a part of a higher floor. [`Check`](check::Check) checks the parts
+//! and the links between them.
+//!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for
 //!     each label, one for its key if it owns the key, one among the timers without a key if it owns none and is not
 //!     dead, and one among the stopped timers of its namespace if it is parked or dead.
-//! L2. A timer owns its key unless it is dead or withdrawn. Of one key there is one owner.
+//! L2. A timer owns its key unless it is dead or withdrawn. A key has at most one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
 //! L4. The hours are the numbers of entries by due moment in each hour of UTC.
+//! L5. A record that could not be read is in quarantine, and not among the timers. Its other entries stay until an
+//!     operation meets them. The counts and the hours have them until then.
+//! L6. A remembered id has one entry by id and one by the moment until which it is remembered.
+//! L7. A transaction reports each timer that it stores as pending with a due moment before the frontier of claims.
 
-// Below the others: the bytes of entries, and timers with their entries.
+// Floor 0: the bytes of entries, and sums of changes.
+mod deltas;
 mod entries;
-mod timers;
-
-// The operations, by subject.
-mod changes;
-mod check;
-mod ends;
-mod horizon;
-mod leases;
 mod limits;
-mod lists;
-mod operations;
-mod placing;
+// Floor 1: the parts that go with timers.
+mod counts;
+mod made_due;
+mod quarantine;
+mod reader;
 mod remembered;
-mod scrub;
+// Floor 2: timers with their entries.
+mod hours;
+mod timers;
+// Floor 3: operations on timers.
+mod changes;
+mod leases;
+mod lifecycle;
+mod placing;
+// Floor 3: claims in turn.
+mod choice;
 mod turns;
+mod waiting;
+// Floor 3: reads of many timers.
+mod check;
+mod horizon;
+mod lists;
+mod scrub;
+// Floor 4: the whole.
+mod whole;
 
-pub use changes::PAUSED;
+pub(crate) use choice::Chosen;
 pub(crate) use entries::{entries, key_of, moment_of};
 pub(crate) use horizon::LOOKS;
+pub use lifecycle::PAUSED;
 pub(crate) use limits::admit;
 pub(crate) use scrub::{ScrubCursor, Step, Suspect};
-pub(crate) use timers::Ledger;
-pub(crate) use turns::{Chosen, Turns};
+pub(crate) use turns::Turns;
+pub(crate) use whole::Ledger;

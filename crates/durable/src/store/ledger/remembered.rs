@@ -1,54 +1,65 @@
-//! The ids of ended timers that are remembered for a while.
+//! The ids of ended timers, which are remembered for a while (L6).
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
-use super::timers::Ledger;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
+use tourbillon_words::UtcMillis;
 use core::time::Duration;
 
 /// The time for which the id of an ended timer is remembered, if its caller chose the id.
-pub(crate) const REMEMBERED: Duration = Duration::from_secs(3_600);
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// Ids that are forgotten in one transaction, so that none takes long.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-impl<T: Tables> Ledger<T> {
-    pub(super) fn forget_later(&mut self, timer: &Timer) -> Result<(), StoreError> {
+/// The remembered ids at a moment. They are in two tables: by id, and by the moment until which they are remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remembered {
+    now: UtcMillis,
+}
+
+impl Remembered {
+    pub(super) fn at(now: UtcMillis) -> Self {
+        Self { now }
+    }
+
+    /// Remembers the id of a timer that ends.
+    pub(super) fn remember(self, tables: &mut impl Tables, timer: &Timer) -> Result<(), StoreError> {
         if timer.has_chosen_id {
             let until = self.now + REMEMBERED;
             let id = id_bytes(timer.id);
-            self.tables.put(Table::Recent, &id, &moment_bytes(until))?;
-            self.tables.put(Table::Forget, &[&moment_bytes(until)[..], &id].concat(), &[])?;
+            tables.put(Table::Recent, &id, &moment_bytes(until))?;
+            tables.put(Table::Forget, &[&moment_bytes(until)[..], &id].concat(), &[])?;
         }
         Ok(())
     }
 
-    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten, lest a later end of its
-    /// next timer be forgotten with it.
-    pub(super) fn is_remembered(&mut self, id: TimerId) -> Result<bool, StoreError> {
+    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten. Otherwise a later end of
+    /// a timer with this id would be forgotten too soon.
+    pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
-        let Some(until) = self.tables.get(Table::Recent, &id)? else { return Ok(false) };
+        let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
         let is_over = moment_of(&until) <= self.now;
         if is_over {
-            self.tables.remove(Table::Recent, &id)?;
-            self.tables.remove(Table::Forget, &[&until[..], &id].concat())?;
+            tables.remove(Table::Recent, &id)?;
+            tables.remove(Table::Forget, &[&until[..], &id].concat())?;
         }
         Ok(!is_over)
     }
 
     /// Forgets the end of a timer that is stored again. It would end the memory of a later end too soon.
-    pub(super) fn forget_end(&mut self, id: TimerId) -> Result<(), StoreError> {
+    pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
-        if let Some(until) = self.tables.remove(Table::Recent, &id)? {
-            self.tables.remove(Table::Forget, &[&until[..], &id].concat())?;
+        if let Some(until) = tables.remove(Table::Recent, &id)? {
+            tables.remove(Table::Forget, &[&until[..], &id].concat())?;
         }
         Ok(())
     }
 
     /// Forgets a few ids whose time is over.
-    pub(super) fn forget(&mut self) -> Result<(), StoreError> {
+    pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
-        self.tables.scan(Table::Forget, &[], &mut |key, _| {
+        tables.scan(Table::Forget, &[], &mut |key, _| {
             let is_over = moment_of(key) <= self.now && over.len() < FORGOTTEN_AT_ONCE;
             if is_over {
                 over.push(key.to_vec());
@@ -56,9 +67,9 @@ impl<T: Tables> Ledger<T> {
             is_over
         })?;
         for key in over {
-            self.tables.remove(Table::Forget, &key)?;
+            tables.remove(Table::Forget, &key)?;
             if let Some(id) = id_at_end(&key) {
-                self.tables.remove(Table::Recent, &id_bytes(id))?;
+                tables.remove(Table::Recent, &id_bytes(id))?;
             }
         }
         Ok(())

@@ -4,14 +4,13 @@
 //! looks again: a record that cannot be read is set aside, an entry that is not its timer's is removed, and an entry
 //! that a timer lacks is stored.
 
-use super::check::INDEXES;
-use super::entries::{entries, id_at_end};
-use super::timers::Ledger;
+use super::check::{INDEXES, has_entry, id_of};
+use super::entries::entries;
+use super::reader::Reader;
+use super::timers::Timers;
 use crate::record;
-use crate::state::Phase;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
-use crate::timer::{Timer, TimerId};
 
 /// The tables of a walk, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
@@ -53,98 +52,72 @@ pub(crate) struct Step {
     pub(crate) suspects: Vec<Suspect>,
 }
 
-/// The timer of an entry.
-fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
-    id_at_end(if table == Table::Keys { value } else { key })
-}
-
-fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -> bool {
-    entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
-}
-
-impl<T: Tables> Ledger<T> {
-    /// Looks at some entries, from this place on.
-    pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
-        let mut step = Step { next: None, looked: 0, suspects: Vec::new() };
-        let Some(table) = WALKED.get(place.nth).copied() else { return Ok(step) };
-        let from = place.after.as_ref().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
-        let mut found = Vec::new();
-        self.tables.scan(table, &from, &mut |key, value| {
-            let goes_on = found.len() < limit;
-            if goes_on {
-                found.push((key.to_vec(), value.to_vec()));
-            }
-            goes_on
-        })?;
-        step.next = match found.last() {
-            // A key that does not follow would lead the walk round in a circle.
-            Some((last, _))
-                if found.len() == limit && place.after.as_ref().is_none_or(|after| last > after) =>
-            {
-                Some(ScrubCursor { nth: place.nth, after: Some(last.clone()) })
-            }
-            _ => place.skip(),
-        };
-        for (key, value) in found {
-            step.looked += 1;
-            if !self.is_whole(table, &key, &value)? {
-                step.suspects.push(Suspect { table, key });
-            }
+/// Looks at some entries, from a place on.
+pub(super) fn look<T: Tables>(
+    reader: Reader<'_, T>,
+    place: &ScrubCursor,
+    limit: usize,
+) -> Result<Step, StoreError> {
+    let mut step = Step { next: None, looked: 0, suspects: Vec::new() };
+    let Some(table) = WALKED.get(place.nth).copied() else { return Ok(step) };
+    let from = place.after.as_ref().map_or(Vec::new(), |last| [&last[..], &[0]].concat());
+    let mut found = Vec::new();
+    reader.tables.scan(table, &from, &mut |key, value| {
+        let goes_on = found.len() < limit;
+        if goes_on {
+            found.push((key.to_vec(), value.to_vec()));
         }
-        Ok(step)
+        goes_on
+    })?;
+    step.next = match found.last() {
+        // A key that does not follow would lead the walk round in a circle.
+        Some((last, _)) if found.len() == limit && place.after.as_ref().is_none_or(|after| last > after) => {
+            Some(ScrubCursor { nth: place.nth, after: Some(last.clone()) })
+        }
+        _ => place.skip(),
+    };
+    for (key, value) in found {
+        step.looked += 1;
+        let suspect = Suspect { table, key };
+        if !suspect.is_whole(reader, &value)? {
+            step.suspects.push(suspect);
+        }
     }
+    Ok(step)
+}
 
-    fn is_whole(&self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
-        let Some(id) = id_of(table, key, value) else { return Ok(false) };
-        if table != Table::Timers {
-            return Ok(self.peek(id)?.is_some_and(|timer| has_entry(&timer, table, key, value)));
+impl Suspect {
+    /// Whether the entry is its timer's, and a record has all entries of its timer.
+    fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
+        let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
+        if self.table != Table::Timers {
+            let timer = reader.peek(id)?;
+            return Ok(timer.is_some_and(|timer| has_entry(&timer, self.table, &self.key, value)));
         }
         let Ok(timer) = record::decode(id, value) else { return Ok(false) };
         for (table, key, value) in entries(&timer) {
-            if self.tables.get(table, &key)?.as_ref() != Some(&value) {
+            if reader.tables.get(table, &key)?.as_ref() != Some(&value) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Mends the damaged ones of these entries. Returns their number.
-    pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
-        let mut damaged = 0;
-        for Suspect { table, key } in suspects {
-            // An entry that has gone since was not damaged.
-            let Some(value) = self.tables.get(table, &key)? else { continue };
-            if self.is_whole(table, &key, &value)? {
-                continue;
-            }
-            damaged += 1;
-            let timer = match id_of(table, &key, &value) {
-                Some(id) if table == Table::Timers => self.load(id)?,
-                Some(id) => self.load_named(id)?,
-                None => None,
-            };
-            let phase = match table {
-                Table::Due => Some(Phase::Pending),
-                Table::Leases => Some(Phase::Leased),
-                Table::Parked => Some(Phase::Parked),
-                Table::Dead => Some(Phase::Dead),
-                _ => None,
-            };
-            match (table, phase, timer) {
-                (Table::Timers, _, None) => {}
-                (Table::Timers, _, Some(timer)) => self.mend(&timer)?,
-                (_, Some(phase), timer) => self.remove_stray(table, &key, timer.as_ref(), phase)?,
-                (_, None, timer) => {
-                    self.tables.remove(table, &key)?;
-                    timer.map_or(Ok(()), |timer| self.mend(&timer))?;
-                }
-            }
+    /// Mends the entry if it is damaged. Returns whether it was.
+    pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
+        // An entry that has gone since was not damaged.
+        let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };
+        if self.is_whole(timers.reader(), &value)? {
+            return Ok(false);
         }
-        Ok(damaged)
-    }
-
-    /// Whether a request of this transaction has met damage.
-    pub(crate) fn has_met_damage(&self) -> bool {
-        self.quarantined > 0 || self.has_mended
+        let id = id_of(self.table, &self.key, &value);
+        if self.table == Table::Timers {
+            let timer = id.map_or(Ok(None), |id| timers.load(id))?;
+            timer.map_or(Ok(()), |timer| timers.mend(&timer))?;
+        } else {
+            let timer = id.map_or(Ok(None), |id| timers.load_named(id))?;
+            timers.remove_stray(self.table, &self.key, timer.as_ref())?;
+        }
+        Ok(true)
     }
 }

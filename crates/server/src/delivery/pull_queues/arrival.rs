@@ -1,12 +1,12 @@
 //! A timer that is due, until a receiver has it.
 
+use super::buffers::BufferKey;
 use super::claim::OpenClaim;
-use super::state::{BufferKey, Got, OpenEntry, PullQueues, State};
+use super::queues::{PullQueues, State};
 use crate::delivery::reason::Reason;
 use core::time::Duration;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
@@ -54,10 +54,7 @@ impl PullQueues {
         namespace: &'d str,
         due: UtcMillis,
     ) -> Arrival<'d> {
-        let mut state = self.lock();
-        let number = state.next_buffered;
-        state.next_buffered += 1;
-        let key = (due, number);
+        let key = self.lock().buffers.key(due);
         Arrival { queues: self, reason, namespace, key, buffered_until: None, counted: Counted::Coming }
     }
 }
@@ -88,9 +85,9 @@ impl Arrival<'_> {
     pub(super) fn find(&mut self) -> Found {
         let mut state = self.queues.lock();
         self.leave(&mut state);
-        let has_room = !state.is_closed && state.free(self.namespace, self.queues.most_open) > 0;
+        let has_room = !state.is_closed && state.claims.free(self.namespace) > 0;
         let is_fetched = self.buffered_until.is_some();
-        let queue = state.by_reason.get_mut(self.reason).filter(|queue| !queue.receivers.is_empty());
+        let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
             // The timers that are about to be handed over are enough. A fetched timer can wait for the next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
@@ -100,59 +97,43 @@ impl Arrival<'_> {
                 return Found::Receiver;
             }
             (Some(_), false) => {
-                state.starved.insert(self.reason.clone());
+                state.claims.starve(self.reason);
                 return Found::Nobody;
             }
             (None, _) => {}
         }
         let until = self.buffered_until.filter(|until| tokio::time::Instant::now() < *until);
         let Some(until) = until.filter(|_| !state.is_closed) else { return Found::Nobody };
-        let (sender, woken) = oneshot::channel();
-        state.buffers.entry(self.reason.clone()).or_default().waiting.insert(self.key, sender);
-        Found::Buffered(woken, until)
+        Found::Buffered(state.buffers.enter(self.reason, self.key), until)
     }
 
     /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
-        if state.is_closed || state.free(self.namespace, self.queues.most_open) == 0 {
-            state.starved.insert(self.reason.clone());
+        if state.is_closed || state.claims.free(self.namespace) == 0 {
+            state.claims.starve(self.reason);
             return None;
         }
-        let queue = state.by_reason.get_mut(self.reason)?;
-        loop {
-            let receiver = queue.receivers.front_mut()?;
-            let is_there = receiver.sender.send(Got::Claim(claim.clone(), self.key.0)).is_ok();
-            receiver.wants -= usize::from(is_there);
-            if !is_there || receiver.wants == 0 {
-                queue.receivers.pop_front();
-            }
-            if is_there {
-                break;
-            }
+        if !state.receivers.queue_mut(self.reason)?.hand_over(claim, self.key.0) {
+            return None;
         }
-        let name: Box<str> = claim.claim.as_str().into();
-        let (sender, requests) = mpsc::unbounded_channel();
-        state.open.insert(name.clone(), OpenEntry { namespace: self.namespace.into(), requests: sender });
-        state.change(self.namespace, |tenant| tenant.open += 1);
-        Some(OpenClaim { queues: Arc::clone(self.queues), name, requests })
+        let requests = state.claims.open(&claim.claim, self.namespace);
+        Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
     /// Takes the timer out of the count in which it is.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
-        let fetched =
-            state.buffers.get_mut(self.reason).filter(|buffer| buffer.coming.at(Instant::now()) > 0);
-        let queue = state.by_reason.get_mut(self.reason);
-        match (counted, fetched, queue) {
-            (Counted::Coming, Some(buffer), _) => {
-                buffer.coming.fewer(1);
-                self.buffered_until = Some(tokio::time::Instant::now() + BUFFERED);
-            }
-            (Counted::Coming, None, Some(queue)) | (Counted::Woken, _, Some(queue)) => queue.coming.fewer(1),
-            (Counted::Arriving, _, Some(queue)) => queue.arriving = queue.arriving.saturating_sub(1),
-            _ => {}
+        if counted == Counted::Coming && state.buffers.has_come(self.reason) {
+            self.buffered_until = Some(tokio::time::Instant::now() + BUFFERED);
+            return;
+        }
+        let Some(queue) = state.receivers.queue_mut(self.reason) else { return };
+        match counted {
+            Counted::Coming | Counted::Woken => queue.coming.fewer(1),
+            Counted::Arriving => queue.arriving = queue.arriving.saturating_sub(1),
+            Counted::Nowhere => {}
         }
     }
 }
@@ -182,9 +163,7 @@ impl BufferedArrival<'_, '_> {
     /// queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
-        let mut state = self.arrival.queues.lock();
-        let buffer = state.buffers.get_mut(self.arrival.reason);
-        buffer.is_some_and(|buffer| buffer.waiting.remove(&self.arrival.key).is_some())
+        self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
@@ -193,7 +172,7 @@ impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {
             let mut state = self.arrival.queues.lock();
-            if let Some(queue) = state.by_reason.get_mut(self.arrival.reason) {
+            if let Some(queue) = state.receivers.queue_mut(self.arrival.reason) {
                 queue.coming.fewer(1);
             }
             state.wake_one(self.arrival.reason);

@@ -1,6 +1,8 @@
 //! Open claims: the timers that receivers have, and how their deliveries end.
 
-use super::state::{ClaimRequest, EndAnswer, EndTicket, Ending, OpenEntry, PullQueues, ended, unknown};
+use super::endings::{EndAnswer, EndTicket, ended, unknown};
+use super::open_claims::{ClaimRequest, OpenEntry};
+use super::queues::PullQueues;
 use core::time::Duration;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,10 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 enum EndBegun {
     /// No end was asked for before.
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// The same end was asked for before.
-    Before(watch::Receiver<EndAnswer>),
-    /// Another end was asked for before.
-    Otherwise,
+    /// An end was asked for before. Another end than this is a problem.
+    Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
@@ -28,19 +28,19 @@ impl PullQueues {
     ///
     /// If the future is dropped, the end goes on.
     pub(crate) async fn end(
-        self: &Arc<Self>,
+        &self,
         namespace: &str,
         claim: &str,
         verdict: Verdict,
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // Outside of the lock: if the handler has gone, the ticket is dropped here, which takes the lock.
+                // If the handler has gone, the ticket is dropped here.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }
-            EndBegun::Before(answer) => answer,
-            EndBegun::Otherwise => return Some(Err(ended())),
+            EndBegun::Before(Ok(answer)) => answer,
+            EndBegun::Before(Err(problem)) => return Some(Err(problem)),
         };
         let answered = tokio::time::timeout(PATIENCE, answer.wait_for(Option::is_some)).await;
         match answered {
@@ -56,23 +56,15 @@ impl PullQueues {
         }
     }
 
-    fn begin_end(self: &Arc<Self>, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
+    fn begin_end(&self, namespace: &str, claim: &str, verdict: &Verdict) -> Option<EndBegun> {
         let mut state = self.lock();
-        if let Some(ending) = state.ending.get(claim) {
-            let is_the_same = *ending.namespace == *namespace && ending.verdict == *verdict;
-            return Some(if is_the_same {
-                EndBegun::Before(ending.answer.clone())
-            } else {
-                EndBegun::Otherwise
-            });
+        if let Some(before) = self.endings.again(namespace, claim, verdict) {
+            return Some(EndBegun::Before(before));
         }
-        state.open.get(claim).filter(|open| *open.namespace == *namespace)?;
-        let open = state.remove(claim)?;
-        let (sender, answer) = watch::channel(None);
-        let claim: Box<str> = claim.into();
-        let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };
-        state.ending.insert(claim.clone(), ending);
-        Some(EndBegun::Now(open, EndTicket { queues: Arc::clone(self), claim, answer: sender }, answer))
+        state.claims.get(namespace, claim)?;
+        let open = state.claims.remove(claim)?;
+        let (ticket, answer) = self.endings.begin(namespace, claim, verdict);
+        Some(EndBegun::Now(open, ticket, answer))
     }
 
     /// Prolongs an open claim. Returns the moment at which its time is over.
@@ -80,8 +72,7 @@ impl PullQueues {
         let (sender, until) = oneshot::channel();
         {
             let state = self.lock();
-            let open =
-                state.open.get(claim).filter(|open| *open.namespace == *namespace).ok_or_else(ended)?;
+            let open = state.claims.get(namespace, claim).ok_or_else(ended)?;
             open.requests.send(ClaimRequest::Renew(sender)).map_err(|_| ended())?;
         }
         until.await.map_err(|_| ended())
@@ -107,8 +98,8 @@ impl Drop for OpenClaim {
     fn drop(&mut self) {
         let starved = {
             let mut state = self.queues.lock();
-            state.remove(&self.name);
-            core::mem::take(&mut state.starved)
+            state.claims.remove(&self.name);
+            state.claims.take_starved()
         };
         starved.iter().for_each(|reason| self.queues.parked.look_at(reason));
     }

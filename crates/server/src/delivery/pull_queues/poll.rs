@@ -1,8 +1,10 @@
 //! A long poll: a receiver that waits for timers of a queue.
 
-use super::state::{AGAIN_MS, Got, ON_THE_WAY, PullQueues, Receiver};
+use super::coming::ON_THE_WAY;
+use super::endings::AGAIN_MS;
+use super::queues::{PullQueues, State};
+use super::receivers::Got;
 use crate::delivery::reason::Reason;
-use crate::share::free_for;
 use core::time::Duration;
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -13,8 +15,6 @@ use tourbillon_durable::UtcMillis;
 const GATHERING: Duration = Duration::from_millis(20);
 /// The time for which a receiver that does not want to wait is kept for parked timers, which must be unparked first.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
-/// The greatest number of receivers that wait.
-const MOST_WAITING: usize = 10_000;
 
 impl PullQueues {
     /// Fetches at most `max` timers of a queue. Waits for the first timer for at most `wait`.
@@ -44,35 +44,24 @@ impl PullQueues {
             if state.is_closed {
                 return Err(Problem::new(ProblemKind::Stopping, ""));
             }
-            if state.free(namespace, self.most_open) == 0 {
+            if state.claims.free(namespace) == 0 {
                 return full(
                     "as many claims are open as the service permits, or as the namespace's share of them",
                 );
             }
-            let free = MOST_WAITING.saturating_sub(state.waiting);
-            if free_for(state.tenant(namespace).waiting, free) == 0 {
+            if !state.receivers.may_enter(namespace) {
                 return full(
                     "as many receivers wait as the service permits, or as the namespace's share of them",
                 );
             }
-            let number = state.next_receiver;
-            (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
-            state.change(namespace, |tenant| tenant.waiting += 1);
-            let queue = state.by_reason.entry(reason.clone()).or_default();
-            queue.receivers.push_back(Receiver { number, max, wants: max, sender });
+            let State { receivers, buffers, .. } = &mut *state;
+            let number = receivers.enter(&reason, namespace, max, sender);
             // The timers in the buffer come at once.
-            let mut woken = 0;
-            while woken < max
-                && let Some(buffer) = state.buffers.get_mut(&reason)
-                && let Some((_, waiting)) = buffer.waiting.pop_first()
-            {
-                woken += usize::from(waiting.send(()).is_ok());
+            let woken = buffers.wake(&reason, max);
+            if let Some(queue) = receivers.queue_mut(&reason) {
+                queue.note_woken(woken);
             }
-            let is_coming =
-                state.buffers.get(&reason).is_some_and(|buffer| buffer.coming.at(Instant::now()) > 0);
-            if let Some(queue) = state.by_reason.get_mut(&reason).filter(|_| woken > 0) {
-                queue.coming.more(woken, ON_THE_WAY);
-            }
+            let is_coming = buffers.coming(&reason).at(Instant::now()) > 0;
             (number, has_parked || woken > 0 || is_coming)
         };
         let mut poll = Poll { queues: self, namespace, reason: &reason, number, claims, got: Vec::new() };
@@ -151,16 +140,9 @@ impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();
         let mut state = self.queues.lock();
-        state.waiting -= 1;
-        state.change(self.namespace, |tenant| tenant.waiting = tenant.waiting.saturating_sub(1));
-        if let Some(queue) = state.by_reason.get_mut(self.reason) {
-            queue.receivers.retain(|receiver| receiver.number != self.number);
-            if queue.receivers.is_empty() {
-                state.by_reason.remove(self.reason);
-            }
-        }
+        state.receivers.leave(self.reason, self.namespace, self.number);
         for (_, claim) in &self.got {
-            state.remove(&claim.claim);
+            state.claims.remove(&claim.claim);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Receivers, timers and claims at the queues.
 
 use super::arrival::{BUFFERED, Found};
-use super::state::Receiver;
 use super::*;
-use std::collections::VecDeque;
+use crate::delivery::permits::Wanted;
+use crate::delivery::reason::Reason;
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::mpsc;
 use tourbillon_api::{Claim, Problem, ProblemKind};
 use tourbillon_durable::{UtcMillis, Verdict};
@@ -21,8 +24,7 @@ fn claim(number: usize) -> Claim {
 fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
     let reason = Reason::Queue(namespace.into(), "q".into());
     let (sender, _claims) = mpsc::unbounded_channel();
-    let receiver = Receiver { number: 0, max: 1_000, wants: 1_000, sender };
-    queues.lock().by_reason.entry(reason.clone()).or_default().receivers = VecDeque::from([receiver]);
+    queues.lock().receivers.replace(&reason, 1_000, sender);
     let mut open = Vec::new();
     loop {
         *number += 1;
@@ -32,7 +34,7 @@ fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<Op
         match arrival.hand_over(&claim(*number)) {
             Some(claim) => open.push(claim),
             None => {
-                assert!(!is_wanted && queues.lock().starved.contains(&reason));
+                assert!(!is_wanted && queues.lock().claims.starved().contains(&reason));
                 return open;
             }
         }
@@ -49,13 +51,14 @@ fn a_namespace_whose_receivers_hang_leaves_claims_to_others() {
     assert_eq!((first.len(), second.len(), third.len()), (48, 12, 3));
     assert_eq!(queues.open(), 63);
     drop(first);
-    assert!(queues.lock().starved.is_empty(), "the end of a claim shows the others that there is room");
+    assert!(
+        queues.lock().claims.starved().is_empty(),
+        "the end of a claim shows the others that there is room"
+    );
     assert!(!fill(&queues, "c", &mut number).is_empty());
     drop((second, third));
-    assert!(
-        queues.lock().tenants.is_empty() && queues.open() == 0,
-        "nothing is kept of those that have gone"
-    );
+    assert!(queues.lock().claims.are_gone(), "nothing is kept of those that have gone");
+    assert!(queues.lock().receivers.are_gone(), "nothing is kept of those that have gone");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +119,7 @@ async fn a_fetched_timer_whose_receiver_was_taken_waits_for_the_next_one_and_ano
     };
     tokio::join!(comes, leaves);
     assert_eq!(last.await.unwrap().unwrap().len(), 1);
-    assert!(queues.lock().buffers.values().all(|buffer| buffer.waiting.is_empty()), "nothing is left there");
+    assert!(queues.lock().buffers.are_empty(), "nothing is left there");
 }
 
 #[test]
@@ -188,7 +191,7 @@ async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it
     let (waiting, ticket) = ordered(&queues, &mut open, &Verdict::Done).await;
     drop(ticket);
     assert!(waiting.await.unwrap().is_none(), "its handler was dropped");
-    assert!(queues.lock().ending.is_empty());
+    assert!(queues.endings.are_over());
 }
 
 #[tokio::test(start_paused = true)]

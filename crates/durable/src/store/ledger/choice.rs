@@ -1,0 +1,186 @@
+//! The choice of a claim's timers: within its limits, and of no namespace more than its share.
+
+use super::entries::{id_at_end, id_bytes, moment_of};
+use super::waiting::{Key, Waiting};
+use crate::record;
+use crate::store::Limit;
+use crate::store::error::StoreError;
+use crate::store::shares::{Late, Shares};
+use crate::store::tables::{Table, Tables};
+use crate::timer::TimerId;
+use tourbillon_words::UtcMillis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The entries that a claim reads besides those that it takes.
+pub(super) const LOOKS: usize = 8_192;
+/// The entries that are read at once.
+pub(super) const PAGE: usize = 256;
+
+/// The timers that a claim wants.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// The due moments and ids, those of a namespace in order.
+    pub(crate) timers: Vec<(UtcMillis, TimerId)>,
+    /// The moment from which a claim with the same shares takes more.
+    pub(crate) next: Option<UtcMillis>,
+}
+
+/// A choice that is being made.
+pub(super) struct Choice<'c, T> {
+    tables: &'c T,
+    pub(super) now: UtcMillis,
+    limit: Limit,
+    shares: &'c Shares,
+    /// The entries that the choice may still read.
+    pub(super) looks: usize,
+    chosen: Chosen,
+    bytes: u64,
+    taken: BTreeMap<Box<str>, Taken>,
+}
+
+/// The part of a claim that a namespace gets.
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    late: usize,
+}
+
+/// A page of entries, and the moment of the next entry if that has not come.
+pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
+
+impl<'c, T: Tables> Choice<'c, T> {
+    pub(super) fn new(tables: &'c T, now: UtcMillis, limit: Limit, shares: &'c Shares) -> Self {
+        let (chosen, taken) = (Chosen::default(), BTreeMap::new());
+        Self { tables, now, limit, shares, looks: LOOKS, chosen, bytes: 0, taken }
+    }
+
+    pub(super) fn finish(self) -> Chosen {
+        self.chosen
+    }
+
+    /// The number of timers that were chosen.
+    pub(super) fn len(&self) -> usize {
+        self.chosen.timers.len()
+    }
+
+    /// Whether the choice ends once it has `most` timers.
+    pub(super) fn is_over(&self, most: usize) -> bool {
+        self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
+    }
+
+    /// Whether a namespace may take one more timer, with this entry.
+    pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
+        let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
+        self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
+            && self.is_in_time_or_has_permit(namespace, entry)
+    }
+
+    /// Whether the next claim may take a timer of a namespace, with this entry.
+    pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
+        let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
+        self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
+    }
+
+    fn is_in_time_or_has_permit(&self, namespace: &str, entry: &[u8]) -> bool {
+        let late = self.taken.get(namespace).map_or(0, |taken| taken.late);
+        let has_permit = |limit: &Late| !self.is_late(limit, entry) || limit.left(namespace) > late;
+        self.shares.late.as_ref().is_none_or(has_permit)
+    }
+
+    fn is_late(&self, limit: &Late, entry: &[u8]) -> bool {
+        self.now - moment_of(entry) > limit.after
+    }
+
+    /// Takes the timer of an entry, whose record has this number of bytes.
+    pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
+        if let Some(id) = id_at_end(entry) {
+            self.chosen.timers.push((moment_of(entry), id));
+            self.bytes += bytes as u64;
+            let is_late = self.shares.late.as_ref().is_some_and(|limit| self.is_late(limit, entry));
+            let taken = self.taken.entry(namespace.into()).or_default();
+            taken.all += 1;
+            taken.late += usize::from(is_late);
+        }
+    }
+
+    /// Notes a moment from which a claim takes more.
+    pub(super) fn note_next(&mut self, moment: UtcMillis) {
+        self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
+    }
+
+    /// Takes some of these entries of a namespace. Returns those that are left, if any are.
+    pub(super) fn take_of(
+        &mut self,
+        namespace: &str,
+        mut entries: BTreeSet<Key>,
+        end: usize,
+    ) -> Result<Option<Waiting>, StoreError> {
+        while !self.is_over(end)
+            && entries.first().is_some_and(|entry| self.permits(namespace, entry))
+            && let Some(entry) = entries.pop_first()
+        {
+            self.looks -= 1;
+            // The timer may have been cancelled or moved, or claimed by another way.
+            if self.tables.get(Table::Due, &entry)?.is_some() {
+                let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
+                self.take(namespace, &entry, bytes);
+            }
+        }
+        Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
+    }
+
+    /// Takes some entries of a namespace from `from` on and before the frontier. Returns those that are left, if any
+    /// are.
+    pub(super) fn take_from(
+        &mut self,
+        namespace: &str,
+        mut from: Key,
+        frontier: &[u8],
+        end: usize,
+    ) -> Result<Option<Waiting>, StoreError> {
+        loop {
+            let (page, _) = self.due_page(&from)?;
+            for entry in &page {
+                if **entry >= *frontier {
+                    return Ok(None);
+                }
+                if self.is_over(end) || !self.permits(namespace, entry) {
+                    return Ok(Some(Waiting::From(entry.clone())));
+                }
+                self.looks -= 1;
+                if let Some(record) = self.record_of(entry)?
+                    && record::namespace(&record) == Some(namespace)
+                {
+                    self.take(namespace, entry, record.len());
+                }
+                from = after(entry);
+            }
+            if page.len() < PAGE {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// A page of the entries from `from` on whose moments have come.
+    pub(super) fn due_page(&self, from: &[u8]) -> Result<DuePage, StoreError> {
+        let (mut page, mut later) = (Vec::new(), None);
+        self.tables.scan(Table::Due, from, &mut |entry, _| {
+            if moment_of(entry) > self.now {
+                later = Some(moment_of(entry));
+                return false;
+            }
+            page.push(entry.to_vec());
+            page.len() < PAGE
+        })?;
+        Ok((page, later))
+    }
+
+    pub(super) fn record_of(&self, entry: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        id_at_end(entry).map_or(Ok(None), |id| self.tables.get(Table::Timers, &id_bytes(id)))
+    }
+}
+
+/// The least key after an entry's.
+pub(super) fn after(entry: &[u8]) -> Key {
+    [entry, &[0]].concat()
+}

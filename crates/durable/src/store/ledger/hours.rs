@@ -1,0 +1,98 @@
+//! The numbers of entries by due moment in each hour of UTC (L4).
+
+use super::deltas::Deltas;
+use super::entries::{hour_key, moment_of};
+use super::reader::Reader;
+use crate::store::error::StoreError;
+use crate::store::horizon::hour_of;
+use crate::store::tables::{Table, Tables};
+use tourbillon_words::UtcMillis;
+use std::collections::BTreeMap;
+
+/// The numbers by hour, with the changes of a transaction. The changes are written at its end.
+#[derive(Debug, Default)]
+pub(super) struct Hours {
+    changes: Deltas<u32>,
+}
+
+impl Hours {
+    /// Counts an entry by its due moment.
+    pub(super) fn add(&mut self, due: UtcMillis, change: i64) {
+        self.changes.add(hour_of(due), change);
+    }
+
+    /// Adds the changes of a later request.
+    pub(super) fn absorb(&mut self, later: Self) {
+        self.changes.absorb(later.changes);
+    }
+
+    /// Writes the changes.
+    pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
+        self.changes.settle(|hour, change| {
+            let key = hour_key(hour);
+            let count = tables.get(Table::Hours, &key)?.map_or(0, |count| number_of(&count));
+            match count.saturating_add_signed(change) {
+                0 => tables.remove(Table::Hours, &key).map(drop),
+                count => tables.put(Table::Hours, &key, &count.to_be_bytes()),
+            }
+        })
+    }
+
+    /// Counts all entries again, in place of the changes.
+    pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
+        self.changes.clear();
+        let counted = Self::counted(tables)?;
+        for key in Reader::new(tables).keys(Table::Hours, &[], &[], usize::MAX)? {
+            let hour = u32::try_from(number_of(&key)).unwrap_or(u32::MAX);
+            if !counted.contains_key(&hour) {
+                tables.remove(Table::Hours, &key)?;
+            }
+        }
+        for (hour, count) in counted {
+            tables.put(Table::Hours, &hour_key(hour), &count.to_be_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The numbers from the entries themselves.
+    fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
+        let mut hours = BTreeMap::new();
+        tables.scan(Table::Due, &[], &mut |key, _| {
+            *hours.entry(hour_of(moment_of(key))).or_default() += 1;
+            true
+        })?;
+        Ok(hours)
+    }
+
+    /// Calls `each` for the stored numbers by hour, until it returns false.
+    pub(super) fn each(
+        tables: &impl Tables,
+        mut each: impl FnMut(u32, u64) -> bool,
+    ) -> Result<(), StoreError> {
+        tables.scan(Table::Hours, &[], &mut |key, count| {
+            each(u32::try_from(number_of(key)).unwrap_or(u32::MAX), number_of(count))
+        })
+    }
+
+    /// The first hour whose number is not that of its entries, with both numbers: the stored and the right number.
+    pub(super) fn first_wrong(tables: &impl Tables) -> Result<Option<(u32, u64, u64)>, StoreError> {
+        let counted = Self::counted(tables)?;
+        let mut stored = BTreeMap::new();
+        Self::each(tables, |hour, count| {
+            stored.insert(hour, count);
+            true
+        })?;
+        let numbers = |hour: &u32| {
+            let number = |hours: &BTreeMap<u32, u64>| hours.get(hour).copied().unwrap_or(0);
+            (*hour, number(&stored), number(&counted))
+        };
+        let wrong =
+            stored.keys().chain(counted.keys()).map(numbers).find(|(_, stored, counted)| stored != counted);
+        Ok(wrong)
+    }
+}
+
+/// The number in at most eight bytes.
+fn number_of(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}

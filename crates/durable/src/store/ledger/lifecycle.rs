@@ -1,0 +1,147 @@
+//! The lives of timers: each ends, goes back, or is followed by the next of its series.
+//!
+//! A transition is computed by [`step`]. This part stores its result, and all that follows from it.
+
+use super::remembered::Remembered;
+use super::timers::Timers;
+use crate::state::{Death, DeathReason, End, Event, Lease, Next, Phase, Refusal, State, Withdrawal, step};
+use crate::store::Outcome;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::tables::Tables;
+use crate::timer::{Timer, TimerId};
+use tourbillon_words::UtcMillis;
+use core::fmt;
+use core::time::Duration;
+
+/// The reason for which paused timers are parked.
+pub const PAUSED: &str = "paused";
+
+/// A timer that was made later than this from now on was made by a clock that was ahead. The clocks of processes that
+/// share a store differ by less.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// The timers of a transaction, with its moment and the ids of the timers that ended before.
+///
+/// The operations on single timers are in `placing` and `changes`.
+pub(super) struct Lifecycle<T> {
+    pub(super) timers: Timers<T>,
+    pub(super) remembered: Remembered,
+    pub(super) now: UtcMillis,
+}
+
+pub(super) fn is_withdrawn(timer: &Timer) -> bool {
+    matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
+}
+
+/// An error that only a fault of this crate can cause.
+pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
+}
+
+impl<T: Tables> Lifecycle<T> {
+    pub(super) fn new(tables: T, now: UtcMillis) -> Self {
+        Self { timers: Timers::new(tables), remembered: Remembered::at(now), now }
+    }
+
+    /// Ends the delivery of a timer by its holder's event.
+    pub(super) fn end_delivery(&mut self, id: TimerId, event: Event) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::Refused(Refusal::Stale)) };
+        match step(&timer, event, self.now) {
+            Ok(Next::Stays(next)) => self.settle(&timer, next),
+            Ok(Next::Ends(end)) => self.end(&timer, end),
+            Err(refusal) => Ok(Outcome::Refused(refusal)),
+        }
+    }
+
+    /// Prolongs a lease. Returns whether its holder still has it.
+    pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
+        let Some(timer) = self.timers.load(id)? else { return Ok(false) };
+        let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
+        self.timers.change(&timer, &renewed)?;
+        Ok(true)
+    }
+
+    /// Stores a timer whose delivery has ended and that stays.
+    pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
+        let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
+        if is_paused && next.state == State::Pending {
+            next.state = State::Parked(PAUSED.into());
+        }
+        let phase = next.state.phase();
+        // The series goes on without its dead occurrence.
+        let follows = phase == Phase::Dead && next.series.take().is_some();
+        self.timers.change(timer, &next)?;
+        let (next, skipped) = if follows { self.place_following(timer)? } else { (None, 0) };
+        Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
+    }
+
+    /// Removes a timer that has ended, and stores the next occurrence of its series.
+    pub(super) fn end(&mut self, timer: &Timer, end: End) -> Result<Outcome, StoreError> {
+        let goes_on = matches!(end, End::Done | End::Skipped) && !is_withdrawn(timer);
+        if goes_on && timer.series.as_ref().is_some_and(|series| series.plan.validate().is_err()) {
+            // The series must not end unseen.
+            let state = State::Dead(Death { reason: DeathReason::Plan, at: self.now });
+            self.timers.change(timer, &Timer { state, series: None, ..timer.clone() })?;
+            return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
+        }
+        self.remove(timer)?;
+        let (phase, (next, skipped)) = match end {
+            End::Done | End::Skipped => (Phase::Done, self.place_following(timer)?),
+            End::Withdrawn(_) => (Phase::Withdrawn, (None, 0)),
+        };
+        Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
+    }
+
+    /// Withdraws a timer. Returns whether a delivery of it has begun.
+    pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
+        match step(timer, Event::Withdraw(withdrawal), self.now) {
+            Ok(Next::Stays(marked)) => self.timers.change(timer, &marked).map(|()| true),
+            Ok(Next::Ends(_)) => self.remove(timer).map(|()| false),
+            Err(refusal) => Err(bug(refusal)),
+        }
+    }
+
+    /// Removes a timer that has ended, and remembers its id.
+    fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
+        self.remembered.remember(self.timers.tables(), timer)?;
+        self.timers.delete(timer)
+    }
+
+    /// Stores the occurrence of the timer's series that follows the timer, unless the timer was withdrawn. Returns its
+    /// id, and the number of instants that were left out.
+    fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
+        let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
+            return Ok((None, 0));
+        };
+        // An occurrence that was made by a clock that was ahead does not keep the series there.
+        let made_ahead = timer.created > self.now + AHEAD;
+        let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
+        let following = series.following(from, self.now);
+        let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
+        let (mut instant, mut skipped) = (instant, following.skipped);
+        let mut id = TimerId::of_occurrence(series.id, instant);
+        // A series that was placed a second time finds the timers of its first life, dead timers for example. An
+        // instant that has its timer gets no second timer.
+        while self.timers.has(id)? {
+            let following = series.following(instant, self.now);
+            skipped += following.skipped + 1;
+            let Some(next) = following.instant else { return Ok((None, skipped)) };
+            (instant, id) = (next, TimerId::of_occurrence(series.id, next));
+        }
+        let jitter = timer.policy.jitter_of(id);
+        let next = Timer {
+            id,
+            created: self.now,
+            scheduled: instant,
+            due: instant + jitter,
+            deliveries: 0,
+            failures: 0,
+            last_error: None,
+            state: if series.paused { State::Parked(PAUSED.into()) } else { State::Pending },
+            has_chosen_id: false,
+            ..timer.clone()
+        };
+        self.timers.insert(&next)?;
+        Ok((Some(id), skipped))
+    }
+}

@@ -1,0 +1,182 @@
+//! Reads of stored timers by id, key, due moment and lease. A read changes nothing, not even a damaged record.
+
+use super::counts::PhaseCounts;
+use super::entries::{id_at_end, id_bytes, key_key, moment_bytes, moment_of};
+use super::quarantine::Quarantine;
+use crate::record;
+use crate::state::{State, Token};
+use crate::store::error::StoreError;
+use crate::store::filter::Cursor;
+use crate::store::tables::{Table, Tables};
+use crate::store::{Counts, Leased, Reasons};
+use crate::timer::{Address, Timer, TimerId};
+use tourbillon_words::UtcMillis;
+
+/// A view of the tables of a transaction.
+pub(super) struct Reader<'t, T> {
+    pub(super) tables: &'t T,
+}
+
+impl<T> Clone for Reader<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Reader<'_, T> {}
+
+impl<'t, T: Tables> Reader<'t, T> {
+    pub(super) fn new(tables: &'t T) -> Self {
+        Self { tables }
+    }
+
+    /// A stored timer, if its record can be read.
+    pub(super) fn peek(self, id: TimerId) -> Result<Option<Timer>, StoreError> {
+        let record = self.tables.get(Table::Timers, &id_bytes(id))?;
+        Ok(record.and_then(|record| record::decode(id, &record).ok()))
+    }
+
+    /// The id to which the entry of a key leads.
+    pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
+        let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
+        Ok(owner.and_then(|id| id_at_end(&id)))
+    }
+
+    pub(super) fn get(self, at: &Address) -> Result<Option<Timer>, StoreError> {
+        let id = match at {
+            Address::Id(id) => Some(*id),
+            Address::Key(key) => self.owner(&key.namespace, &key.key)?,
+        };
+        let Some(id) = id else { return Ok(None) };
+        let found = self.peek(id)?;
+        // An entry of a key that is damaged may name another timer.
+        Ok(match at {
+            Address::Id(_) => found,
+            Address::Key(name) => found
+                .filter(|timer| timer.namespace == name.namespace && timer.key.as_ref() == Some(&name.key)),
+        })
+    }
+
+    /// At most `limit` keys that begin with `prefix`, from `from` on.
+    pub(super) fn keys(
+        self,
+        table: Table,
+        from: &[u8],
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut keys = Vec::new();
+        self.tables.scan(table, from, &mut |key, _| {
+            let goes_on = key.starts_with(prefix) && keys.len() < limit;
+            if goes_on {
+                keys.push(key.to_vec());
+            }
+            goes_on
+        })?;
+        Ok(keys)
+    }
+
+    pub(super) fn next_due(self) -> Result<Option<UtcMillis>, StoreError> {
+        let mut next = None;
+        self.tables.scan(Table::Due, &[], &mut |key, _| {
+            next = Some(moment_of(key));
+            false
+        })?;
+        Ok(next)
+    }
+
+    /// The first entries by due moment that are due at a moment.
+    pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut due = Vec::new();
+        self.tables.scan(Table::Due, &[], &mut |key, _| {
+            let is_due = moment_of(key) <= now && due.len() < limit as usize;
+            if is_due {
+                due.push(key.to_vec());
+            }
+            is_due
+        })?;
+        Ok(due)
+    }
+
+    pub(super) fn upcoming(
+        self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
+        let mut upcoming = Vec::new();
+        self.tables.scan(Table::Due, &moment_bytes(from), &mut |key, _| {
+            let due = moment_of(key);
+            let is_wanted = due < until && upcoming.len() < limit as usize;
+            if let Some(id) = id_at_end(key).filter(|_| is_wanted) {
+                upcoming.push((due, id));
+            }
+            is_wanted
+        })?;
+        Ok(upcoming)
+    }
+
+    /// Calls `each` for the leases in the order of their ends, until it returns false.
+    pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
+        self.tables
+            .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
+    }
+
+    /// The timers that a claim has leased.
+    pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
+        let mut ids = Vec::new();
+        self.leases(|_, id| {
+            ids.push(id);
+            true
+        })?;
+        let mut leased = Vec::new();
+        for id in ids {
+            if let Some(timer) = self.peek(id)?
+                && matches!(timer.state, State::Leased(lease) if lease.token == token)
+            {
+                leased.push(Leased { timer, token });
+            }
+        }
+        Ok(leased)
+    }
+
+    /// The reasons of some entries after a place. No record is read.
+    pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
+        let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
+        let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
+        let mut is_end = true;
+        self.tables.scan(Table::Parked, &from, &mut |key, _| {
+            is_end = left > 0;
+            if !is_end {
+                return false;
+            }
+            left -= 1;
+            if let Some((length, rest)) = key.split_first()
+                && let Some(reason) = rest.get(..usize::from(*length))
+            {
+                let reason = String::from_utf8_lossy(reason);
+                match counts.last_mut().filter(|(last, _)| **last == *reason) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((reason.into(), 1)),
+                }
+            }
+            last = Some(key.to_vec());
+            true
+        })?;
+        Ok(Reasons { counts, next: last.filter(|_| !is_end).map(|last| Cursor(last.into())) })
+    }
+
+    pub(super) fn counts(self) -> Result<Counts, StoreError> {
+        let by_namespace = PhaseCounts::all(self.tables)?;
+        let quarantined = Quarantine::number(self.tables)?;
+        Ok(Counts { by_namespace, quarantined })
+    }
+
+    /// Calls `each` for all timers that can be read, until it returns false.
+    pub(super) fn each(self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
+        self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
+            Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),
+            None => true,
+        })
+    }
+}

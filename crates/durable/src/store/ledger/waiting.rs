@@ -1,0 +1,66 @@
+//! The entries of a namespace that claims have passed: due timers that wait for their namespace's turn.
+
+use std::collections::BTreeSet;
+
+/// The entries that a namespace keeps in memory.
+const EXACT: usize = 1_024;
+
+/// An entry of the index by due moment.
+pub(super) type Key = Vec<u8>;
+
+/// The entries of a namespace before the frontier.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// These.
+    Exactly(BTreeSet<Key>),
+    /// Any, from this entry on.
+    From(Key),
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self::Exactly(BTreeSet::new())
+    }
+}
+
+impl Waiting {
+    pub(super) fn first(&self) -> Option<&Key> {
+        match self {
+            Self::Exactly(entries) => entries.first(),
+            Self::From(first) => Some(first),
+        }
+    }
+
+    pub(super) fn add(&mut self, entry: Key) {
+        match self {
+            Self::Exactly(entries) => {
+                entries.insert(entry);
+                if entries.len() > EXACT
+                    && let Some(first) = entries.pop_first()
+                {
+                    *self = Self::From(first);
+                }
+            }
+            Self::From(first) if entry < *first => *first = entry,
+            Self::From(_) => {}
+        }
+    }
+}
+
+/// The cases of claims in turn are those of `tourbillon-conformance`.
+#[cfg(test)]
+mod tests {
+    use super::super::entries::{due_entry, id_at_end};
+    use super::*;
+    use crate::timer::TimerId;
+    use tourbillon_words::UtcMillis;
+
+    #[test]
+    fn the_entries_that_wait_are_bounded() {
+        let mut waiting = Waiting::default();
+        for number in 0..3 * EXACT as u128 {
+            waiting.add(due_entry(UtcMillis::from_millis(1_000_000), TimerId::from_u128(number)));
+        }
+        assert!(matches!(waiting, Waiting::From(first) if id_at_end(&first) == Some(TimerId::from_u128(0))));
+    }
+}

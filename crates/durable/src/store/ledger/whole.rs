@@ -1,0 +1,257 @@
+//! The ledger: the whole of the parts, as a store uses it within one transaction.
+
+use super::check::Check;
+use super::choice::Chosen;
+use super::entries::due_entry;
+use super::horizon::horizon;
+use super::leases::{Claiming, Reaping};
+use super::lifecycle::Lifecycle;
+use super::limits::admit;
+use super::lists::List;
+use super::made_due::MadeDue;
+use super::quarantine::Quarantine;
+use super::reader::Reader;
+use super::scrub::{self, ScrubCursor, Step, Suspect};
+use super::timers::Noted;
+use super::turns::Turns;
+use crate::state::{Event, Token};
+use crate::store::error::StoreError;
+use crate::store::fault::Fault;
+use crate::store::filter::{Cursor, Filter, Page};
+use crate::store::horizon::Horizon;
+use crate::store::shares::Shares;
+use crate::store::tables::{Table, Tables};
+use crate::store::{Claimant, Claimed, Counts, Leased, Limit, Op, Outcome, Reaped, Reasons};
+use crate::timer::{Address, Timer, TimerId};
+use tourbillon_words::UtcMillis;
+
+/// The timers of a store within one transaction.
+pub(crate) struct Ledger<T> {
+    lifecycle: Lifecycle<T>,
+}
+
+/// The transaction.
+impl<T: Tables> Ledger<T> {
+    pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
+        Self { lifecycle: Lifecycle::new(tables, now) }
+    }
+
+    /// Writes the counts. Returns the tables, and the timers that the transaction has made due.
+    pub(crate) fn finish(self) -> Result<(T, MadeDue), StoreError> {
+        self.lifecycle.timers.finish()
+    }
+
+    /// Has the transaction note the timers that it makes due until this moment, up to which claims have come.
+    pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
+        self.lifecycle.timers.made_due().follow(frontier);
+    }
+
+    /// The tables, for a store that notes its own entries or takes back those of a request.
+    pub(crate) fn tables(&mut self) -> &mut T {
+        self.lifecycle.timers.tables()
+    }
+
+    /// Begins a request of several in one transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends it.
+    pub(crate) fn begin(&mut self) -> Noted {
+        self.lifecycle.timers.begin()
+    }
+
+    /// Ends a request that succeeded.
+    pub(crate) fn keep(&mut self, before: Noted) {
+        self.lifecycle.timers.keep(before);
+    }
+
+    /// Ends a request that failed. The store takes the request's entries back.
+    pub(crate) fn undo(&mut self, before: Noted) {
+        self.lifecycle.timers.undo(before);
+    }
+
+    /// Whether a request of this transaction has met damage.
+    pub(crate) fn has_met_damage(&self) -> bool {
+        self.lifecycle.timers.has_met_damage()
+    }
+
+    fn now(&self) -> UtcMillis {
+        self.lifecycle.now
+    }
+}
+
+/// Changes.
+impl<T: Tables> Ledger<T> {
+    /// Makes a change. Each operation leads to the part that makes it.
+    pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
+        admit(&op)?;
+        let timers = &mut self.lifecycle;
+        match op {
+            Op::Place(timer, if_present) => timers.place(*timer, if_present),
+            Op::Cancel(at, only) => timers.cancel(&at, only),
+            Op::CancelLabelled { namespace, label, limit } => {
+                timers.cancel_labelled(&namespace, &label, limit)
+            }
+            Op::Move(at, due) => timers.change_by(&at, Event::Move(due)),
+            Op::Pause(at) => timers.pause(&at),
+            Op::Resume(at) => timers.resume(&at),
+            Op::Ack(id, token) => timers.end_delivery(id, Event::Ack(token)),
+            Op::Skip(id, token) => timers.end_delivery(id, Event::Skip(token)),
+            Op::Fail(id, token, failure) => timers.end_delivery(id, Event::Fail(token, failure)),
+            Op::Snooze(id, token, due) => timers.end_delivery(id, Event::Snooze(token, due)),
+            Op::Release(id, token) => timers.end_delivery(id, Event::Release(token)),
+            Op::Return(timer, _) => timers.put_back(*timer),
+            Op::Park(id, token, reason) => timers.end_delivery(id, Event::Park(reason, Some(token))),
+            Op::Unpark(reason, limit) => timers.unpark(&reason, limit),
+            Op::Replay(id) => timers.replay(id),
+            Op::Fire(at) => timers.fire(&at),
+        }
+    }
+
+    /// Stores the timers of a backup. A timer whose id is stored, or whose key is another timer's, is an error.
+    pub(crate) fn import(&mut self, timers: Vec<Timer>) -> Result<(), StoreError> {
+        timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
+    }
+
+    /// Chooses the timers of a claim in turn.
+    pub(crate) fn choose(
+        &mut self,
+        turns: &mut Turns,
+        limit: Limit,
+        shares: &Shares,
+    ) -> Result<Chosen, StoreError> {
+        let chosen = turns.choose(self.reader().tables, self.now(), limit, shares);
+        self.follow(turns.moment());
+        chosen
+    }
+
+    /// Claims timers that are due. Returns whether the claim must be durable before it is answered.
+    pub(crate) fn claim(
+        &mut self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+    ) -> Result<(Claimed, bool), StoreError> {
+        let due = self.reader().due_at(self.now(), limit.timers)?;
+        Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
+    }
+
+    /// Claims the timers that were chosen.
+    pub(crate) fn claim_chosen(
+        &mut self,
+        by: Claimant,
+        claim: u64,
+        chosen: &[(UtcMillis, TimerId)],
+    ) -> Result<(Claimed, bool), StoreError> {
+        let entries = chosen.iter().map(|(due, id)| due_entry(*due, *id));
+        Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
+    }
+
+    /// Prolongs leases. Returns the timers whose leases are lost.
+    pub(crate) fn renew(
+        &mut self,
+        by: Claimant,
+        leases: Vec<(TimerId, Token)>,
+    ) -> Result<Vec<TimerId>, StoreError> {
+        let until = self.now() + by.lease;
+        let mut lost = Vec::new();
+        for (id, token) in leases {
+            if !self.lifecycle.renew(id, Event::Renew { token, until })? {
+                lost.push(id);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Ends at most `limit` leases: those whose end has come, or any, if all holders are gone.
+    pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
+        Reaping::new(&mut self.lifecycle).run(limit, all)
+    }
+
+    /// Mends those of these entries that are damaged. Returns their number.
+    pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
+        let mut damaged = 0;
+        for suspect in suspects {
+            damaged += u64::from(suspect.mend(&mut self.lifecycle.timers)?);
+        }
+        Ok(damaged)
+    }
+
+    /// Removes the records that were set aside. Returns their number.
+    pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
+        Quarantine::forget(self.tables())
+    }
+
+    /// Stores the entries by namespace of some timers, for a store whose earlier version had none. Returns the id after
+    /// which it goes on; `None` behind the last timer.
+    pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
+        self.lifecycle.timers.enter_namespaces(after)
+    }
+}
+
+/// Reads.
+impl<T: Tables> Ledger<T> {
+    fn reader(&self) -> Reader<'_, T> {
+        self.lifecycle.timers.reader()
+    }
+
+    pub(crate) fn get(&self, at: &Address) -> Result<Option<Timer>, StoreError> {
+        self.reader().get(at)
+    }
+
+    pub(crate) fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        List::new(self.reader(), filter, cursor, limit).page()
+    }
+
+    pub(crate) fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
+        self.reader().next_due()
+    }
+
+    pub(crate) fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
+        self.reader().upcoming(from, until, limit)
+    }
+
+    /// The timers that a claim has leased.
+    pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
+        self.reader().leased_by(Token { incarnation: by.incarnation, claim })
+    }
+
+    pub(crate) fn reasons(&self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
+        self.reader().reasons(after, limit)
+    }
+
+    pub(crate) fn counts(&self) -> Result<Counts, StoreError> {
+        self.reader().counts()
+    }
+
+    /// The pending timers by the time until they are due. At most `looks` entries are looked at by due moment.
+    pub(crate) fn horizon(&self, looks: usize) -> Result<Horizon, StoreError> {
+        horizon(self.reader(), self.now(), looks)
+    }
+
+    /// Calls `each` for all timers that can be read, until it returns false.
+    pub(crate) fn each(&self, each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
+        self.reader().each(each)
+    }
+
+    /// The faults of the structure, and the records that were set aside. Keeps no timer in memory.
+    pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
+        self.check_without(&[])
+    }
+
+    /// The same for a store of an earlier version, which lacks these tables.
+    pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
+        Check::new(self.reader(), lacking).run()
+    }
+
+    /// Looks at some entries for the scrub, from a place on.
+    pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
+        scrub::look(self.reader(), place, limit)
+    }
+}

@@ -1,0 +1,29 @@
+//! Timers that are on their way to a queue.
+
+use core::time::Duration;
+use std::time::Instant;
+
+/// The time in which an unparked timer should have arrived.
+pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
+
+/// The number of timers that are on their way, and the moment until which they are expected.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Coming {
+    timers: usize,
+    pub(super) until: Option<Instant>,
+}
+
+impl Coming {
+    pub(super) fn at(&self, now: Instant) -> usize {
+        if self.until.is_some_and(|until| now < until) { self.timers } else { 0 }
+    }
+
+    pub(super) fn more(&mut self, timers: usize, within: Duration) {
+        let now = Instant::now();
+        *self = Self { timers: self.at(now) + timers, until: Some(now + within) };
+    }
+
+    pub(super) fn fewer(&mut self, timers: usize) {
+        self.timers = self.timers.saturating_sub(timers);
+    }
+}

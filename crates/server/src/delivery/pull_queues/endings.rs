@@ -1,0 +1,106 @@
+//! Claims whose ends are on their way to the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tourbillon_api::{Problem, ProblemKind};
+use tourbillon_durable::Verdict;
+
+/// The pause after which a receiver may ask again if a limit was reached.
+pub(super) const AGAIN_MS: u64 = 1_000;
+
+/// The outcome of an end that a receiver has asked for; `None` until it is known.
+pub(super) type EndAnswer = Option<Result<(), Problem>>;
+
+/// The ending claims, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
+
+/// A claim whose end is on its way to the store.
+#[derive(Debug)]
+struct Ending {
+    namespace: Box<str>,
+    verdict: Verdict,
+    answer: watch::Receiver<EndAnswer>,
+}
+
+impl Endings {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Ending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to the end of a claim that was asked for before, if this is the same end; `None` if the claim is not
+    /// ending.
+    pub(super) fn again(
+        &self,
+        namespace: &str,
+        claim: &str,
+        verdict: &Verdict,
+    ) -> Option<Result<watch::Receiver<EndAnswer>, Problem>> {
+        let endings = self.lock();
+        let ending = endings.get(claim)?;
+        let is_the_same = *ending.namespace == *namespace && ending.verdict == *verdict;
+        Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
+    }
+
+    /// Begins the end of a claim.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        namespace: &str,
+        claim: &str,
+        verdict: &Verdict,
+    ) -> (EndTicket, watch::Receiver<EndAnswer>) {
+        let (sender, answer) = watch::channel(None);
+        let ending = Ending { namespace: namespace.into(), verdict: verdict.clone(), answer: answer.clone() };
+        self.lock().insert(claim.into(), ending);
+        (EndTicket { endings: Arc::clone(self), claim: claim.into(), answer: sender }, answer)
+    }
+
+    #[cfg(test)]
+    pub(super) fn are_over(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+/// The right to answer a receiver that has ended a claim. If it is dropped without an answer, the receiver learns that
+/// no such claim is open here.
+#[derive(Debug)]
+pub(crate) struct EndTicket {
+    endings: Arc<Endings>,
+    claim: Box<str>,
+    answer: watch::Sender<EndAnswer>,
+}
+
+impl EndTicket {
+    /// The store has the end.
+    pub(crate) fn stored(self) {
+        self.answer.send_replace(Some(Ok(())));
+    }
+
+    /// The delivery had ended before.
+    pub(crate) fn came_late(self) {
+        self.answer.send_replace(Some(Err(ended())));
+    }
+
+    /// The store did not answer, and is not asked again.
+    pub(crate) fn lost(self) {
+        let detail =
+            "the store did not say whether it has the end; if it has not, the timer is delivered again";
+        self.answer.send_replace(Some(Err(unknown(detail))));
+    }
+}
+
+impl Drop for EndTicket {
+    fn drop(&mut self) {
+        self.endings.lock().remove(&self.claim);
+    }
+}
+
+/// The problem of a claim that is not open.
+pub(crate) fn ended() -> Problem {
+    Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+}
+
+pub(super) fn unknown(detail: &str) -> Problem {
+    Problem::new(ProblemKind::StoreUnavailable, detail).with_unknown_outcome().with_retry_after_ms(AGAIN_MS)
+}

@@ -4,7 +4,7 @@ use super::idle::Expired;
 use crate::sync::{Mutex, StdArc, ignore_poison};
 use core::fmt;
 
-/// The connections of [`IdleTimeouts`] that have expired and have not been fetched yet.
+/// The connections of [`IdleTimeouts`](super::IdleTimeouts) that have expired and have not been fetched yet.
 ///
 /// # Examples
 ///

@@ -42,8 +42,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Lines, "crates/durable/tests/runtime/main.rs", 750),
     (Gate::Lines, "crates/durable/tests/schedules.rs", 600),
     (Gate::Lines, "crates/durable/tests/sqlite/store.rs", 750),
-    (Gate::Lines, "crates/redis/src/link/tests.rs", 550),
-    (Gate::Lines, "crates/redis/src/tests/nodes.rs", 800),
     (Gate::Lines, "crates/server/tests/service/fuzz.rs", 600),
     (Gate::Lines, "crates/tasks/tests/keyed.rs", 900),
     (Gate::Lines, "crates/tasks/tests/small_wheels.rs", 700),

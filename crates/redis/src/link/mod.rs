@@ -13,8 +13,6 @@ mod sentinel;
 mod session;
 mod settings;
 mod slots;
-#[cfg(test)]
-mod tests;
 mod witness;
 
 use crate::script::Script;

@@ -19,7 +19,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Prose, "crates/guide", 17),
     (Gate::Prose, "crates/heap", 25),
     (Gate::Prose, "crates/hyper", 15),
-    (Gate::Prose, "crates/redis", 7),
     (Gate::Prose, "crates/server", 9),
     (Gate::Prose, "crates/tasks", 11),
     (Gate::Prose, "crates/tower", 17),

@@ -1,4 +1,4 @@
-//! Looks at shards: the script that leases what is due, and the state that its answers leave here.
+//! Looks at shards: the script that leases due timers, and the state that its answers leave here.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};

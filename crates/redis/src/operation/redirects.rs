@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that is remembered is not reserved for an answer that says so.
+        // An id that is only reported as remembered needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -207,7 +207,7 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // Without the answer, the redirect stays behind. A timer ends although the shard of its id is away.
+            // The end goes on although the shard of the id is away. Without the answer, the redirect stays behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }

@@ -58,7 +58,7 @@ fn creations_that_wait_together_are_few_scripts_and_each_is_decided_by_itself() 
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Created(_))), "{outcomes:?}");
     let calls = scripts(&server) - before;
     assert!(calls < 100, "{calls} scripts for 1,000 creations without keys");
-    // Ids that are stored; keys that are taken; and new ones between them.
+    // Stored ids, taken keys and new timers take turns.
     let again: Vec<Timer> = (0..300)
         .map(|n| match n % 3 {
             0 => timers[n].clone(),
@@ -88,7 +88,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let created = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Created(_))).count();
     assert_eq!(created, 100);
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
-    // An id that is remembered, or that was noted for another shard, is not free.
+    // An id that is remembered, or has a redirect to another shard, is not free.
     let chosen = |key: &str| Timer { id: TimerId::from_u128(77), has_chosen_id: true, ..timer(&store, key) };
     let layout = Layout::new("d", 64);
     let keys = || (0..).map(|n| format!("key-{n}"));

@@ -22,7 +22,7 @@ use tourbillon_fault::Server;
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// What others do while the return is under way.
+/// The act of others while the return is under way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
@@ -36,7 +36,7 @@ enum Meanwhile {
     FreeKeyAndClaim,
 }
 
-/// When the first request arrives that was late.
+/// The time at which a late first request arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -55,7 +55,7 @@ struct Case {
     arrival: Option<Arrival>,
 }
 
-/// A deployment in which a timer was claimed and is to be stored again.
+/// A deployment in which a timer was claimed, and is put back by the test.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// The other process delivers what there is.
+    /// The other process claims all due timers, and counts the deliveries.
     fn claim(&self) {
         let by = Claimant { incarnation: 6, lease: LEASE };
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// The first attempt has no answer, others act, and the second attempt has one. `others` is the call of the second
-/// attempt before which they act. Returns whether there are such calls.
+/// The first attempt gets no answer, others act, and the second attempt gets an answer. The others act before call
+/// number `others` of the second attempt. Returns whether there are such calls.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -337,7 +337,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails, and the caller repeats both, long after the first one had its effect.
+/// The second operation of a batch fails, and the caller repeats both, long after the effect of the first.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
@@ -355,7 +355,7 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// What surely had no effect does not count: the timer comes back however long the server was away.
+/// Attempts that surely had no effect do not count: the timer comes back however long the server was away.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

@@ -52,7 +52,7 @@ const PAGE: u64 = 500;
 const TOKENS: u64 = 500;
 /// The most redirects that are doubted at the same time.
 const MOST: usize = 1_024;
-/// The most redirects that one step removes.
+/// The most redirects that a step removes.
 const AT_ONCE: usize = 16;
 
 /// The progress of the sweep, and the redirects that it doubts.
@@ -67,7 +67,7 @@ struct Progress {
     tokens: (Shard, Vec<u8>),
 }
 
-/// The first of these shards from one on.
+/// The first owned shard from `shard` on, or the first of all behind the last.
 fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
     owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }

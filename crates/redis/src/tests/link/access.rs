@@ -9,7 +9,7 @@ use redis::Value;
 use std::fs;
 use tourbillon_fault::{Fate, Proxy, Server, Watched, free_port};
 
-/// The rights that the page of the crate lists, for the keys of the tests.
+/// The rights that the README lists, for the keys of the tests.
 fn rights() -> Vec<String> {
     let page = include_str!("../../../README.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the page has the user");
@@ -26,7 +26,7 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
         let rights = rights();
         let mut words = vec!["ACL", "SETUSER", "tourbillon"];
         words.extend(rights.iter().map(String::as_str));
-        // What the test's script calls.
+        // The command of the test's script.
         words.push("+incrby");
         server.command(&words);
         server.command(&["ACL", "LOG", "RESET"]);
@@ -45,7 +45,7 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
     let by_sentinel = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);
     assert_eq!(count(&open(&by_sentinel.user("tourbillon", "secret")), "tb:{0}a").expect("a reply"), 3);
 
-    // What was refused to it, but for the driver's name, which servers from 7.2 on take.
+    // The log of refused commands may have only the driver's name, by a command that servers know from 7.2 on.
     let refused: Vec<Value> = watched.first.query(&["ACL", "LOG"]);
     let refused: Vec<_> = refused.iter().map(|entry| format!("{entry:?}")).collect();
     assert!(refused.iter().all(|entry| entry.contains("setinfo")), "{refused:#?}");
@@ -123,7 +123,7 @@ fn a_server_that_would_lose_timers_is_refused_with_the_reason() {
     assert!(report.to_string().contains("synchronised each second"), "{report}");
     assert!(report.to_string().contains("clock "), "{report}");
 
-    // An older server, as a client sees it.
+    // A proxy makes the server look older.
     let version = server.info("redis_version").expect("a version");
     let proxy = Proxy::start(server.address());
     proxy.rewrite(&format!("redis_version:{version}"), &format!("redis_version:6{}", &version[1..]));

@@ -24,7 +24,7 @@ fn a_script_is_sent_by_name_and_with_its_text_where_the_server_does_not_have_it(
     assert_eq!(count(&session, "a").expect("a count"), 2);
     assert_eq!(count(&session, "a").expect("a count"), 3);
     let sent: String = server.query(&["INFO", "commandstats"]);
-    // Two by name that failed, two with the text, one by name.
+    // Two calls by name that failed, two with the text, and one by name.
     assert!(sent.contains("cmdstat_eval:calls=2"), "{sent}");
     assert!(sent.contains("cmdstat_evalsha:calls=3"), "{sent}");
 }

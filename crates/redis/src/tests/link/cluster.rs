@@ -29,12 +29,12 @@ fn a_cluster_is_followed_where_its_slots_move() {
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(2));
 
     cluster.begin_move(slot, from, to);
-    // Here no key is missing.
+    // No key is missing at the source.
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(4));
-    // There are both; the source redirects.
+    // Both keys are at the target, and the source redirects.
     cluster.move_keys(&["{t}a", "{t}b"], from, to);
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(6));
-    // One is in neither place: the server asks to try again, until the slot has moved.
+    // One of the keys is in neither place. The server answers `TRYAGAIN` until the slot has moved.
     let moved = thread::scope(|scope| {
         let call = scope.spawn(|| run(&session, &TWO, &["{t}a", "{t}new"], &[]));
         eventually("the call is refused", || cluster.nodes[to].info("errorstat_TRYAGAIN").is_some());
@@ -42,7 +42,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
         call.join().expect("a call")
     });
     assert_eq!(moved.expect("a reply"), Value::Int(5));
-    // The client's map is old, or not yet.
+    // The client's map of the slots may be old.
     for expected in [9, 11, 13] {
         assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(expected));
     }

@@ -13,7 +13,7 @@ use redis::Value;
 use tourbillon_fault::Server;
 
 static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// What a test waits for where a faster answer is of no use.
+/// The time for which a test waits where its length makes no difference.
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(connect: &Connect) -> Session {
@@ -45,7 +45,7 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
     }
 }
 
-/// Counts, and waits until that is as safe as the policy asks.
+/// Counts, and waits until the count is as safe as the policy asks.
 fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
     let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;

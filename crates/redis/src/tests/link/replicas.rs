@@ -1,6 +1,6 @@
 //! Failovers that Sentinel makes, and changes that wait for replicas or files.
 
-use super::{COUNT, count, count_safely, counted, open, single};
+use super::{COUNT, LONG, count, count_safely, counted, open, single};
 use crate::examine::check;
 use crate::link::{Connect, Link, SyncPolicy};
 use core::time::Duration;
@@ -18,7 +18,7 @@ fn a_failover_of_sentinel_is_followed() {
     eventually("the replica has it", || counted(&watched.second, "a") == 1);
     watched.down_after(Duration::from_secs(1));
     watched.first.kill();
-    // The first call may be lost with the primary; the next ones wait for the other.
+    // The first call may be lost with the primary. Later calls wait for the new primary.
     eventually("a call succeeds", || count(&session, "b").is_ok());
     assert_eq!(watched.second.info("role").as_deref(), Some("master"));
     assert_eq!(count(&session, "a").expect("a reply"), 2);
@@ -61,7 +61,7 @@ fn a_change_waits_for_replicas() {
     assert!(report.to_string().contains("min-replicas-to-write 0") && !report.is_refused(), "{report}");
 }
 
-/// Between a script and the wait for it, the roles change: what the new primary's replica has says nothing then.
+/// The roles change between a script and the wait for it. A replica of the new primary proves nothing about the change.
 #[test]
 fn no_other_server_vouches_for_a_change() {
     let Some(watched) = Watched::start(&[]) else { return };

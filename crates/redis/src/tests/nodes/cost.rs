@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// Waits until two nodes have divided the shards, and have looked at all that a coming node makes them look at.
+/// Waits until two nodes have divided the shards, and have made the extra looks that follow.
 fn settle(runners: &[Runner; 2]) {
     eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
     eventually("both hear", || runners.iter().all(|runner| runner.store.node.hears()));
@@ -45,7 +45,7 @@ fn an_idle_shard_costs_at_most_one_command_a_second() {
     let (after, seconds) = (commands(&server), begin.elapsed().as_secs_f64());
     let per_shard = |after: u64, before: u64| (after - before) as f64 / 64.0 / seconds;
     let (sent, called) = (per_shard(after.0, before.0), per_shard(after.1, before.1));
-    // Two nodes look every 1.25 s, and the server is asked every 2 s whether it is there.
+    // Two nodes look every 1.25 s, and ping the server every 2 s.
     assert!(sent <= 0.2, "{sent} commands, and {called} within scripts");
     assert!(called <= 3.0, "{called} within scripts");
     assert!(sent > 0.01, "the shards are looked at");

@@ -32,12 +32,12 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     let [node] = &seen.nodes[..] else { panic!("{seen:?}") };
     assert_eq!((&*node.name, node.is_live, node.is_this), ("rack 1", true, true));
     assert_eq!(&*node.version, env!("CARGO_PKG_VERSION"));
-    // The beginning is by what the process knows of the server's clock.
+    // `since` is by the estimate of the server's clock.
     assert!(node.since - node.seen < Duration::from_secs(1) && node.seen <= seen.now, "{seen:?}");
     let owner = Some(node.incarnation);
     assert!(seen.shards.iter().all(|shard| shard.owner == owner && shard.epoch == 1 && shard.takeovers == 0));
     assert!(seen.shards.iter().all(|shard| shard.polled.is_some()));
-    // Another process sees the same, but for what only the owner knows.
+    // Another process sees the same, but not the moments of the owner's looks.
     let there = nodes(&other);
     assert!(!there.nodes[0].is_this && there.shards.iter().all(|shard| shard.polled.is_none()));
     let kind = |builder| plain::open(builder, server.port()).map(drop).unwrap_err().kind();
@@ -45,8 +45,8 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
-/// A node of another version of the program, as far as one version can play it: it says more of itself than is known
-/// here, and sends hints that are not known.
+/// A node of a later version of the program, as the test imitates it: its record has parts that are unknown here, and
+/// it sends unknown hints.
 #[test]
 fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let Some(server) = Server::start(&[]) else { return };
@@ -70,7 +70,7 @@ fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let later = seen.iter().find(|node| node.incarnation == 77).unwrap();
     assert_eq!((&*later.name, &*later.version, later.is_live), ("later", "99.0.0-rc.1", true));
     place(&runner.store, 1, UtcMillis::from_millis(5));
-    // The other one is gone, without a word.
+    // The other node dies without a message.
     eventually("the node has all shards again", || share() == Some(32));
     eventually("the timer is delivered", || runner.has_seen(1));
 }
@@ -78,7 +78,7 @@ fn a_node_of_a_later_version_has_its_share_of_the_shards() {
 #[test]
 fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     let Some(server) = Server::start(&[]) else { return };
-    // No shard is taken because its time is over.
+    // With this time, no shard is taken because its time is over.
     let open = |name: &str| Runner::start(open(builder(32).node(name).ttl(NEVER), &server));
     let (one, other) = (open("one"), open("other"));
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
@@ -91,7 +91,7 @@ fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     assert!(!nodes(&other.store).nodes.iter().any(|node| node.incarnation == gone), "the node is not listed");
     eventually("the other takes all", || is_divided(&[&other.store]));
     assert_eq!(takeovers(&other.store), 0);
-    // Leaving twice is leaving once, and a claim enters again.
+    // A second `leave` has no effect, and a claim enters again.
     block_on(left.leave()).unwrap();
     let _claimed = block_on(left.claim(by(1, LEASE), 99, ALL)).unwrap();
     assert_eq!(nodes(&left).nodes.len(), 2);
@@ -119,7 +119,7 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// The channel that tells that the node has its connection.
+/// The channel that shows that the node has its connection.
 fn own_channel(store: &RedisStore) -> String {
     let nodes = &store.node;
     String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
@@ -132,7 +132,7 @@ fn see_each_other([one, other]: [&Runner; 2]) {
     eventually("each has seen the other", || sees(one, other) && sees(other, one));
 }
 
-/// Kills a node, and waits until the other one has taken its shards.
+/// Kills a node, and waits until the other node has taken its shards.
 fn kill_beside(one: Runner, other: &Runner) {
     let before = takeovers(&other.store);
     drop(one.kill());
@@ -144,7 +144,7 @@ fn kill_beside(one: Runner, other: &Runner) {
     assert!(takeovers(&other.store) > before);
 }
 
-/// No time is over in this test: a node that dies is seen by its connection.
+/// The time of no node is over in this test: a dead node is seen by its connection.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -156,7 +156,7 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     let (one, other) = (start(), start());
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
     see_each_other([&one, &other]);
-    // All subscriptions end, and are made again: a node that is buried meanwhile comes back.
+    // All subscriptions end, and are made again. A node that is buried in between comes back.
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     thread::sleep(Duration::from_secs(2));
     eventually("the shards are divided again", || is_divided(&[&one.store, &other.store]));
@@ -170,8 +170,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// The same in a cluster, whose servers know only of their own connections: before, after another primary has got the
-/// slot of the deployment, and after a replica has taken over.
+/// The same in a cluster, whose servers know only their own connections: first, after the slot of the deployment has
+/// moved to another primary, and after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -236,19 +236,19 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(seen.nodes.len(), 2);
     assert_ne!(seen.nodes[0].incarnation, seen.nodes[1].incarnation);
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
-    // A failover lost what made `one` the owner: the shard is the other's, in the same epoch.
+    // As after a failover that lost the takeover by `one`: the other node owns the shard, in the same epoch.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
     let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
     for (store, incarnation, number) in [(other, 2, 2_u64), (one, 1, 2)] {
         let owner = String::from_utf8(store.node.id.clone()).unwrap();
         server.command(&["HSET", &meta, "owner", &owner, "epoch", "1"]);
         place(store, 10 + u128::from(number) + u128::from(incarnation), UtcMillis::from_millis(6));
-        // Both believe that the shard is theirs, as the thread of a node that was paused may.
+        // Both take themselves for the owner, as a node that was paused may.
         store.node.state().shards.want_all();
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
         assert_eq!(nodes(one).shards[0].epoch, 1);
-        // A node that takes a lease for its own cannot end it with another token.
+        // A node that takes another node's lease for its own cannot end it.
         let wrong = Token { incarnation, claim: number };
         let ack =
             |token| block_on(store.apply(vec![Op::Ack(first[0].timer.id, token)], Durability::PowerLoss));
@@ -317,7 +317,7 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         place(&idle, id, idle.now());
     }
     let idle = Runner::start(idle);
-    // The other node may have all shards by now, on a slow machine: the busy one must have timers that are due.
+    // On a slow machine the other node may own all shards by now, but only a node with due timers steps back.
     let mut placed = 40;
     eventually("the busy one has stepped back", || {
         placed += 1;

@@ -22,9 +22,9 @@ use tourbillon_fault::{Server, eventually};
 
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
-/// What never happens in a test.
+/// A time that is never over in a test.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// What a busy machine may add to a time.
+/// The time by which a busy machine may be late.
 const SLACK: Duration = Duration::from_secs(10);
 
 fn builder(shards: u16) -> RedisBuilder {
@@ -63,7 +63,7 @@ fn by(incarnation: u64, lease: Duration) -> Claimant {
 
 fn place(store: &RedisStore, id: u128, due: UtcMillis) {
     let op = Op::Place(Box::new(Timer::new(TimerId::from_u128(id), "kind", due)), IfPresent::Reject);
-    // An answer that was lost is repeated under the same id.
+    // A creation whose answer was lost is repeated under the same id.
     eventually("a creation is answered", || {
         let outcome = block_on(store.apply(vec![op.clone()], Durability::PowerLoss));
         matches!(outcome.as_deref(), Ok([Outcome::Created(_) | Outcome::Repeated(_)]))
@@ -76,10 +76,10 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// What a runtime does, without handlers: it claims when it is woken or a timer is due, and ends what it claims.
+/// A runtime without handlers: it claims when it is woken or a timer is due, and ends all claimed timers.
 struct Runner {
     store: Arc<RedisStore>,
-    /// The timers that were delivered, and how late.
+    /// The ids of the delivered timers, with their lateness.
     seen: Seen,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -110,7 +110,7 @@ impl Runner {
                         Err(_) => Duration::from_millis(50),
                     };
                     if has_failed {
-                        // What a lost answer has leased comes back at the end of the lease.
+                        // Timers that were leased by a lost answer come back at the end of the lease.
                         drop(block_on(store.reap(1_000)));
                         rest = rest.min(Duration::from_millis(500));
                     }
@@ -135,7 +135,7 @@ impl Runner {
         Self { store, seen, ends, thread: Some(thread) }
     }
 
-    /// Ends the claims, as a process that is killed does.
+    /// Ends the claims without leaving, like a process that is killed.
     fn kill(mut self) -> (Arc<RedisStore>, Seen) {
         self.ends.store(true, Ordering::Relaxed);
         self.store.deployment.alarm.wake();

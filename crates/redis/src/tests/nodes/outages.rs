@@ -21,7 +21,7 @@ use tourbillon_durable::store::{Durability, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Cluster, Fate, Proxy, Server, eventually};
 
-/// A store whose calls and whose hints take different ways.
+/// A link whose calls and whose hints take different ways.
 struct Ways {
     calls: Arc<Session>,
     hints: Arc<Session>,
@@ -41,7 +41,8 @@ impl Link for Ways {
     }
 }
 
-/// A link whose answers have another time: the store takes the server's clock for so much ahead or behind.
+/// A link that moves the time in each answer by this number of milliseconds: for the store, the server's clock is ahead
+/// or behind.
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
@@ -59,14 +60,14 @@ impl Link for Skewed {
     }
 }
 
-/// T-07: the server's clock decides who owns a shard, what is due and which leases have ended.
+/// T-07: the server's clock decides which node owns a shard, which timers are due and which leases have ended.
 #[test]
 fn the_clocks_of_nodes_decide_nothing() {
     let Some(server) = Server::start(&[]) else { return };
     let link = plain::Plain::to(server.port());
     let stores = [30_000, -30_000].map(|skew| {
         let link = Arc::new(Skewed(link.session(), skew));
-        // Without a thread, so that the test alone decides who looks.
+        // Without threads, so that only the test looks at shards.
         block_on(builder(4).poll(None).open_on(link)).unwrap()
     });
     let [ahead, behind] = &stores;
@@ -74,15 +75,15 @@ fn the_clocks_of_nodes_decide_nothing() {
     let server_now = open(builder(4), &server).now();
     let _owner = block_on(ahead.claim(by(1, LEASE), 1, ALL)).unwrap();
     assert!(is_divided(&[ahead]));
-    // For the one that is ahead this is past, and for the server it is not.
+    // Due already for the store that is ahead, but not for the server.
     place(ahead, 1, server_now + Duration::from_secs(20));
-    // For the server this is past, and for the one that is behind it is not.
+    // Due for the server, but not yet for the store that is behind.
     place(ahead, 2, UtcMillis::from_millis(server_now.as_millis() - 1_000));
     let leased = block_on(ahead.claim(by(1, LEASE), 2, ALL)).unwrap().leased;
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
-        // What the one that is behind takes for signs of the future are signs of now.
+        // For the store that is behind, the last signs are in the future. Still it must not take the owner's shards.
         let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
         assert_eq!(leased, []);
     }
@@ -115,13 +116,13 @@ fn the_engine_goes_on_after_stalls_without_a_restart() {
         });
     };
     all_seen(load(30));
-    // Each way takes half of it.
+    // Requests and replies are delayed by half of it each.
     proxy.delay(Duration::from_millis(300));
     let _during = load(30);
     thread::sleep(Duration::from_secs(1));
     proxy.delay(Duration::ZERO);
     all_seen(load(10));
-    // All that the nodes had is over by then, and so are their calls.
+    // By then the time of the nodes is over, and their calls have failed.
     server.stop();
     thread::sleep(Duration::from_secs(3));
     server.go_on();
@@ -142,7 +143,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
         place(&other, id, other.now() + Duration::from_millis(50));
         eventually("a hint brings the timer", || owner.has_seen(id));
     }
-    // A node that comes is noticed by its message: the next sign of life is a quarter of an hour away.
+    // Only its message can show the new node: the next sign of life is a quarter of an hour away.
     let second = Runner::start(open(settings(), &server));
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
@@ -170,7 +171,7 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     };
     eventually("the node hears", || runner.store.node.hears());
     lateness("with hints");
-    // The messages are lost, and nobody has noticed yet.
+    // Messages are lost, and no node has noticed it yet.
     proxy.doom(Fate::Silence);
     lateness("half open");
     proxy.greet(Fate::Refuse);
@@ -183,7 +184,8 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Two stores, the first of which has a timer leased and is cut off for a time. Calls `meanwhile` with the other one.
+/// Two stores. The first leases a timer, and is cut off for a time. During the cut, `meanwhile` is called with the
+/// second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
     let proxy = Proxy::start(server.address());
@@ -230,7 +232,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
 #[test]
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
-        // The shards are the other's before long. The lease is not.
+        // The other store gets the shards before long, but not the lease.
         assert_eq!(block_on(other.claim(by(2, LEASE), 1, ALL)).unwrap().leased, []);
         assert_eq!(block_on(other.reap(9)).unwrap().returned, []);
     };
@@ -273,7 +275,7 @@ fn a_subscriber_that_panics_does_not_end_the_looks() {
             panic!("the subscriber of a test");
         }));
     }
-    // Its end is reported by a panic as well, which is this test's own.
+    // A claim calls the subscriber as well, and its panic reaches the test.
     let claim = |number| {
         let call = || block_on(store.claim(by(1, LEASE), number, ALL));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
@@ -305,8 +307,8 @@ fn what_a_dead_node_had_claimed_is_reaped_by_a_node_that_was_idle() {
     let store = open(builder(4).ttl(ttl), &server);
     let (wake, woken) = channel();
     store.subscribe(Box::new(move || _ = wake.send(())));
-    // What a runtime does: it claims when it is woken, and reaps when a claim's answer says so. No timer is pending,
-    // and so nothing but the takeover can bring it to a reap.
+    // Like a runtime, the test claims when it is woken, and reaps when the answer to a claim says so. No timer is
+    // pending, so only the takeover can lead to a reap.
     let mut claimed = block_on(store.claim(by(2, lease), 1, ALL)).unwrap();
     drop(dead);
     let begin = Instant::now();
@@ -360,7 +362,8 @@ fn a_dead_primary_makes_no_timer_of_other_shards_late() {
         place(&far, *id, start + Duration::from_secs(3));
     }
     cluster.node_timeout(Duration::from_secs(2));
-    // Between two claims: what is claimed in the dead primary and not ended yet is not what this test is about.
+    // The primary is killed between two claims: timers that were claimed there and have not ended are another test's
+    // subject.
     thread::sleep((start - far.now()).saturating_sub(Duration::from_secs(1)));
     cluster.nodes[0].kill();
     let all_seen = |ids: &[u128]| ids.iter().all(|id| runner.has_seen(*id));

@@ -310,7 +310,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The runtime sees the error by itself, or another server's answers.
+            // The next claim of the runtime returns the error, or the answers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),

@@ -103,6 +103,7 @@ impl ParkedClaims {
                 break;
             }
             let mut entries = self.parked(&beginning, most).await?;
+            // Takes more than was wanted only if as many are left for other nodes.
             let chosen = entries.len().min(wanted.max(most.min(entries.len() / 2)));
             entries.truncate(chosen);
             if entries.is_empty() {

@@ -29,8 +29,8 @@ pub(crate) enum Part {
     Keys(u16),
     /// Sorted set, by member: namespace, number of a set of keys in which there may be timers of it.
     Places,
-    /// Sorted set, by member: namespace, phase, and reason and due moment of a parked timer or the moment of death of a
-    /// dead one, id.
+    /// Sorted set, by member: namespace, phase, reason and due moment of a parked timer or moment of death of a dead
+    /// timer, id.
     Stopped,
     /// Sorted set, by member: namespace, label, id.
     Labels,

@@ -224,6 +224,7 @@ impl Caller {
         loop {
             let is_elsewhere = matches!(place, Place::Address(_));
             let found = self.route(call.script.name(), &place, end).await;
+            // A redirection is for one attempt only.
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
@@ -256,13 +257,14 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
+                    // The text goes to the server that lacks it.
                     if is_elsewhere {
                         place = route.address.map_or(place, Place::Address);
                     }
                     continue;
                 }
                 Meaning::Ask => {
-                    // Without a pause: the redirection is for the next attempt only.
+                    // Without a pause, since another server has the keys now.
                     if let Some(address) = route.redirection(&error)
                         && Instant::now() < end
                     {

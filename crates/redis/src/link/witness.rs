@@ -106,7 +106,7 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller that is gone asks no more.
+            // The caller may be gone.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }

@@ -180,7 +180,7 @@ impl<'a> Commit<'a> {
         words.push(message);
     }
 
-    /// Fails where new timers would be stored in a shard that is not, or no longer, the deployment's.
+    /// Makes the commit fail if it would store new timers in a shard that is not, or no longer, the deployment's.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
         if !known.timers.is_empty() || known.put_back.is_some() {
             // The shard of the known timers has its data, and the new timers are stored beside them.

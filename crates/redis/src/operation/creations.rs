@@ -116,10 +116,10 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber of a caller's may panic. The creations of others have their answers.
+                            // A subscriber may panic. Other creations must get their answers all the same.
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
-                        // A caller that is gone asks no more.
+                        // The caller may be gone.
                         let made = || Made::Stored(witnesses.clone());
                         let _sent = answer.send(if is_stored { made() } else { Made::Refused });
                     }

@@ -92,7 +92,8 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Whether the key of the deployment is not there, although shards of it are. A new deployment would not be theirs.
+    /// Whether the key of the deployment is lost although its shards are there. They would not belong to a new
+    /// deployment.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];

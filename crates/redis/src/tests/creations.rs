@@ -103,7 +103,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let cancel = Op::Cancel(id.into(), None);
     let _cancelled = pollster::block_on(store.apply(vec![cancel], Durability::PowerLoss)).unwrap();
     assert_eq!(create(&store, &[second], IfPresent::Reject), [Outcome::Repeated(id)], "it is remembered");
-    // Nor is an id that is stored, where no key says so.
+    // Nor is a stored id, even if the key is free.
     let chosen = TimerId::from_u128(78);
     let first = Timer { id: chosen, has_chosen_id: true, key: None, ..timer(&store, "") };
     let second = Timer { payload: Payload([8; 64].into()), ..first.clone() };
@@ -189,7 +189,7 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
     assert_eq!(failed + unknown, COUNT);
     assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");
-    // By 256 at a time it were 12 s.
+    // With 256 of them at a time, it would be 12 s.
     assert!(took < 10 * patience, "{took:?}");
     proxy.greet(Fate::Pass);
     eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());

@@ -1,5 +1,5 @@
-//! Timers that are delivered at most once and stored again: whatever becomes of the answers, and whatever others do
-//! between any two steps, no timer is delivered twice, and none is lost whose return was answered.
+//! Timers that are delivered at most once and put back. Answers are lost, and others act between any two steps. No
+//! timer is delivered twice, and no timer is lost whose return was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -283,9 +283,9 @@ const PLAIN: Case = Case {
     arrival: None,
 };
 
-/// The call of a return that is its commit, where nothing is in its way.
+/// The number of the call that is the commit of a return, without other clients.
 const fn commit_of(case: &Case) -> u32 {
-    // In a cluster the reservation is before it.
+    // In a cluster the reservation comes first.
     if case.is_split { 2 } else { 1 }
 }
 
@@ -303,7 +303,7 @@ fn a_return_whose_time_is_over_has_no_effect() {
         world.arrive();
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a request that is too late");
-        // It might have arrived in time, and the timer have been delivered.
+        // The request might have arrived in time, and the timer might have been delivered.
         assert_eq!(apply(&world.one, world.back.clone()), Ok(Outcome::Refused(Refusal::Stale)), "{case:?}");
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a repetition that is too late");
@@ -315,7 +315,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let plain = Plain::to(server.port());
     let ahead = AGAIN + KEPT - Duration::from_millis(1);
-    // Late, after a time that a failover's clock may add, and when the mark is gone.
+    // A late return; with the greatest step of the clock by a failover; and after the mark is gone.
     let ends = [(ahead, true), (AGAIN + KEPT, false), (2 * (AGAIN + KEPT), false)];
     for (number, (after, is_known)) in (0..).zip(ends) {
         for is_split in [false, true] {

@@ -173,7 +173,7 @@ pub(crate) fn keys(server: &Server, pattern: &str) -> Vec<String> {
 pub(crate) const PARTS: [&str; 9] =
     ["records", "tokens", "leases", "k:*", "labels", "parked", "dead", "slices", "counts"];
 
-/// Nothing is left of timers: no records, no slices, no notes.
+/// Nothing is left of timers: no records, no slices, no redirects.
 #[track_caller]
 pub(crate) fn is_empty(server: &Server) {
     let parts = PARTS.iter().map(|part| format!("*:{part}"));

@@ -33,6 +33,7 @@ mod turns;
 pub use bench::{Case, Make};
 pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
+pub use turns::Turns;
 
 /// All cases, but for the random [`histories`].
 pub const CASES: &[&[Case]] = &[
@@ -47,7 +48,7 @@ pub const CASES: &[&[Case]] = &[
 ];
 
 /// The cases for a store that claims in turn ([`TimerStore::claim_in_turn`]): it passes over a namespace that has its
-/// share.
+/// share. [`Turns`] drives a store in further cases of its author's.
 ///
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;

@@ -1,6 +1,7 @@
 //! Claims in turn: a namespace that has its share is passed over.
 
 use crate::bench::{Case, Make, START, at};
+use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -43,32 +44,47 @@ const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
 /// The greatest number of operations of one transaction.
 const BATCH: usize = 500;
 
-/// A store with a clock, and the deliveries under way by namespace, as a runtime has them.
-struct Turns {
-    store: Arc<dyn TimerStore>,
+/// A store that claims in turn, with a manual clock and the deliveries under way, as a runtime has them.
+pub struct Turns {
+    /// The store under test.
+    pub store: Arc<dyn TimerStore>,
+    /// The deliveries under way by namespace, the oldest first.
+    pub under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
+    /// The limits of late timers for the next claims.
+    pub late: Option<Late>,
     clock: ManualClock,
     room: usize,
-    late: Option<Late>,
-    under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
     claims: u64,
     made: u128,
 }
 
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("under_way", &self.under_way).finish_non_exhaustive()
+    }
+}
+
 impl Turns {
-    fn new(make: Make<'_>, room: usize) -> Self {
+    /// A new store, claimed from by a runtime with room for this number of deliveries.
+    pub fn new(make: Make<'_>, room: usize) -> Self {
         let clock = ManualClock::new();
         clock.set(Timestamp::from_nanos(START * 1_000_000));
         let store = make(clock.clone());
-        Self { store, clock, room, late: None, under_way: BTreeMap::new(), claims: 0, made: 0 }
+        Self { store, under_way: BTreeMap::new(), late: None, clock, room, claims: 0, made: 0 }
     }
 
     /// Sets the clock to this number of milliseconds after the start.
-    fn set(&self, millis: u64) {
+    pub fn set(&self, millis: u64) {
         self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
     }
 
-    /// Stores timers of a namespace that are due this number of milliseconds after the start.
-    fn place(&mut self, namespace: &str, due: u64, count: usize) {
+    /// Stores timers of a namespace that are due this number of milliseconds after the start. All timers of a store
+    /// have ids in the order of these calls, from 1 on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the store fails.
+    pub fn place(&mut self, namespace: &str, due: u64, count: usize) {
         let place = |_| {
             self.made += 1;
             let id = TimerId::from_u128(self.made);
@@ -85,8 +101,12 @@ impl Turns {
         block_on(self.store.apply(ops, Durability::Volatile)).expect("the store fails");
     }
 
-    /// Claims, and returns the number of claimed timers of each namespace.
-    fn claim(&mut self, limit: Limit) -> (BTreeMap<Box<str>, usize>, Claimed) {
+    /// Claims, and returns the number of claimed timers of each namespace with the answer.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the store fails.
+    pub fn claim(&mut self, limit: Limit) -> (BTreeMap<Box<str>, usize>, Claimed) {
         self.claims += 1;
         let counts = self.under_way.iter().map(|(namespace, timers)| (namespace.clone(), timers.len()));
         let used: usize = self.under_way.values().map(Vec::len).sum();
@@ -102,16 +122,16 @@ impl Turns {
         (counts, claimed)
     }
 
-    /// Ends this number of deliveries of a namespace by an operation.
-    fn end(&mut self, namespace: &str, count: usize, op: impl Fn(TimerId, Token) -> Op) {
+    /// Ends the oldest deliveries of a namespace by an operation.
+    ///
+    /// # Panics
+    ///
+    /// Panics if fewer than `count` deliveries are under way, or if the store fails.
+    pub fn end(&mut self, namespace: &str, count: usize, op: impl Fn(TimerId, Token) -> Op) {
         let timers = self.under_way.get_mut(namespace).expect("it has deliveries");
         let ops = timers.drain(..count).map(|(id, token)| op(id, token)).collect();
         self.apply(ops);
     }
-}
-
-fn ack(id: TimerId, token: Token) -> Op {
-    Op::Ack(id, token)
 }
 
 fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
@@ -130,7 +150,7 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
     let (counts, claimed) = turns.claim(ALL);
     assert!(counts.is_empty() && claimed.next_due.is_some() && claimed.next_claim.is_none());
     // Its timers are claimed as soon as its share has room, in their order.
-    turns.end("herd", 10, ack);
+    turns.end("herd", 10, Op::Ack);
     let (counts, claimed) = turns.claim(ALL);
     let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
     assert_eq!(counts.get("herd"), Some(&ids.len()));
@@ -152,7 +172,7 @@ fn namespaces_that_wait_are_served_in_turn(make: Make<'_>) {
         for namespace in ["a", "b", "c"] {
             let has = turns.under_way.get(namespace).map_or(0, Vec::len);
             if has > 0 {
-                turns.end(namespace, has.min(5), ack);
+                turns.end(namespace, has.min(5), Op::Ack);
             }
         }
     }
@@ -165,10 +185,10 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again(make: Make<'_>) {
     let mut turns = Turns::new(make, 40);
     turns.place("herd", 0, 5_000);
     turns.place("other", 0, 20);
-    let mut ended = 0;
-    let (mut returned, mut late) = (0, 0);
+    let all = 5_000 + 20 + 50;
+    let (mut ended, mut returned, mut late) = (0, 0, 0);
     for round in 0..20_000 {
-        let (counts, claimed) = turns.claim(ALL);
+        let (counts, _) = turns.claim(ALL);
         for (namespace, count) in counts {
             // Some come back, under due moments that claims have passed.
             if round % 7 == 0 && returned < 500 {
@@ -179,18 +199,20 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again(make: Make<'_>) {
                 turns.apply(vec![Op::Unpark("r".into(), 1_000)]);
             } else {
                 ended += count;
-                turns.end(&namespace, count, ack);
+                turns.end(&namespace, count, Op::Ack);
             }
         }
         if late < 50 && round % 3 == 0 {
             late += 1;
             turns.place("late", 0, 1);
         }
-        if claimed.next_due.is_none() && late == 50 {
+        if ended == all {
             break;
         }
     }
-    assert_eq!(ended, 5_000 + 20 + 50);
+    assert_eq!(ended, all);
+    let (counts, claimed) = turns.claim(ALL);
+    assert!(counts.is_empty() && claimed.next_due.is_none());
     assert_eq!(block_on(turns.store.check()).expect("the store fails"), []);
 }
 
@@ -217,18 +239,18 @@ fn a_clock_that_goes_back_to_after_the_first_claim_is_no_error(make: Make<'_>) {
     let (counts, _) = turns.claim(ALL);
     assert_eq!(counts.get("other"), Some(&1), "three quarters of the rest");
     turns.set(11_000);
-    turns.end("herd", 3, ack);
+    turns.end("herd", 3, Op::Ack);
     let (counts, _) = turns.claim(ALL);
     assert_eq!(counts.get("herd"), Some(&3));
     turns.set(13_000);
-    turns.end("herd", 3, ack);
-    turns.end("other", 1, ack);
+    turns.end("herd", 3, Op::Ack);
+    turns.end("other", 1, Op::Ack);
     let mut other = 0;
     for _ in 0..4 {
         let (counts, _) = turns.claim(ALL);
         other += counts.get("other").copied().unwrap_or(0);
         if let Some(herd) = counts.get("herd") {
-            turns.end("herd", *herd, ack);
+            turns.end("herd", *herd, Op::Ack);
         }
     }
     assert_eq!(other, 1, "the second one");
@@ -268,7 +290,7 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
         if round > 2 {
             assert_eq!(counts.get("other"), Some(&3), "{round}: {counts:?}");
         }
-        turns.end("herd", herd, ack);
+        turns.end("herd", herd, Op::Ack);
         turns.place("herd", 0, herd);
         turns.clock.advance(Duration::from_millis(1));
     }

@@ -17,11 +17,11 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Timers that one script leases at most, so that no script takes long.
+/// The most timers that a script leases, so that no script takes long.
 const AT_ONCE: u32 = 1_000;
-/// Timers that a look at one group of several names at least, if as many are due.
+/// The least number of timers that a look at one of several groups names, if they are due.
 const LEAST_NAMES: u32 = 8;
-/// Scripts without a timer after which a claim ends, although there is one that is due.
+/// The number of scripts without a timer after which a claim ends, although a timer is due.
 const IDLE_TURNS: u32 = 8;
 
 /// Claims timers that are due, in the shards of this node.
@@ -59,7 +59,7 @@ impl Claims {
         let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
         let result = self.take_due(claimant, claim, limit, turns).await;
         claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
-        // Without turns it is the first due moment, which the answer has.
+        // Without turns it equals the first due moment, which the answer has already.
         let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
         result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
     }
@@ -163,7 +163,7 @@ impl Claims {
             }
         }
         if turns.is_some_and(|turns| turns.leaves()) {
-            // Perhaps of a lane whose further timers the script has passed over.
+            // The first due timer may be of a lane that has had its share of this claim, and may have more at the next.
             let due = claimed.next_due.filter(|due| *due <= claimed.now);
             claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
         }
@@ -202,12 +202,13 @@ impl Claims {
         if claimed.leased.iter().any(|leased| is_once(&leased.timer))
             && let Err(error) = witnesses.confirm().await
         {
-            // They are forgotten here, and another server may deliver them: here they are not.
+            // This server has forgotten them. A server that takes over may still have them and deliver them, so they
+            // are not delivered here.
             claimed.leased.retain(|leased| !is_once(&leased.timer));
             failed = Some(error);
         }
         claimed.next_reap = self.node.state().shards.take_first_end();
-        // Timers that were forgotten must be delivered: nobody else can.
+        // An error must not hide forgotten timers in the answer: nobody else can deliver them.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
@@ -309,7 +310,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The runtime sees the error by itself, or another server's answers.
+            // The next claim of the runtime returns the error, or the answers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),

@@ -19,15 +19,15 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The bytes of a token. In a lease's field a mark follows.
+/// The bytes of a token. In the field of a lease, a mark follows the token.
 const TOKEN: usize = 16;
-/// Ended leases of which one script answers, at most.
+/// The most ended leases that a script answers, rounded up to the same number for each shard.
 const AT_ONCE: usize = 1_000;
 /// The greatest number of leases of a shard in one answer.
 const MOST_EXPIRED: usize = 100_000;
-/// Leases that are ended at the same time.
+/// The most leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The time after which leases are looked at again whose server did not answer.
+/// The pause before a second look at leases whose server did not answer.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
 /// Leases that have ended, of some shards.
@@ -106,7 +106,7 @@ impl Leases {
             let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
             Ok(((outcome, due), changes))
         };
-        // An error leaves the lease. The answer to the claim is lost then, and no delivery begins.
+        // If this fails, the timer stays leased and is not delivered. It comes back when the lease ends.
         let (outcome, due) =
             self.transactions.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
                 let message = format!("a timer that is delivered at most once was not forgotten: {error}");
@@ -223,7 +223,7 @@ impl Leases {
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // Behind leases without timers there may be others.
+            // Leases without timers are not ended and stay at the front. A longer answer shows the leases behind them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {
@@ -282,7 +282,7 @@ impl Leases {
                     }
                     (count, last) = (count + 1, until);
                     let (member, mark) = (values.filled()?, values.filled()?);
-                    // A lease without a timer is a fault that the check names. It holds nothing up.
+                    // A lease without a timer is a fault, which the check names. It must not stop the others.
                     let (Some(member), Some(mark)) = (member, mark) else { continue };
                     match Found::read(shard, member.clone(), Some(mark.clone()), until) {
                         Some(found) => expired.found.push((until, found)),

@@ -1,4 +1,4 @@
-//! Looks at shards: the script that leases what is due, and the state that its answers leave here.
+//! Looks at shards: the script that leases due timers, and the state that its answers leave here.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -82,7 +82,7 @@ impl Looks {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
         for _ in 0..RENEWALS {
-            // The server behind the new connection may have older data, which a sign of life finds out first.
+            // The connection is new. `enter` gives a sign of life, which finds out whether the server has older data.
             match answer {
                 Err(error) if is_renewed(&error) => {
                     answer = match self.node.enter().await {
@@ -96,7 +96,7 @@ impl Looks {
         match answer {
             Ok((looked, is_member)) => {
                 if !is_member {
-                    // The node left while this was on its way.
+                    // The node left while the look was on its way.
                     self.node.release_shards(shards).await;
                 }
                 Ok(looked)
@@ -128,7 +128,8 @@ impl Looks {
         arguments.push(decimal(u64::from(look.wants_end)));
         arguments.extend(per_lane.arguments());
         arguments.extend(slices);
-        // The server of another connection may have older data, which a sign of life finds out first.
+        // The server of a new connection may have older data, and a claim must not lease by them. A look that leases
+        // nothing may run on any connection.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
         let rest = &mut answered.rest;

@@ -1,9 +1,9 @@
 //! Claims of parked timers, for a process that has found a receiver for them, for example in a long poll of their
 //! queue.
 //!
-//! The owner of a shard claims its due timers. A parked timer waits for something else, which one process may have and
-//! another may not. So any node may lease it, in any shard: the token of the lease decides, as everywhere, and not the
-//! owner. The claim has two steps:
+//! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
+//! some processes have. So any node may lease it, in any shard: the token of the lease decides, as everywhere, and not
+//! the owner. The claim has two steps:
 //!
 //! | step | script | effect |
 //! |---|---|---|
@@ -46,7 +46,7 @@ use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError
 
 /// Looks of a claim at which other nodes were quicker with all chosen timers.
 const TURNS: usize = 4;
-/// Timers that one claim leases at most.
+/// The most timers that a claim leases.
 const AT_ONCE: u32 = 512;
 
 /// Claims timers that are parked, in all shards.
@@ -103,6 +103,7 @@ impl ParkedClaims {
                 break;
             }
             let mut entries = self.parked(&beginning, most).await?;
+            // Takes more than was wanted only if as many are left for other nodes.
             let chosen = entries.len().min(wanted.max(most.min(entries.len() / 2)));
             entries.truncate(chosen);
             if entries.is_empty() {
@@ -187,7 +188,7 @@ impl ParkedClaims {
             .map(|group| {
                 let parts =
                     [Part::Parked, Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Stopped];
-                // Any key with the deployment's id. In a cluster that of the deployment is elsewhere.
+                // Any key with the deployment's id. In a cluster the key of the deployment may be on another server.
                 let first = match (self.deployment.topology, group.first()) {
                     (Topology::Cluster, Some(shard)) => self.deployment.layout.key(*shard, Part::Meta),
                     _ => self.deployment.key.clone(),

@@ -40,7 +40,8 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        // Each group has counted its own. The timers of a lane of a group are leased in order.
+        // Each group has counted only its own timers, so the share of a lane is counted again. Once a timer is passed
+        // over, so are the later timers of its lane in the same group: the script leases them in order.
         let lateness = now - UtcMillis::from_millis(due);
         if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
             (timers, taken) = (timers + 1, taken + length);

@@ -17,7 +17,7 @@ pub(crate) struct Turns {
     free: usize,
     /// The timers that the claim may still take. They are no more than the free places.
     left: usize,
-    /// The time after which a timer is late, and the late timers that a lane may take which is not among `lanes`.
+    /// The time after which a timer is late, and the number of late timers for each lane that is not among `lanes`.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }

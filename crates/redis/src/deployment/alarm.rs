@@ -1,8 +1,8 @@
 //! Wakes the runtime of this process for timers that it does not know of yet.
 //!
 //! A claim's answer has the due moment of the first timer that is left. A commit that makes a timer due earlier wakes
-//! the subscribers, and so does any event after which that moment may be wrong. While a claim is at the server, its
-//! answer may not know of a commit that comes then: the commit is compared with the answer when the claim ends.
+//! the subscribers, and so does any event after which that moment may be wrong. A commit that comes while a claim is at
+//! the server may be missing in its answer. So it is compared with the answer when the claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;

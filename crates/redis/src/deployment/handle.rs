@@ -26,9 +26,9 @@ pub(crate) struct Deployment {
     pub(crate) key: Vec<u8>,
     /// The hash of its shared documents.
     pub(crate) documents: Vec<u8>,
-    /// Chosen when the deployment was created. It tells the deployment from others of its name.
+    /// Drawn when the deployment was created. It tells the deployment from others of the same name.
     id: RwLock<Vec<u8>>,
-    /// Set while the server has another deployment, or none, in the place of the one that was opened.
+    /// Set while the server has lost the deployment, or has another deployment in its place.
     closed: Mutex<Option<Closed>>,
     /// The last moment at which a part of the deployment was still there although other parts were lost.
     pub(super) seen: Mutex<Option<Instant>>,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Those of the operation that is polled. It is that of the future, and not of a thread or of a task.
+    /// The witnesses of the operation that is polled. They belong to its future, not to a thread or a task.
     static SEEN: Witnesses;
 }
 
@@ -71,7 +71,7 @@ impl Witnesses {
 /// Takes note of the witness of a script that was answered.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
-        // Outside of a scope nobody was promised anything.
+        // Outside of a scope there is no promise to keep.
         let _noted = SEEN.try_with(|seen| seen.add(witness));
     }
 }

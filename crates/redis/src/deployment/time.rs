@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age from which on a measurement gives way to one that took longer.
+/// The age at which a measurement is replaced even by a measurement that took longer.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides.

@@ -58,8 +58,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Whether some shards may answer while others do not. Then each group is asked for itself, and those that fail
-    /// are left out.
+    /// Whether some shards may answer while others do not. In that case each group is asked on its own, and groups that
+    /// fail are left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }

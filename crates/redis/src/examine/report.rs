@@ -41,7 +41,7 @@ impl Report {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
     }
 
-    /// Whether the servers do not answer, which may be otherwise a moment later.
+    /// Whether the servers do not answer, which may change within a moment.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered

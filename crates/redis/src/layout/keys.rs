@@ -10,7 +10,7 @@ use super::slice::Slice;
 use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The version of the layout. Another one is refused, an earlier one too.
+/// The version of the layout. A deployment of any other version is refused, also of an earlier version.
 pub(crate) const VERSION: u64 = 5;
 
 /// The parts of a shard.
@@ -29,8 +29,8 @@ pub(crate) enum Part {
     Keys(u16),
     /// Sorted set, by member: namespace, number of a set of keys in which there may be timers of it.
     Places,
-    /// Sorted set, by member: namespace, phase, and reason and due moment of a parked timer or the moment of death of a
-    /// dead one, id.
+    /// Sorted set, by member: namespace, phase, reason and due moment of a parked timer or moment of death of a dead
+    /// timer, id.
     Stopped,
     /// Sorted set, by member: namespace, label, id.
     Labels,
@@ -186,12 +186,12 @@ impl Layout {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
 
-    /// An id that no other call returns, of a timer with this key: the shard that knows where it is is that of the key.
+    /// An id that no other call returns, for a timer with this key. The shard of the id is that of the key.
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
-        // Each shard has some of the last two bytes. The checksum of a difference does not depend on that from which it
-        // differs, so the first difference that leads to the shard leaves the bytes as random as they can be there.
+        // The last two bytes are changed by the first difference that leads to the shard. The checksum is linear: a
+        // difference changes it in the same way for any bytes. So all ends that lead to the shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
     }
 
-    /// F-25, for the slots. That every script is in one slot is what the suite on a cluster shows.
+    /// F-25, for the slots. The suite on a cluster shows that every script is in one slot.
     #[test]
     fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {
@@ -310,7 +310,7 @@ mod tests {
             let mut ends: Vec<u128> = ids.iter().map(|id| id.as_u128() & 0xffff).collect();
             ends.sort_unstable();
             ends.dedup();
-            // Of 65,536 ends, 3,000 draws meet some 2,930 different ones.
+            // 3,000 draws of 65,536 ends meet some 2,930 different ends.
             assert!(ends.len() > 2_850, "{} ends of ids", ends.len());
             ids.sort_unstable();
             ids.dedup();
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_tag_stays_as_it_is() {
-        // Another tag would hide what a deployment has stored.
+        // Another tag would hide the stored data of a deployment.
         let layout = Layout::new("d", 4);
         let names: Vec<_> = layout.shards().map(|shard| layout.key(shard, Part::Records)).collect();
         let names: Vec<_> = names.iter().map(|name| core::str::from_utf8(name).unwrap()).collect();

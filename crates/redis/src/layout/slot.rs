@@ -47,13 +47,13 @@ mod tests {
 
     #[test]
     fn a_slot_is_that_of_redis_cluster() {
-        // The value of the specification of Redis Cluster, and what CLUSTER KEYSLOT answers.
+        // The value in the specification of Redis Cluster. `CLUSTER KEYSLOT` answers the same.
         assert_eq!(crc16(0, b"123456789"), 0x31c3);
         assert_eq!(slot_of(b"foo"), 12_182);
         for key in ["{foo}", "a{foo}b", "{foo}{bar}", "tb:{foo}:meta"] {
             assert_eq!(slot_of(key.as_bytes()), 12_182, "{key}");
         }
-        // Without a tag, or with an empty one, the whole key counts.
+        // Without a tag, or with an empty tag, the whole key counts.
         for key in ["{foo", "foo}", "{}foo", "}{"] {
             assert_eq!(slot_of(key.as_bytes()), u32::from(crc16(0, key.as_bytes())) % SLOTS, "{key}");
         }

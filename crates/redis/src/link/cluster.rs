@@ -187,7 +187,7 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// The first answer of these servers. Each is asked a moment after the one before it.
+    /// The first answer of these servers. Each is asked a moment after the server before it.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -212,7 +212,7 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // After the map, by which calls make keepers.
+        // Only after the map is replaced: calls make keepers for the servers of the map.
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
@@ -233,7 +233,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The next look belongs to another trouble.
+            // The map was good for long, so the next look has another cause and starts with short pauses.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }

@@ -13,7 +13,7 @@ use redis::{
 };
 use std::sync::Arc;
 
-/// The connections to a server that one attempt has made.
+/// The connections to a server, made by one attempt.
 #[derive(Clone)]
 pub(crate) struct Wire {
     /// For calls.
@@ -38,7 +38,8 @@ impl Dial {
     /// If the settings cannot work with any server.
     pub(crate) fn new(connect: Connect) -> Result<Self, ConnectError> {
         if connect.servers.has_tls() {
-            // The driver takes the process's provider, and panics without one where a program links two.
+            // The driver takes the process's default provider. It panics if there is no default and the program links
+            // two providers.
             let provider = rustls::crypto::ring::default_provider();
             if rustls::crypto::CryptoProvider::get_default().is_none() {
                 // Another thread may have been first, with a provider as good.
@@ -101,12 +102,12 @@ impl Dial {
         Self { connect, roles: Arc::default() }
     }
 
-    /// New connections to the one server, or to the primary that Sentinel names. `on_end` is called at the end of one
-    /// of them.
+    /// New connections to the only server, or to the primary that Sentinel names. `on_end` is called when any of them
+    /// ends.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
-            // Several connections, one after another.
+            // Several connections are made in sequence.
             Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
         };
         let made = async { self.renewed()?.make(on_end).await };

@@ -221,7 +221,7 @@ mod tests {
             assert_eq!(meaning(&format!("{code} why")), Meaning::Refused, "{code}");
             assert!(row(code).ends_with("surely has had no effect. The call fails. |"), "{code}");
         }
-        // A command within a script was refused, behind others that had their effects.
+        // A command of a script was refused after other commands had their effects.
         for code in ["ERR", "NOPERM", "WRONGTYPE"] {
             let meaning_of = meaning(&format!("{code} why script: 1, on @user_script:7."));
             assert_eq!(meaning_of, Meaning::Broken, "{code}");

@@ -103,7 +103,7 @@ async fn keep(
         };
         let made = {
             let dial = Arc::clone(&dial);
-            // In a task of its own: a panic of the driver is an attempt that failed.
+            // In a task of its own, so that a panic of the driver only fails the attempt.
             tokio::spawn(async move { dial.connect(on_end).await }).await
         };
         match made {
@@ -117,11 +117,11 @@ async fn keep(
                     match doubted.recv().await {
                         None => return,
                         Some(number) if number == attempt => break,
-                        // About a connection that has been replaced.
+                        // The doubt is about a connection that has been replaced.
                         Some(_) => {}
                     }
                 }
-                // Calls under way have clones of it.
+                // Calls under way have clones of the connection, and end by themselves.
                 states.send_modify(|state| state.connection = None);
                 if start.elapsed() >= LASTING {
                     pause = SHORTEST;

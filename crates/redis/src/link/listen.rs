@@ -61,18 +61,18 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             is_refused = false;
             let mut elsewhere = None;
             ear(Heard::Begin);
-            // A connection whose other side is gone without a word answers no question.
+            // If the server disappears without closing the connection, only an unanswered question shows it.
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
-                    // Messages are said to the new primary from now on.
+                    // Other nodes publish at the new primary from now on.
                     Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
                     Ok(Either::Right((Err(_), _))) | Err(_) => {}
                 }
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
                 pause = SHORTEST;
-                // One map of the slots may be old.
+                // A single map of the slots may be old.
                 let owner = routes.connected_owner(beside).filter(|owner| primary.as_ref() != Some(owner));
                 if owner.is_some() && owner == elsewhere {
                     break;

@@ -13,8 +13,6 @@ mod sentinel;
 mod session;
 mod settings;
 mod slots;
-#[cfg(test)]
-mod tests;
 mod witness;
 
 use crate::script::Script;
@@ -31,13 +29,13 @@ pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 pub(crate) use witness::Witness;
 
-/// What a call of [`Link`] gives later. The future needs no tokio runtime around it.
+/// The answer to a call of [`Link`]. The future needs no tokio runtime around it.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
 
-/// The end of a time.
+/// Ends after a time.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Called with what a subscription says. It must not block.
+/// Called with the events of a subscription. It must not block.
 pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// A way to the server that runs scripts.
@@ -54,8 +52,8 @@ pub(crate) trait Link: Send + Sync {
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
-    /// The same, with the witness of the server that has run the script, if changes are to be safer than the server
-    /// makes them by itself.
+    /// The same, with the witness of the server that has run the script, if a policy asks for safer changes than the
+    /// server makes by itself.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -66,8 +64,8 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(async move { Ok((answer.await?, None)) })
     }
 
-    /// The same, if the connection is the one that this [attempt](Self::attempt) has made. Otherwise the script is not
-    /// sent.
+    /// The same on the connection that this [attempt](Self::attempt) has made. If another connection is in use, the
+    /// script is not sent.
     fn run_on<'a>(
         &'a self,
         _attempt: u64,
@@ -95,8 +93,8 @@ pub(crate) trait Link: Send + Sync {
     }
 
     /// Calls `ear` with the messages of some channels, until the value that it returns is dropped. In a cluster the
-    /// subscription is at the primary that has the key, as long as there is a connection to that. A link without
-    /// subscriptions calls nothing.
+    /// subscription is at the primary that has the key, as long as there is a connection to that primary. A link
+    /// without subscriptions calls nothing.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }

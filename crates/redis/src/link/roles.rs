@@ -56,7 +56,7 @@ impl Roles {
         }
     }
 
-    /// The changes of the primary, for a task that waits for the next one.
+    /// The changes of the primary, for a task that waits for the next change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -69,7 +69,7 @@ impl Roles {
     }
 
     pub(super) fn hold(&self) {
-        // Several events of one failover, of several Sentinels, are one hold.
+        // A failover has several events from several Sentinels. Together they are one hold.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {

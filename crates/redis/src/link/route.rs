@@ -17,7 +17,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The replies to the commands, in order, from the one after the first `skipped`. Errors of the server are values.
+    /// The replies to the commands in order, without the first `skipped` replies. Errors of the server are values.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }

@@ -9,8 +9,8 @@
 //! | `+promoted-slave`, `+switch-master` | it is a primary | the connection is replaced by one to that server; calls go on |
 //! | `-failover-abort-...`, or nothing for four seconds | the old primary stays | calls go on |
 //!
-//! For three seconds after such an event no other server than the one that it names is taken for the primary: a
-//! Sentinel that does not know of it yet names the old one, which still says that it is a primary.
+//! For three seconds after such an event, only the server that it names is taken for the primary. A Sentinel that does
+//! not know of the event yet names the old primary, which still says that it is a primary.
 //!
 //! A silent Sentinel stops nothing. In that case the end of the connection, or the answer `READONLY`, shows the change,
 //! as without this task.
@@ -98,14 +98,15 @@ pub(super) async fn follow(
                     Ok(Some(Event::Begins)) => roles.hold(),
                     Ok(Some(Event::IsPrimary(primary))) => {
                         roles.name(primary);
-                        // Before calls go on: none of them takes the connection to the old primary.
+                        // Before calls go on, so that none of them takes the connection to the old primary.
                         keeper.leave_others(&roles).await;
                         roles.release();
                     }
                     Ok(Some(Event::Ends)) => roles.release(),
                     Ok(Some(Event::Silence) | None) => break,
                     Err(_) => {
-                        // A Sentinel that is gone without a word answers no question.
+                        // If the Sentinel disappears without closing the connection, only an unanswered question shows
+                        // it.
                         let ping = redis::cmd("PING");
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;

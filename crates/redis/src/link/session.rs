@@ -101,8 +101,9 @@ impl Session {
             return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
-        // A task ends early only with its runtime. A thread that blocks on this within a task of another runtime, as on
-        // the answers of many shards, never gives back to that runtime: its budget must not count.
+        // A task ends early only with its runtime. The caller may be a task of another runtime that blocks on this
+        // future, and never returns to its runtime between the answers of many shards. So the budget of that runtime
+        // must not count.
         Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
         }))
@@ -134,7 +135,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waits for nothing, so that the value may be dropped anywhere.
+            // In the background, so that the value may be dropped anywhere: a wait is forbidden within a runtime.
             runtime.shutdown_background();
         }
     }
@@ -223,6 +224,7 @@ impl Caller {
         loop {
             let is_elsewhere = matches!(place, Place::Address(_));
             let found = self.route(call.script.name(), &place, end).await;
+            // A redirection is for one attempt only.
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
@@ -238,7 +240,7 @@ impl Caller {
             let sent = timeout(self.limit, send(command, is_elsewhere, &mut route)).await;
             let error = match sent {
                 Err(_) => {
-                    // The peer may be gone without a word.
+                    // The server may have disappeared without closing the connection.
                     route.doubt().await;
                     self.routes.learn(None, &route);
                     return Err(LinkError::late(call.script.name(), self.limit));
@@ -255,13 +257,14 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
+                    // The text goes to the server that lacks it.
                     if is_elsewhere {
                         place = route.address.map_or(place, Place::Address);
                     }
                     continue;
                 }
                 Meaning::Ask => {
-                    // At once: only the next attempt may go there.
+                    // Without a pause, since another server has the keys now.
                     if let Some(address) = route.redirection(&error)
                         && Instant::now() < end
                     {

@@ -118,8 +118,8 @@ impl Connect {
         Ok(Self::to(Servers::Single(info(url)?)))
     }
 
-    /// The primary that these Sentinels know by the name `service`. The URLs are the Sentinels', and the name and the
-    /// password of the first are those for all of them; [`user`](Self::user) and [`database`](Self::database) are the
+    /// The primary that these Sentinels know by the name `service`. The URLs are the Sentinels'. The name and the
+    /// password in the first URL count for all Sentinels. [`user`](Self::user) and [`database`](Self::database) are the
     /// primary's. With `rediss://`, the primary is reached by TLS as well.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ impl Connect {
         Ok(Self::to(Servers::Sentinel { sentinels, service: service.into(), primary, is_tls }))
     }
 
-    /// The cluster that has these nodes. The others are found by them; with several, one may be down at the start and
-    /// after a cut.
+    /// The cluster that has these nodes, which name the other nodes. If several are given, some of them may be down at
+    /// the start and after a cut.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Connect {
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
         }
-        // All are reached as the first server is.
+        // All servers of a cluster are reached in one way, with TLS or without.
         let security = |node: &ConnectionInfo| match node.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
             _ => None,
@@ -286,7 +286,7 @@ impl Servers {
 }
 
 impl Tls {
-    /// The system's authorities are trusted, and no own certificate is shown.
+    /// The system's authorities are trusted, and no client certificate is sent.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -299,7 +299,7 @@ impl Tls {
         self
     }
 
-    /// The own certificate and its key, for servers that ask for one.
+    /// The client's certificate and its key, for servers that ask for a certificate.
     #[must_use]
     pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((certificate.into(), key.into()));

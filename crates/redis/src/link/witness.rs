@@ -106,15 +106,14 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller that is gone asks no more.
+            // The caller may be gone.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }
 
     /// One round.
     async fn ask(&self) -> Result<(), Box<str>> {
-        // The server waits for the changes that it had made at the end of the command before `WAIT`. So a `PING` goes
-        // first.
+        // `WAIT` covers the changes that the server had made when the command before it ended. So a `PING` goes first.
         let mut commands = redis::pipe();
         commands.cmd("PING");
         commands.add_command(wait(self.policy));
@@ -144,7 +143,7 @@ impl fmt::Debug for Witness {
 
 /// The command that waits for the copies of the policy.
 fn wait(policy: SyncPolicy) -> Cmd {
-    // For the server, 0 is no limit.
+    // The server takes 0 for no limit.
     let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
     match policy {
         SyncPolicy::None => redis::cmd("PING"),

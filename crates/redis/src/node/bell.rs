@@ -35,7 +35,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Waits until the bell rings, at most for a time. Returns whether the thread goes on.
+    /// Waits until the bell rings, or until the time is over. Returns whether the thread goes on.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.lock();

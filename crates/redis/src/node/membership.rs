@@ -76,8 +76,8 @@ impl Node {
     }
 }
 
-/// The time for which a node must be without its connection to be taken for dead: one that makes its connection anew
-/// has it by then, mostly. If not, it loses its shards, which does no harm, and gives another sign.
+/// The time for which a node must be without its connection to be taken for dead. A node that connects again is mostly
+/// connected by then. If it is not, it loses its shards, which does no harm, and gives another sign.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
@@ -108,7 +108,7 @@ impl Node {
             self.listen();
             self.bell.ring();
         } else if let Err(error) = sign {
-            // The data may not be those of before.
+            // The server may have other data than before.
             if is_new && !is_gone(&error) {
                 return Err(error);
             }
@@ -138,7 +138,7 @@ impl Node {
             record,
             self.keys.channel.clone(),
             decimal(known.as_millis()),
-            // The last sign may be lost with the last moment, and the one before is older by the time between them.
+            // The loss is measured by signs, which are a quarter of `ttl` apart.
             time_text(self.may_lose.saturating_add(self.ttl / 4)),
         ];
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
@@ -146,7 +146,7 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Of a registry that is lost, nobody can say how old it was.
+                // A lost registry does not show how old its data were.
                 state.sign_by = sign_by;
             }
         })?;
@@ -158,7 +158,7 @@ impl Node {
             state.sign_by = sign_by;
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
-                // The others' signs of after that moment are lost, too.
+                // Signs of other nodes after that moment are lost, too.
                 state.latest = latest.max(answered.now);
                 state.set_backs += 1;
             }
@@ -169,7 +169,7 @@ impl Node {
             (!state.is_member, live != state.live)
         };
         if has_changed {
-            // Shards come, and with them timers that were parked by others.
+            // This node may get shards in which others have parked timers.
             self.deployment.alarm.tell_parked(None);
         }
         if let (Some(time), Some(tell)) = (set_back, &self.on_set_back) {

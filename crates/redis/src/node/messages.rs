@@ -64,7 +64,7 @@ impl Node {
         match heard {
             Heard::Begin => {
                 self.hears.store(true, Ordering::Relaxed);
-                // Messages of before are lost.
+                // Messages may have been lost before the subscription: the node learns the state by asking.
                 let mut state = self.state();
                 state.is_stirred = true;
                 state.hear_anew();

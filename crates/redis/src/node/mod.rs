@@ -1,8 +1,8 @@
 //! The nodes of a deployment, and the shards that each of them serves.
 //!
 //! A *node* is a store that claims. An incarnation identifies it, which it draws when it is opened; names are for
-//! people. A store that only places timers is not a node. The nodes divide the shards between them, so that one node
-//! looks at each shard. Ownership spares work and decides nothing: the token of a lease decides who delivers a timer.
+//! people. A store that only places timers is not a node. The nodes divide the shards between them: each shard is
+//! looked at by one node. Ownership spares work and decides nothing: the token of a lease decides who delivers a timer.
 //! So two nodes that both take themselves for the owner of a shard do no harm.
 //!
 //! # A shard

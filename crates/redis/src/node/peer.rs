@@ -44,7 +44,7 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Whether the last sign is young enough. One of the future is left by a clock that was set back.
+    /// Whether the last sign is young enough. A sign in the future is left by a clock that was set back.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

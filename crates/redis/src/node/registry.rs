@@ -81,7 +81,7 @@ impl Node {
         let node_of = |peer: Peer| store::Node {
             incarnation: peer.incarnation,
             seen: peer.seen,
-            // This node lives, if no sign of it can be stored.
+            // This node lives, even if no sign of it can be stored.
             is_live: peer.is_live(now) || is_silent && state.is_member && peer.incarnation == this,
             is_this: peer.incarnation == this,
             name: peer.record.name,

@@ -1,6 +1,6 @@
 //! Rendezvous hashing: to which of some nodes a shard belongs.
 //!
-//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest one. So a node that
+//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. So a node that
 //! comes takes shards from all others and moves none between them, and the shards of a node that goes are spread over
 //! all others.
 

@@ -353,13 +353,13 @@ mod tests {
         assert!(first.wants_end, "the shard may have been taken before");
         let second = end(&mut shards, first);
         assert!(!second.wants_end);
-        // Another look fails meanwhile, and a reap leaves the shard out.
+        // Another look fails before this look is answered, and a reap leaves the shard out.
         shards.fail_look(&[0]);
         let third = end(&mut shards, second);
         assert!(third.wants_end);
         let fourth = end(&mut shards, third);
         assert!(!fourth.wants_end);
-        // A release is answered late.
+        // A release that was sent before is answered only now.
         shards.released(0);
         let fifth = end(&mut shards, fourth);
         assert!(fifth.wants_end && !end(&mut shards, fifth).wants_end);

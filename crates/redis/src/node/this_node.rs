@@ -15,10 +15,10 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a node takes a shard, and after which a silent node is not live any longer, unless it is set.
+/// The default of the time for which a node takes a shard, and after which a silent node is no longer live.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The time by which a server's data may go back, unless it is set.
+/// The default of the time by which a server's data may go back.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster
@@ -250,8 +250,8 @@ impl Node {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers for a timer that may be stored although nobody has noted it here. A thread finds it
-    /// without that.
+    /// Wakes the subscribers for a timer that may be stored although nobody has noted it here. If there is a thread, it
+    /// finds the timer by itself.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();

@@ -15,8 +15,8 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// Changes of a batch that are made one by one and are at the server at the same time: timers that are not in the
-/// shards of their ids.
+/// The most changes of a batch that have scripts of their own and are at the server at the same time. Their timers are
+/// not in the shards of their ids.
 const OTHERS_AT_ONCE: usize = 64;
 
 /// The names that two operations of one batch must not share if they are sent at the same time.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// Entries that are read at once.
+/// The entries that are read at once.
 const AT_ONCE: usize = 256;
-/// Timers that one script changes at most, so that no script takes long.
+/// The most timers that a script changes, so that no script takes long.
 const SEVERAL: usize = 32;
 
 /// Makes operations on many timers.
@@ -27,8 +27,8 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes several timers that were read, with those of a script at the same time. `op` is the operation on so
-    /// many timers. Returns the outcomes.
+    /// Changes several timers that were read, a group by each script. `op` returns the operation on a group of the
+    /// given number of timers. Returns the outcomes.
     async fn change_several(
         &self,
         mut found: Vec<Found>,
@@ -46,8 +46,8 @@ impl Bulk {
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
-    /// Makes changes of different timers that are named by their ids. Returns the outcomes of those that were made, by
-    /// their places: a timer that is not in the shard of its id is left to an operation of its own.
+    /// Makes changes of different timers that are named by their ids. Returns the outcomes of the changes that were
+    /// made, by their places. A timer that is not in the shard of its id is left to an operation of its own.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],

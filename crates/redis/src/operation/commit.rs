@@ -78,7 +78,7 @@ pub(crate) enum Doubt {
     Lost(Shard),
 }
 
-/// Of which shards a commit may name keys.
+/// The shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
     /// Of all shards, on one server.
@@ -109,7 +109,7 @@ pub(crate) struct Commit<'a> {
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
-    /// Whether there is more afterwards than there was.
+    /// Whether the changes make the data grow.
     pub(crate) is_growing: bool,
 }
 
@@ -159,7 +159,8 @@ impl<'a> Commit<'a> {
         commit
     }
 
-    /// Adds a message to the owner of a shard, if that is another node and the timer is the shard's first one.
+    /// Adds a message to the owner of a shard. The script sends it if the owner is another node and the timer is the
+    /// first of the shard.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
@@ -179,7 +180,7 @@ impl<'a> Commit<'a> {
         words.push(message);
     }
 
-    /// Fails where new timers would be stored in a shard that is not, or no longer, the deployment's.
+    /// Makes the commit fail if it would store new timers in a shard that is not, or no longer, the deployment's.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
         if !known.timers.is_empty() || known.put_back.is_some() {
             // The shard of the known timers has its data, and the new timers are stored beside them.
@@ -240,8 +241,8 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data of another shard of a cluster are not checked again: the operation does not change them, and they were
-        // so at the time of the read.
+        // Data in other shards of a cluster are not checked again. The operation does not change them, and it may be
+        // taken to happen at the time of the read.
         let (scope, layout) = (self.scope, self.layout);
         // First of all: the timer is not stored a second time, even if it has been claimed or has ended since.
         if let Some(put_back) = &known.put_back {
@@ -442,7 +443,7 @@ impl Scope<'_> {
     }
 }
 
-/// Whether there is more after these changes than there was, by more than some words.
+/// Whether these changes make the data grow, by more than a few words.
 fn grows(changes: &Changes) -> bool {
     const WORDS: usize = 512;
     let size = |timer: &Timer| {

@@ -64,11 +64,11 @@ impl Creations {
         self.transactions.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Whether a creation may be one of several in a script. In a cluster a shard that is away must hold up no other
-    /// one. A mode that replaces expects that the key is taken.
+    /// Whether a creation may be one of several in a script. None may in a cluster, where a shard that is away must not
+    /// hold up creations in other shards. Nor may a creation that replaces, since its key is mostly taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
-        // The owner of such a shard gets a hint from a commit.
+        // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
         let is_near = || timer.due < self.deployment.time.now() + LONGEST_POLL;
         !self.deployment.topology.fails_in_parts()
             && matches!(mode, IfPresent::Reject | IfPresent::Keep)
@@ -108,7 +108,7 @@ impl Creations {
                 return;
             }
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
-            // The caller of each creation asks them by itself, if it was promised to.
+            // Each caller that was promised safe changes asks these witnesses itself.
             let witnesses = Witnesses::default();
             match witnesses.collect(self.store_some(&group)).await {
                 Ok(stored) => {
@@ -116,10 +116,10 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber of a caller's may panic. The creations of others have their answers.
+                            // A subscriber may panic. Other creations must get their answers all the same.
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
-                        // A caller that is gone asks no more.
+                        // The caller may be gone.
                         let made = || Made::Stored(witnesses.clone());
                         let _sent = answer.send(if is_stored { made() } else { Made::Refused });
                     }

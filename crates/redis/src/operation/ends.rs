@@ -18,7 +18,7 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// Timers that one script ends at most. While the server ends some timers, the client prepares the next script.
+/// The most timers that a script ends. While the server ends some timers, the client prepares the next script.
 const AT_ONCE: usize = 128;
 
 /// An end that leaves nothing of its timer.
@@ -41,8 +41,8 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Makes those of the operations that only remove their timers. They end deliveries of different timers. Returns
-    /// the outcomes of those that were made, by their places.
+    /// Ends deliveries of different timers. Makes only the operations that just remove their timers, and returns their
+    /// outcomes by their places in `ops`.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],
@@ -128,7 +128,7 @@ enum Removal {
     Key(u16),
     /// A field from a hash.
     Field,
-    /// One from a number in a hash.
+    /// 1 from a number in a hash.
     Count(Vec<u8>),
 }
 

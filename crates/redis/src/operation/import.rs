@@ -111,7 +111,7 @@ impl Imports {
                 }
                 Err(StoreError::new(StoreErrorKind::Io, format!("others create timer {id} again and again")))
             });
-            // All of them, so that those that were reserved are known.
+            // Waits for all, so that all ids that were reserved are known.
             let (mut failed, answers) = (None, join_all(answers).await);
             for answer in answers {
                 match answer {

@@ -186,7 +186,7 @@ mod tests {
         attempts.end(first, true);
         assert_eq!(attempts.since(name), None);
         drop(attempts.begin(&[op(1)], at(20)));
-        // The second attempt surely had no effect, and nothing is known of the first one.
+        // The second attempt surely had no effect, and nothing is known of the first attempt.
         let second = attempts.begin(&[op(1)], at(30));
         attempts.end(second, true);
         assert_eq!(attempts.since(name), Some(at(20)));

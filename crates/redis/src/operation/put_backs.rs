@@ -41,7 +41,7 @@ impl PutBacks {
     /// Puts back a timer that was claimed under this token, once.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
-        // It comes back without its series. The shard is the same with a key and without it.
+        // The timer comes back without its series.
         let shard = match &timer.key {
             Some(key) => layout.shard_of_key(&timer.namespace, key),
             None => layout.shard_of_id(id),

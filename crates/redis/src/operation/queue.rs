@@ -27,9 +27,9 @@ use tokio::sync::oneshot;
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_durable::timer::TimerId;
 
-/// Scripts at the server. While it runs a script, the next script is prepared.
+/// The scripts at the server. While it runs one script, the client prepares the next.
 const TASKS: usize = 2;
-/// Creations of one script at most.
+/// The most creations of a script.
 const AT_ONCE: usize = 128;
 /// Bytes of records after which a script takes no further creation.
 const BYTES: usize = 256 << 10;
@@ -117,7 +117,7 @@ pub(crate) struct Task<'a> {
 impl Drop for Task<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Not under the lock: the callers are woken.
+            // Dropped without the lock, since this wakes the callers.
             drop(self.queue.end_task());
         }
     }
@@ -143,7 +143,7 @@ impl Task<'_> {
             taken.extend(state.waiting.pop_front().filter(|_| is_wanted));
         }
         if taken.is_empty() && !self.has_ended {
-            // Under the lock: a creation that is added after this starts a task.
+            // Set under the lock, so that the next creation starts a task.
             self.has_ended = true;
             state.tasks = state.tasks.saturating_sub(1);
         }

@@ -53,9 +53,9 @@
 //! - *Two ends.* Both announce. The second commit finds that the timer has changed, computes anew and finds no timer.
 //!   Its memory is as long as that of the first commit, but for the time between them.
 //! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves, which meets the redirect before
-//!   the drop, see above. The memory of the first end stays, unless N is H. It says nothing that the timer itself,
-//!   which is stored again, does not say, and the timer's next end makes it longer. To forget it after the commit could
-//!   end the memory of that next end.
+//!   the drop, see above. The memory of the first end stays, unless N is H. This does no harm: the stored timer says
+//!   the same, and its next end makes the memory longer. To forget the id after the commit could erase the memory of
+//!   that next end.
 //! - *A reader.* It looks at N and then at H. If the timer is not in H, it has ended in between, or was not stored when
 //!   N was read: there was a moment without it.
 //! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late
@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that is remembered is not reserved for an answer that says so.
+        // An id that is only reported as remembered needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -207,7 +207,7 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // Without the answer, the redirect stays behind. A timer ends although the shard of its id is away.
+            // The end goes on although the shard of the id is away. Without the answer, the redirect stays behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }

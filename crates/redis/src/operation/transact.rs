@@ -95,7 +95,8 @@ impl Transactions {
                 known.add(Some(*found));
             }
         }
-        // The first attempt computes by the estimate of the server's time, the next ones by the time of its refusal.
+        // The first attempt uses the estimate of the server's time. Each later attempt uses the time of the last
+        // refusal.
         let mut now = self.deployment.time.now();
         for turn in 0..TURNS {
             let mut draft = DryRun::new(now);
@@ -108,8 +109,8 @@ impl Transactions {
             let (result, changes) = run(draft)?;
             if changes.timers.is_empty() {
                 if let Some(id) = cached.take() {
-                    // The timer as it was claimed may be old. It may be the base of a commit, which compares it, and of
-                    // nothing else.
+                    // The kept timer may be old. A commit would compare it with the stored timer, but there is nothing
+                    // to commit. So the stored timer is read.
                     self.held.let_go(id);
                     known = Known::default();
                     known.add(find_id(&self.deployment, id).await?);
@@ -136,7 +137,7 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Other clients are quicker with the same timers, perhaps threads of this process. Let them finish.
+                // Other clients change the same timers first, perhaps threads of this process. Let them finish.
                 std::thread::yield_now();
             }
         }
@@ -175,7 +176,7 @@ impl Transactions {
                     known.add(find_id(&self.deployment, id).await?);
                 }
             }
-            // The redirect is replaced as any other that leads nowhere.
+            // The next attempt reserves again, and replaces the redirect like any redirect that leads nowhere.
             Doubt::Reserved(id) => drop(reserved.remove(&id)),
             Doubt::Key(key) => known.add(find_key(&self.deployment, &key).await?),
             Doubt::PutBack(doubt) => {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// Reads of a shard whose slices change all the time.
+/// The most reads of a shard whose slices change all the time.
 const TURNS: usize = 20;
 /// Faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
@@ -96,7 +96,7 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let counts = rest.pairs()?;
         let directory = rest.scored()?;
         let (stopped, places) = (rest.scored()?, rest.scored()?);
-        // In the order of their numbers: that of their first due moments changes all the time.
+        // In the order of their numbers, since the order of their due moments changes all the time.
         let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
         let open: Vec<Slice> = open.into_iter().collect();
         if open != named {
@@ -144,7 +144,7 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
             Some(found) => {
                 let is_leased = found.token.is_some();
                 let stored = |entry| match entry {
-                    // That of the timer before it was leased: it was pending, or parked.
+                    // The stored record is that of the timer before it was leased: pending, or parked.
                     Entry::Record(_) if is_leased => Entry::Record(member.clone()),
                     entry => entry,
                 };

@@ -23,12 +23,12 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The numbers of timers. Of a server that does not answer, those that it has answered last: a primary that is away
-    /// stops no creation in other shards that asks whether there is room.
+    /// The numbers of timers. A server that does not answer counts with its last numbers. So a primary that is away
+    /// does not stop creations in other shards, which ask whether there is room.
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, or if one does not that has never answered this process.
+    /// Fails if no server answers, and if a server does not answer that has never answered this process.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));

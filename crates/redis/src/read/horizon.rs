@@ -10,9 +10,9 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// Slices that one script names, or whose timers one script counts.
+/// The most slices of a script that lists slices or counts their timers.
 const SLICES_AT_ONCE: usize = 5_000;
-/// Slices that a horizon looks at, in all shards.
+/// The most slices that a horizon looks at, in all shards.
 const MOST_SLICES: usize = 50_000;
 
 /// How many timers are due in which spans of the future.
@@ -22,14 +22,14 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let parts: Vec<(Shard, Part)> = deployment.layout.shards().map(|shard| (shard, Part::Slices)).collect();
     let mut slices: Vec<(Slice, Shard)> = Vec::new();
     let mut cut = None;
-    // All lanes of a period are looked at, at least.
+    // At least all lanes of one period are looked at.
     let each = (MOST_SLICES / parts.len().max(1)).max(lanes());
     for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
         for (found, (shard, _)) in
             Walk::ascending(deployment).scores(parts, Scores::ALL, None, each).await?.iter().zip(parts)
         {
             slices.extend(found.iter().filter_map(|(name, _)| Some((Slice::named(name)?, *shard))));
-            // A shard whose answer is full has more slices, perhaps: from this period on not all are counted.
+            // A shard whose answer is full may have more slices. From this period on, not all are counted.
             let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due));
             cut = cut.into_iter().chain(last).min();
         }

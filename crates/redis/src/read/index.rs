@@ -11,9 +11,9 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// Sorted sets of which one script lists members.
+/// The most sorted sets whose members a script lists.
 const SETS_AT_ONCE: usize = 256;
-/// Scripts of one list that are at the server at the same time: other calls come between them.
+/// The most scripts of one list that are at the server at the same time, so that other calls come between them.
 const SCRIPTS_AT_ONCE: usize = 4;
 /// The bytes of a moment at the beginning of a place.
 const MOMENT: usize = 6;
@@ -50,7 +50,7 @@ impl Order {
     }
 }
 
-/// The first member behind those that begin so; `None` if no member can be behind them.
+/// The first member behind all members with this beginning; `None` if no member can be behind them.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = beginning.get(..=last)?.to_vec();
@@ -63,9 +63,9 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 pub(crate) enum Index {
     /// By id.
     Records,
-    /// By member, of those that begin so.
+    /// By member, of the members with this beginning.
     Members(Part, Vec<u8>),
-    /// By key, of those whose entries begin so.
+    /// By key, of the entries with this beginning.
     Keys(Vec<u8>),
     /// By moment and id.
     Moments(Part),
@@ -81,7 +81,8 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// The bound below which all keys are that begin so, if those of timers without a key may begin so, too.
+/// A bound above the entries of all keys with this beginning and below those of timers without a key, if such entries
+/// can have this beginning.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
@@ -175,7 +176,7 @@ impl<'a> Walk<'a> {
                 };
                 let found = self.members(&sets, from, beginning, each_of(sets.len())).await;
                 let Stretch { mut entries, is_end } = found?;
-                // Those of timers without a key follow all keys of the namespace.
+                // The entries of timers without a key follow all keys of the namespace.
                 let keys = entries.iter().position(|entry| is_keyless(&entry.place)).unwrap_or(entries.len());
                 let has_others = keys < entries.len();
                 entries.truncate(keys);

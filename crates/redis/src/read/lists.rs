@@ -46,7 +46,7 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The bounds of the due moments of a list whose order is that of these.
+/// The bounds of the due moments of a list in the order of the due moments.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -66,7 +66,7 @@ impl Bounds {
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Whether a place, and all that follow in this order, are not of the list.
+    /// Whether a place, and all places that follow in this order, are outside the list.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -192,7 +192,7 @@ impl Listing<'_> {
         if self.filter.phase.is_some_and(is_absent) {
             return Ok(0);
         }
-        // The dead ones are in an index of their own.
+        // Dead timers are in an index of their own, which is read here only if the filter names no phase.
         let counted = phases
             .into_iter()
             .zip(counts)
@@ -223,8 +223,8 @@ impl Listing<'_> {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// A page in the order of the index, from a look at all timers of a namespace, but for the dead ones if only others
-    /// are asked for. Full, unless it is the last page.
+    /// A page in the order of the index, from a look at all timers of a namespace. Dead timers are left out if the
+    /// filter names a phase. The page is full, unless it is the last page.
     async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];
@@ -232,7 +232,7 @@ impl Listing<'_> {
             let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
             stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
         }
-        // The first timers of the page so far. One more than the page shows whether another page follows.
+        // The first timers so far, one more than a page has: that timer shows whether another page follows.
         let mut first = BTreeMap::new();
         for (sets, beginning) in stretches {
             let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);

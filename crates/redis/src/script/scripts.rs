@@ -161,9 +161,10 @@ mod tests {
         for (command, key) in calls(source)? {
             let is_name = |text: &str| text.chars().all(|sign| sign.is_ascii_uppercase());
             let name = command.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
-            let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is not a command's name"))?;
+            let name =
+                name.filter(|name| is_name(name)).ok_or(format!("{command} is not the name of a command"))?;
             let is_declared = key.starts_with("KEYS[") && key.find(']') == Some(key.len() - 1);
-            // A channel is no key.
+            // A channel is not a key.
             if !["TIME", "PUBLISH", "PUBSUB"].contains(&name) && !is_declared {
                 return Err(format!("{name} {key}: the key is not KEYS[...]"));
             }
@@ -182,7 +183,7 @@ mod tests {
             }
             assert!(script.source().contains("-- KEYS:"), "{} has no table of its keys", script.name());
             let says =
-                ["Run twice, ", "Changes nothing."].iter().any(|words| script.source().contains(words));
+                ["A second run ", "Changes nothing."].iter().any(|words| script.source().contains(words));
             assert!(says, "{} does not say what a second run does", script.name());
         }
         commands.sort_unstable();

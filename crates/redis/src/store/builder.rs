@@ -93,15 +93,15 @@ impl RedisBuilder {
     /// to a replica without the last writes. If they go back further, as after a restart from an older snapshot, the
     /// store is closed for good: created timers would be missing, and cancelled timers would be delivered. The store
     /// measures the loss by the age of the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart,
-    /// so the loss may be greater or less than it seems by that, and that much more is permitted. A store that is
-    /// opened afterwards takes the data as they are.
+    /// so a loss may be greater or less than it seems by this time, which is added to the limit. A store that is opened
+    /// afterwards takes the data as they are.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self
     }
 
-    /// Calls a function with the time by which the data have gone back, each time that they have and the store goes on.
-    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) has the number of these.
+    /// Calls a function with the time by which the data have gone back, each time that the store goes on.
+    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) counts these times.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self

@@ -63,10 +63,10 @@ impl RedisBuilder {
 
     /// Opens the deployment on these servers. The future needs no runtime around it.
     ///
-    /// The servers are looked at before. A server on which timers would be unsafe is refused, unless
+    /// The servers are checked first. A server on which timers would be unsafe is refused, unless
     /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
-    /// from this machine's by a second. A server that does not answer is not looked at. [`check`](Self::check) looks at
-    /// more, and says all that it has found.
+    /// from this machine's by a second. A server that does not answer is not checked. [`check`](Self::check) checks
+    /// more, and reports all that it finds.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl RedisBuilder {
         if !self.is_unchecked {
             let dangers = match dangers(&session, connect, self.clock.is_none()).await {
                 Ok(dangers) => dangers,
-                // The opening itself says whether the servers answer.
+                // Servers that do not answer are left to the opening itself.
                 Err(error) if error.code().is_none() => Vec::new(),
                 Err(error) => return Err(error.into()),
             };
@@ -92,7 +92,8 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Whether the key of the deployment is not there, although shards of it are. A new deployment would not be theirs.
+    /// Whether the key of the deployment is lost although its shards are there. They would not belong to a new
+    /// deployment.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
@@ -121,7 +122,7 @@ impl RedisBuilder {
         let topology = if self.is_split { Topology::Cluster } else { topology };
         let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
         if !is_ready {
-            // This process has created the deployment, or another process was stopped while it did.
+            // This process has just created the deployment, or a process stopped before it had marked the shards.
             mark_shards(&deployment).await?;
         }
         let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));

@@ -95,10 +95,11 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Calls `tell` with the reason whenever any process has parked a timer, and without one if such messages may have
-    /// been missed, since the connection by which they come was made again, or if other nodes are live than before. For
-    /// a process that waits for parked timers, which [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers.
-    /// Called from a thread of the store, while this process is a node; it must not block.
+    /// Calls `tell` with the reason whenever any process has parked a timer. Calls it without a reason when such
+    /// messages may have been missed, because their connection was made again, and when other nodes are live than
+    /// before. This is for a process that waits for parked timers, which
+    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. Called from a thread of the store, while this
+    /// process is a node; it must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.deployment.alarm.subscribe_to_parked(Box::new(tell));
     }

@@ -46,7 +46,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // Without the key, the number of shards for which the most marks are found.
+        // Without the key, takes the number of shards for which the most marks are found.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),

@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Leases without timers are a fault, and hold up none behind them.
+/// Leases without timers are a fault, but do not hold up the leases behind them.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

@@ -22,7 +22,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(600) 
 const SOME: Limit = Limit { timers: 200, bytes: u64::MAX };
 const NAME: &str = "moving";
 
-/// What a test waits for an answer.
+/// The time for which a test waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(cluster: &Cluster, sync: SyncPolicy) -> Arc<RedisStore> {
@@ -35,7 +35,7 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Every other timer has a key, and so most of these are in another shard than their ids.
+/// Every other timer has a key. Most of the timers with keys are in another shard than their ids.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -99,7 +99,7 @@ impl Load {
             }
             let timer = timer(client << 64 | number);
             let id = timer.id;
-            // A creation is repeated under its id, and its timer may have been delivered meanwhile.
+            // A creation is repeated under its id, which must be remembered if the timer has been delivered in between.
             let timer = Timer { has_chosen_id: true, ..timer };
             let outcome = self.ask(|| {
                 pollster::block_on(store.apply(place(timer.clone()), Durability::PowerLoss))
@@ -113,8 +113,7 @@ impl Load {
         }
     }
 
-    /// Claims and ends timers until there are none and no others come. Returns their ids, each as often as it was
-    /// ended.
+    /// Claims and ends timers until the load is over and none are left. Returns their ids, once for each end.
     fn end(&self, store: &RedisStore) -> Vec<TimerId> {
         let (mut seen, mut claim) = (Vec::new(), 0);
         loop {
@@ -148,7 +147,7 @@ impl Load {
     }
 }
 
-/// The pause of an operation is a figure, and no test.
+/// Prints the longest pause, which is a figure and not a test.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
@@ -181,7 +180,7 @@ fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
         creators.into_iter().for_each(|creator| creator.join().unwrap());
         end.join().unwrap()
     });
-    // What was created while the last claim looked.
+    // Some timers may have been created during the last claim.
     seen.extend(load.end(store));
     let distinct: BTreeSet<TimerId> = seen.iter().copied().collect();
     assert_eq!(distinct.len(), seen.len(), "a timer was ended twice");
@@ -238,7 +237,7 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24, by a user with the rights alone that the page of the crate lists.
+/// F-24, by a user that has only the rights that the README lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {
@@ -267,7 +266,7 @@ fn nothing_is_lost_while_slots_move() {
                 eventually("all see the move", || cluster.owner(node, slot) == Some(to));
             }
         }
-        // A slot that moves is no fault: a client asks where it is.
+        // While a slot moves, no operation fails: the client follows the redirections.
         assert_eq!(
             load.failures.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>(),
             [""; 0]
@@ -277,8 +276,8 @@ fn nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The end of a timer removes the last member of a key and looks at that key again. Where a slot moves whose keys are
-/// all there, Redis would run it and end it in the middle.
+/// The end of a timer removes the last member of a key and reads that key again. If all keys that a script names were
+/// there, Redis would run it while the slot moves, and would end it in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
@@ -287,7 +286,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_millis(200));
     let hasty = Arc::new(now(RedisStore::builder(NAME).poll(None).open(&connect)));
     let layout = Layout::new(NAME, SHARDS);
-    // Their ids are in other shards, whose parts the ends do not name.
+    // The ids are in other shards, so that the ends name no part of those.
     let key = |id: TimerId| Box::from(format!("key {id}"));
     let is_apart = |id: &TimerId| layout.shard_of_key("", &key(*id)) == 0 && layout.shard_of_id(*id) != 0;
     let mut ids = (1..).map(TimerId::from_u128).filter(is_apart);
@@ -299,7 +298,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
         let claimed = now(patient.claim(BY, number, SOME)).leased;
         claimed.into_iter().find(|leased| leased.timer.id == id).unwrap()
     };
-    // This one leaves few parts of the shard without a member.
+    // This timer stays, so that few parts of the shard are empty.
     let _stays = claim(1, ids.next().unwrap());
     let changes: [fn(&Leased) -> Op; 4] = [
         |leased| Op::Ack(leased.timer.id, leased.token),

@@ -12,7 +12,11 @@ use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
 /// Makes stores on deployments of their own. On one server, scripts may be bound to one shard each as in a cluster.
-fn maker(link: Arc<dyn Link>, shards: u16, is_split: bool) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
+pub(super) fn maker(
+    link: Arc<dyn Link>,
+    shards: u16,
+    is_split: bool,
+) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
     let number = AtomicU32::new(0);
     move |clock| {
         let name = format!("suite-{shards}-{is_split}-{}", number.fetch_add(1, Ordering::Relaxed));
@@ -22,19 +26,19 @@ fn maker(link: Arc<dyn Link>, shards: u16, is_split: bool) -> impl Fn(ManualCloc
     }
 }
 
-fn on(server: &Server) -> Arc<dyn Link> {
+pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
-    let cases = conformance::CASES.iter().copied().flatten();
+/// The names of the cases that fail.
+pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
     };
-    cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
+    cases.iter().copied().flatten().filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
 }
 
-/// Makes the user with the rights that the page of the crate lists, and forgets what was refused before.
+/// Makes the user with the rights that the README lists, and clears the log of refused commands.
 fn make_user(server: &Server) {
     let page = include_str!("../../README.md");
     let lines =
@@ -45,15 +49,15 @@ fn make_user(server: &Server) {
     server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// Nothing that the client wants was refused. The name of the client's library is no matter.
+/// No command that the client needs was refused. The name of the client's library may be.
 #[track_caller]
 fn nothing_was_refused(server: &Server) {
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// A node of this user does what its thread does beside the suite: it gives a sign of life, listens, and takes a step
-/// of the sweep in each of its shards.
+/// A node of this user takes the steps of a thread, which the suite does not: it gives a sign of life, listens, and
+/// sweeps each of its shards.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();
@@ -68,7 +72,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     pollster::block_on(store.leave()).unwrap();
 }
 
-/// A cluster with this user, its settings for the user, and what becomes of them.
+/// A cluster that has this user, and the connection of the user to it.
 pub(super) struct Restricted<'a>(&'a Cluster);
 
 impl<'a> Restricted<'a> {
@@ -92,7 +96,7 @@ fn conforms_with_the_listed_rights(shards: u16) {
     make_user(&server);
     let connect = Connect::single(&server.url()).unwrap().user("tourbillon", "secret");
     let link = Arc::new(Session::open(&connect).unwrap());
-    assert_eq!(failures_of(&maker(link, shards, false)), [""; 0]);
+    assert_eq!(failures_of(conformance::CASES, &maker(link, shards, false)), [""; 0]);
     works_as_a_node(&connect, shards);
     nothing_was_refused(&server);
 }
@@ -112,7 +116,7 @@ fn the_store_conforms_with_a_single_shard() {
 #[ignore = "takes long; the CI runs it"]
 fn the_store_conforms_where_a_script_names_one_shard() {
     let Some(server) = Server::start(&[]) else { return };
-    assert_eq!(failures_of(&maker(on(&server), 4, true)), [""; 0]);
+    assert_eq!(failures_of(conformance::CASES, &maker(on(&server), 4, true)), [""; 0]);
 }
 
 #[test]
@@ -138,9 +142,9 @@ fn the_store_conforms_on_a_cluster() {
     let user = Restricted::on(&cluster);
     let connect = user.connect(Duration::from_secs(60));
     let link = Arc::new(Session::open(&connect).unwrap());
-    assert_eq!(failures_of(&maker(link, 4, false)), [""; 0]);
+    assert_eq!(failures_of(conformance::CASES, &maker(link, 4, false)), [""; 0]);
     works_as_a_node(&connect, 4);
-    // The checks ask how the shards lie.
+    // The checks ask for the slots of the shards, which needs a right of its own.
     let builder = RedisStore::builder("suite-4-false-0");
     let report = pollster::block_on(builder.check(&connect)).unwrap();
     assert!(!report.is_refused() && report.to_string().contains("shards: "), "{report}");

@@ -58,7 +58,7 @@ fn creations_that_wait_together_are_few_scripts_and_each_is_decided_by_itself() 
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Created(_))), "{outcomes:?}");
     let calls = scripts(&server) - before;
     assert!(calls < 100, "{calls} scripts for 1,000 creations without keys");
-    // Ids that are stored; keys that are taken; and new ones between them.
+    // Stored ids, taken keys and new timers take turns.
     let again: Vec<Timer> = (0..300)
         .map(|n| match n % 3 {
             0 => timers[n].clone(),
@@ -88,7 +88,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let created = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Created(_))).count();
     assert_eq!(created, 100);
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
-    // An id that is remembered, or that was noted for another shard, is not free.
+    // An id that is remembered, or has a redirect to another shard, is not free.
     let chosen = |key: &str| Timer { id: TimerId::from_u128(77), has_chosen_id: true, ..timer(&store, key) };
     let layout = Layout::new("d", 64);
     let keys = || (0..).map(|n| format!("key-{n}"));
@@ -103,7 +103,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let cancel = Op::Cancel(id.into(), None);
     let _cancelled = pollster::block_on(store.apply(vec![cancel], Durability::PowerLoss)).unwrap();
     assert_eq!(create(&store, &[second], IfPresent::Reject), [Outcome::Repeated(id)], "it is remembered");
-    // Nor is an id that is stored, where no key says so.
+    // Nor is a stored id, even if the key is free.
     let chosen = TimerId::from_u128(78);
     let first = Timer { id: chosen, has_chosen_id: true, key: None, ..timer(&store, "") };
     let second = Timer { payload: Payload([8; 64].into()), ..first.clone() };
@@ -189,7 +189,7 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
     assert_eq!(failed + unknown, COUNT);
     assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");
-    // By 256 at a time it were 12 s.
+    // With 256 of them at a time, it would be 12 s.
     assert!(took < 10 * patience, "{took:?}");
     proxy.greet(Fate::Pass);
     eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());

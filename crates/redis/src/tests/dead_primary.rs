@@ -17,7 +17,7 @@ use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// The time for which this node has not looked at its shards whose servers do not answer: the longest of all.
+/// The longest time for which this node has not looked at one of its shards whose servers do not answer.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -25,8 +25,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies has the list of the nodes as well. Its shards keep their owner, and the age of the last look
-/// at them grows; those of the others are looked at.
+/// The primary that dies also has the list of the nodes. Its shards keep their owner, and the age of the last look at
+/// them grows. The other shards are looked at.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -35,7 +35,7 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let of_store: Arc<dyn TimerStore> = Arc::<RedisStore>::clone(&store);
     let handler = async |_: Box<[u8]>, _: Delivery| {};
     let durable = Durable::builder_on(of_store).bytes_handler("kind", handler).start().unwrap();
-    // None of the servers may answer for a moment, while the client looks for the one that is dead.
+    // For a moment no server may answer, while the client notices the dead primary.
     let nodes = || eventually_some("the nodes are answered", || block_on(store.nodes()).ok().flatten());
     eventually("the node has looked at all shards", || {
         let nodes = nodes();
@@ -135,7 +135,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
         living.len()
     ));
     assert!(begin.elapsed() > Duration::from_secs(4), "the timers were due while the primary was away");
-    // A second, and another one for a busy machine. A wait for the dead primary's replica would be three at least.
+    // A second, and another second for a busy machine. A wait for the replica of the dead primary would take at least
+    // three.
     assert!(late < Duration::from_secs(2), "{late:?}");
     eventually("the replica has all ends", || {
         block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
@@ -145,8 +146,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// A primary dies, and no replica takes over. Creations in the shards of the others go on, and so do deliveries; the
-/// numbers of timers are those of the servers that answer, and the last ones of the other.
+/// A primary dies, and no replica takes over. Creations and deliveries in the shards of the others go on. The numbers
+/// of timers come from the servers that answer, and for the dead server from its last answer.
 #[test]
 fn a_primary_that_stays_away_stops_its_own_shards_only() {
     let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };

@@ -59,7 +59,7 @@ fn many_ends(is_split: bool) {
     let mut leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
     assert_eq!(leased.len() as u128, TIMERS);
     leased.sort_by_key(|leased| leased.timer.id);
-    // What another process does to some of them meanwhile: it ends one, cancels one, and gives one back.
+    // Before the ends, another process ends a timer, cancels one, gives one back and parks one.
     let token = leased[0].token;
     let id = |number| TimerId::from_u128(number);
     let others = vec![
@@ -71,7 +71,7 @@ fn many_ends(is_split: bool) {
     let _done = apply(&other, others);
     let before = calls(&link);
     let end = |Leased { timer, token }: Leased| match timer.id.as_u128() {
-        // It stays, dead.
+        // This timer stays, dead.
         20 => Op::Fail(timer.id, token, Failure { is_final: true, ..Failure::default() }),
         n if n % 2 == 0 => Op::Ack(timer.id, token),
         _ => Op::Skip(timer.id, token),
@@ -93,11 +93,11 @@ fn many_ends(is_split: bool) {
     let number = |phase| counts.of(phase);
     assert_eq!((number(Phase::Pending), number(Phase::Parked), number(Phase::Dead)), (1, 1, 1), "{counts:?}");
     assert_eq!(number(Phase::Leased), 0);
-    // A seventh has an id of its caller's, which is remembered by a commit of its own.
+    // A seventh of the timers have ids of their callers, which are remembered by a commit each.
     if !is_split {
         assert!(needed < 140, "{needed} scripts for {TIMERS} ends");
     }
-    // What is left is what the timers that stay need.
+    // Without the timers that stay, nothing of timers is left.
     let clear = vec![
         Op::Cancel(id(13).into(), None),
         Op::Cancel(id(17).into(), None),
@@ -123,7 +123,7 @@ fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
 
-/// A lease that is given back leaves the record as it was before. Only the token tells the next lease from it.
+/// A lease that is given back leaves the record as it was before. Only the token differs in the next lease.
 #[test]
 fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let Some(server) = Server::start(&[]) else { return };
@@ -157,7 +157,7 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
         Op::Snooze(id, token, store.now()),
         Op::Park(id, token, "a reason".into()),
     ] {
-        // As it was claimed: each end that is refused lets go of it.
+        // Each refused end lets go of the kept timer, so it is kept again.
         store.held.keep(&kept);
         assert_eq!(apply(&store, vec![late]), slice::from_ref(&stale));
     }

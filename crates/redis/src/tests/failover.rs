@@ -1,4 +1,4 @@
-//! An orderly failover under load: the old primary goes on as one for seconds.
+//! An orderly failover under load: the old primary goes on as a primary for seconds.
 
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
@@ -12,8 +12,8 @@ use tourbillon_fault::{Watched, eventually};
 /// The pause between two writes.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Places 100 timers a second, and lets the Sentinel change the roles meanwhile. Goes on until the old primary follows.
-/// Returns how many were answered, and how many of these are lost.
+/// Places 100 timers a second while the Sentinel changes the roles, until the old primary is a replica. Returns the
+/// number of creations that were answered, and how many of these are lost.
 fn run(sync: SyncPolicy) -> Option<(usize, usize)> {
     let watched = Watched::start(&[])?;
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();

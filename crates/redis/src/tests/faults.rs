@@ -25,17 +25,17 @@ const LEASE: Duration = Duration::from_secs(60);
 const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// What a link does in place of a call, or before it.
+/// The act of a link in place of a call, or before it.
 enum Act {
     /// Nothing reaches the server.
     Fail,
     /// The reply is lost.
     Lose,
-    /// Somebody else is quicker.
+    /// Somebody else acts before the call.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that acts at the nth call of a script from now on. A claim that leases is a script `lease` here.
+/// A link that acts at the nth call of a script from now on. The name `lease` means a claim that leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -89,7 +89,7 @@ impl Link for Acting {
     }
 }
 
-/// A store whose link acts, another one on the same deployment, and their clock.
+/// A store whose link acts, another store on the same deployment, and their clock.
 struct Two {
     store: RedisStore,
     other: Arc<RedisStore>,
@@ -162,7 +162,7 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
         place(&store, Timer { policy, ..timer(number, 5) });
     }
     link.at("commit", 3, Act::Fail);
-    // The claim of a store that has just been opened takes two scripts: the first one answers the slices.
+    // The first claim of a store takes two scripts. The first script answers the slices.
     let claimed = now(store.claim(BY, 1, ALL));
     assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
     assert_eq!(now(store.counts()).of(Phase::Leased), 3);
@@ -247,7 +247,7 @@ fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
         place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * PERIOD));
     }
     clock.advance(Duration::from_millis(66 * PERIOD));
-    // The first script answers the slices, the second one leases from 64 of them.
+    // The first script answers the slices, and the second leases from 64 of them.
     link.at("claim", 3, Act::Fail);
     assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Unknown);
     assert_eq!(now(store.recover(BY, 1)).len(), 64);
@@ -327,7 +327,7 @@ fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_l
     place(&other, timer(1, 5));
     assert_eq!(ids(&now(other.claim(BY, 1, ALL))), [id(1)]);
     assert_eq!(now(store.claim(BY, 1, ALL)).next_reap, None, "the shard is the other's");
-    // The other one dies. Its shard is free long before its lease is over.
+    // The other node dies. Its shard is free long before its lease is over.
     clock.advance(LEASE / 2);
     link.at("claim", 1, Act::Lose);
     pollster::block_on(store.claims.look_at(vec![0]));
@@ -400,7 +400,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// Without a thread nothing else finds what such an operation has stored.
+/// Without a thread, only the runtime's own look finds a timer that such an operation has stored.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

@@ -99,7 +99,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     let (one, other) = (Seen::default(), Seen::default());
     let first = runtime(server.port(), &one);
     let second = runtime(server.port(), &other);
-    // The second runtime does not get these from a call: it finds them by its looks, or leaves them to the first.
+    // These calls do not tell the second runtime: it finds the timers by its looks, or leaves them to the first.
     for number in 0..100 {
         first.handle().schedule_blocking(spec(2 * number, AT_ONCE)).unwrap();
     }
@@ -111,7 +111,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     all.sort_unstable();
     assert_eq!(all, (0..100).map(|number| 2 * number).collect::<Vec<_>>());
     drop(first);
-    // What the first one leaves is delivered by the second.
+    // The second runtime delivers timers that come after the first has stopped.
     let lonely = plain::open(RedisStore::builder("life"), server.port()).unwrap();
     let timer = tourbillon_durable::timer::Timer {
         payload: tourbillon_durable::timer::Payload(b"8".to_vec().into()),
@@ -139,7 +139,7 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
         for number in round * 20..round * 20 + 20 {
             let delay = Duration::from_millis(number % 20 * 15);
             let id = tourbillon_durable::timer::TimerId::from_u128(u128::from(number) + 1);
-            // An answer that was lost is repeated under the same id.
+            // A creation whose answer was lost is repeated under the same id.
             until("a creation has no answer", || {
                 timers.schedule_blocking(spec(2 * number, delay).id(id)).is_ok()
             });

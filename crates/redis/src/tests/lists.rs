@@ -41,8 +41,8 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// The others are due before, and have died before. `TOURBILLON_OTHERS=1000000` makes them a million; in a release
-/// build.
+/// The timers of the others are due before, and have died before. `TOURBILLON_OTHERS=1000000` makes them a million, for
+/// a release build.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -99,7 +99,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace with more timers than a list reads for each page, whose timers are behind those of another one.
+/// A namespace with more timers than a list reads for each page. They are due after the timers of another namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };
@@ -132,7 +132,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
             }
         }
     }
-    // The timers without keys are none of a list by keys.
+    // A list by keys has no timers without keys.
     let keyed = Filter { key_prefix: Some("".into()), ..filter("behind", None) };
     let (mut keys, mut pages, mut cursor) = (Vec::new(), 0, None);
     loop {
@@ -147,7 +147,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// An entry by namespace too many or too few: the check names its timer.
+/// If an entry by namespace is missing or left over, the check names its timer.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

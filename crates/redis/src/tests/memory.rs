@@ -32,7 +32,7 @@ fn a_server_whose_memory_is_full_delivers_what_is_due() {
     let store = Arc::new(plain::open(RedisStore::builder("d").shards(8), server.port()).unwrap());
     let seen = Arc::<Mutex<BTreeMap<u128, u32>>>::default();
     let noted = Arc::clone(&seen);
-    // Each third fails once, and each third of the others is put off once.
+    // A third of the timers fail once, and another third are put off once.
     let handler = move |_: Box<[u8]>, delivery: Delivery| {
         let id = delivery.id.as_u128();
         let count = {
@@ -77,7 +77,7 @@ fn a_server_whose_memory_is_full_delivers_what_is_due() {
     eventually("their ends are stored", || {
         block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 3)
     });
-    // A process that starts meanwhile finds the deployment.
+    // A process that starts while the memory is full can open the deployment.
     let other = plain::open(RedisStore::builder("d").poll(None), server.port()).unwrap();
     assert_eq!(block_on(other.counts()).unwrap().by_namespace.values().sum::<u64>(), 3);
     let id = |number| TimerId::from_u128(number);
@@ -86,7 +86,7 @@ fn a_server_whose_memory_is_full_delivers_what_is_due() {
     apply(&store, Op::Pause(id(1_003).into())).unwrap();
     apply(&store, Op::Resume(id(1_003).into())).unwrap();
     eventually("the one that was fired is delivered", || seen.lock().unwrap().contains_key(&1_002));
-    // The node lives, and says so.
+    // The node goes on giving signs of life.
     let signs = || block_on(store.nodes()).unwrap().unwrap().nodes[0].seen;
     let before = signs();
     eventually("a sign of life is stored", || signs() > before);

@@ -12,11 +12,11 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod link;
 mod lists;
 mod losses;
 mod memory;
 mod nodes;
-
 mod opening;
 mod pairs;
 mod plain;

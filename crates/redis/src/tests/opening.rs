@@ -38,7 +38,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
     let _closed = to.shutdown(Shutdown::Both);
 }
 
-/// Replaces what follows some bytes, as often as these are there.
+/// Replaces the bytes behind each occurrence of `after`.
 fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     let places: Vec<usize> = bytes
         .windows(after.len())
@@ -68,7 +68,7 @@ fn is_refused(port: u16, words: &str) {
 fn servers_on_which_timers_are_unsafe_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
-    // The seconds of `TIME`: the fifth digit stands for a day and more.
+    // The first digits of the seconds in the reply to `TIME`: the fifth stands for more than a day.
     let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
     is_refused(changing(server.port(), late), "is needed");
     let fine = changing(server.port(), |_| {});
@@ -82,8 +82,8 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
 }
 
-/// A runtime gives each of its tasks a budget of answers, which is renewed when the task gives back to it. One that
-/// blocks on a future of the store gives back only at the end.
+/// A runtime gives each of its tasks a budget of answers, and renews it when the task returns to the runtime. A task
+/// that blocks on a future of the store returns only at the end.
 #[test]
 fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
     let Some(server) = Server::start(&[]) else { return };

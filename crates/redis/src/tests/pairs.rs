@@ -1,6 +1,6 @@
-//! Two clients with one id and one key, where each script names the keys of one shard: whatever one of them does
-//! between any two steps of the other, and wherever one of them stops, the outcome is one that the two have one after
-//! the other.
+//! Two clients with the same id and the same key, where each script names the keys of one shard. One client acts
+//! between any two steps of the other, or stops at any step. The outcome must be the same as if the two had acted one
+//! after the other.
 
 use super::plain;
 use crate::RedisStore;
@@ -59,7 +59,7 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Whether what was to happen at a call has not happened.
+    /// Whether the act of a call has not happened yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }
@@ -162,7 +162,7 @@ enum Before {
     Ended,
     /// A creation of the timer with the second key has stopped before its commit.
     Noted,
-    /// A creation has stopped after it made that note void.
+    /// A creation has stopped after it made that redirect void.
     Void,
 }
 
@@ -299,7 +299,7 @@ impl Bench {
                 gone.at(2, Act::Stop);
                 assert!(apply(&first, case.op(Step::PlaceOtherKey)).is_err());
                 if case.before == Before::Void {
-                    // Its first call meets the note, and its second one makes it void.
+                    // The first call of this client meets the redirect, and the second makes it void.
                     stopped.at(2, Act::StopAfter);
                     assert!(apply(&second, case.op(Step::Place)).is_err());
                 }
@@ -462,9 +462,9 @@ fn many_clients_of_one_id_store_no_timer_twice() {
             let store = &world.other;
             scope.spawn(move || {
                 for round in 0..60_usize {
-                    // Each thread has another order, and all of them meet.
+                    // Each thread has another order, so that all operations meet.
                     let step = STEPS[(round * (thread + 1) + thread) % STEPS.len()];
-                    // Others are quicker again and again: then an operation fails, and has had no effect.
+                    // If others change the timers first in every attempt, the operation fails without an effect.
                     let _outcome = apply(store, case.op(step));
                 }
             });

@@ -11,7 +11,7 @@ fn to(port: u16) -> Connect {
     Connect::single(&format!("redis://127.0.0.1:{port}")).unwrap()
 }
 
-/// A connection for what a test does beside the store.
+/// A connection for commands of a test that do not go through the store.
 pub(super) struct Plain(Arc<Session>);
 
 impl Plain {

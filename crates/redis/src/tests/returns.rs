@@ -1,5 +1,5 @@
-//! Timers that are delivered at most once and stored again: whatever becomes of the answers, and whatever others do
-//! between any two steps, no timer is delivered twice, and none is lost whose return was answered.
+//! Timers that are delivered at most once and put back. Answers are lost, and others act between any two steps. No
+//! timer is delivered twice, and no timer is lost whose return was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -22,7 +22,7 @@ use tourbillon_fault::Server;
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// What others do while the return is under way.
+/// The act of others while the return is under way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
@@ -36,7 +36,7 @@ enum Meanwhile {
     FreeKeyAndClaim,
 }
 
-/// When the first request arrives that was late.
+/// The time at which a late first request arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -55,7 +55,7 @@ struct Case {
     arrival: Option<Arrival>,
 }
 
-/// A deployment in which a timer was claimed and is to be stored again.
+/// A deployment in which a timer was claimed, and is put back by the test.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// The other process delivers what there is.
+    /// The other process claims all due timers, and counts the deliveries.
     fn claim(&self) {
         let by = Claimant { incarnation: 6, lease: LEASE };
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// The first attempt has no answer, others act, and the second attempt has one. `others` is the call of the second
-/// attempt before which they act. Returns whether there are such calls.
+/// The first attempt gets no answer, others act, and the second attempt gets an answer. The others act before call
+/// number `others` of the second attempt. Returns whether there are such calls.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -283,9 +283,9 @@ const PLAIN: Case = Case {
     arrival: None,
 };
 
-/// The call of a return that is its commit, where nothing is in its way.
+/// The number of the call that is the commit of a return, without other clients.
 const fn commit_of(case: &Case) -> u32 {
-    // In a cluster the reservation is before it.
+    // In a cluster the reservation comes first.
     if case.is_split { 2 } else { 1 }
 }
 
@@ -303,7 +303,7 @@ fn a_return_whose_time_is_over_has_no_effect() {
         world.arrive();
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a request that is too late");
-        // It might have arrived in time, and the timer have been delivered.
+        // The request might have arrived in time, and the timer might have been delivered.
         assert_eq!(apply(&world.one, world.back.clone()), Ok(Outcome::Refused(Refusal::Stale)), "{case:?}");
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a repetition that is too late");
@@ -315,7 +315,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let plain = Plain::to(server.port());
     let ahead = AGAIN + KEPT - Duration::from_millis(1);
-    // Late, after a time that a failover's clock may add, and when the mark is gone.
+    // A late return; with the greatest step of the clock by a failover; and after the mark is gone.
     let ends = [(ahead, true), (AGAIN + KEPT, false), (2 * (AGAIN + KEPT), false)];
     for (number, (after, is_known)) in (0..).zip(ends) {
         for is_split in [false, true] {
@@ -337,7 +337,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails, and the caller repeats both, long after the first one had its effect.
+/// The second operation of a batch fails, and the caller repeats both, long after the effect of the first.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
@@ -355,7 +355,7 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// What surely had no effect does not count: the timer comes back however long the server was away.
+/// Attempts that surely had no effect do not count: the timer comes back however long the server was away.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

@@ -85,7 +85,7 @@ fn data_that_have_gone_back_too_far_are_refused_and_named() {
     eventually("the store is closed", || error().is_some_and(|error| error.kind() == StoreErrorKind::Closed));
     let text = error().unwrap().to_string();
     assert!(text.contains("the server's data have gone back by"), "{text}");
-    // Neither is a cancelled timer delivered, nor one accepted.
+    // A cancelled timer is not delivered, and no timer is accepted.
     thread::sleep(Duration::from_millis(500));
     assert_eq!(*run.delivered.lock().unwrap(), [0_u128; 0]);
     assert!(run.apply(Op::Fire(TimerId::from_u128(1).into())).is_err());
@@ -110,7 +110,7 @@ fn data_that_have_gone_back_a_little_are_counted_and_the_node_goes_on() {
     drop(run.durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Signs of life are two seconds apart, and the last one is lost with the moment after it.
+/// Signs of life are two seconds apart, and a loss of a moment can include the last sign.
 #[test]
 fn a_loss_of_the_last_moment_is_no_greater_one_because_signs_of_life_are_rare() {
     let Some(mut run) = start(Duration::from_millis(1_500), Duration::from_secs(8)) else { return };

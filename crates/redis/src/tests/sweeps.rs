@@ -1,4 +1,4 @@
-//! Notes that lead nowhere are removed, and no others, where each script names the keys of one shard.
+//! Only redirects that lead nowhere are removed, where each script names the keys of one shard.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -53,12 +53,12 @@ impl World {
         Op::Place(Box::new(timer), IfPresent::Reject)
     }
 
-    /// One round of the sweep. Each shard has less than a page of notes.
+    /// One round of the sweep. Each shard has less than a page of redirects.
     fn round(&self) {
         (0..SHARDS).for_each(|_| now(self.node.upkeep.sweep.sweep_redirects()).unwrap());
     }
 
-    /// The number of notes.
+    /// The number of redirects.
     fn notes(&self) -> usize {
         let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
             panic!("no keys")
@@ -78,7 +78,8 @@ fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
     now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
 }
 
-/// Wherever a creation or an end stops, its note goes after a time if there is no timer, and stays if there is one.
+/// At whichever step a creation or an end stops, its redirect goes after a time if there is no timer, and stays if
+/// there is a timer.
 #[test]
 fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     let Some(server) = Server::start(&[]) else { return };
@@ -104,7 +105,7 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
             world.clock.advance(Duration::from_millis(1));
             world.round();
             assert_eq!((world.notes(), world.timers()), (timers, timers), "{ends}, call {nth}");
-            // The id can be created as if nothing had been there.
+            // The id is free again.
             let again = apply(&world.node, world.place()).unwrap();
             let wanted = if timers == 0 { Outcome::Created } else { Outcome::Repeated };
             assert_eq!(again, wanted(world.names.id));
@@ -143,7 +144,7 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
-/// A failover may lose the note of a timer and not the timer.
+/// A failover may lose the redirect of a timer and not the timer.
 #[test]
 fn a_note_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };

@@ -62,7 +62,7 @@ fn a_dead_replica_delays_no_delivery() {
     let timers = (1..).zip(moments.take(COUNT)).map(|(number, after)| timer(&store, number, after));
     place(&store, timers.collect()).unwrap();
     replica.kill();
-    // Creations go on beside: their callers learn that nobody knows whether a failover keeps them.
+    // Creations go on as well. They fail with `Unknown`, since a failover may lose them.
     for number in 0..5 {
         let begin = Instant::now();
         let error =
@@ -100,7 +100,7 @@ fn callers_share_the_wait_for_a_dead_replica() {
         }
     });
     assert!(begin.elapsed() < 5 * WAIT, "{:?}", begin.elapsed());
-    // The ends that the runtime reports, and all that reads, wait for nothing.
+    // Changes without a promise, and reads, do not wait.
     let begin = Instant::now();
     for number in 1..=20 {
         let id = TimerId::from_u128(number);
@@ -109,7 +109,7 @@ fn callers_share_the_wait_for_a_dead_replica() {
         block_on(store.apply(vec![op], Durability::Volatile)).unwrap();
     }
     assert!(begin.elapsed() < 5 * WAIT, "{:?}", begin.elapsed());
-    // What was stored without a promise has one after an empty batch.
+    // An empty batch promises changes that were made without a promise.
     assert!(block_on(store.apply(Vec::new(), Durability::PowerLoss)).is_err());
     replica.restart();
     eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
@@ -149,8 +149,8 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// A timer that is delivered at most once is forgotten before its delivery. Where that cannot be promised it waits, and
-/// the others do not.
+/// A timer that is delivered at most once is forgotten before its delivery. Where that cannot be promised, this timer
+/// waits and the others do not.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
     let Some((_primary, mut replica, store)) = start() else { return };

@@ -22,9 +22,9 @@
 //!
 //! # Leases
 //! A lease is a token and an end. A reap looks at the ends only, so a timer whose token has no end would be leased for
-//! ever. No script leaves that behind; a server that lost a key, or a person, can. Each step reads a page of the tokens
-//! of one shard, and gives tokens without an end the end that a claim would give them now. A holder that lives renews
-//! its lease before, or ends it. Otherwise the timer comes back then.
+//! ever. No script leaves such a token behind, but the loss of a key or a change by hand does. Each step reads a page
+//! of the tokens of one shard, and gives tokens without an end the end that a claim would give them now. A holder that
+//! lives renews its lease before, or ends it. Otherwise the timer comes back then.
 //!
 //! # Cost
 //! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster it is also one script in the shard of
@@ -52,7 +52,7 @@ const PAGE: u64 = 500;
 const TOKENS: u64 = 500;
 /// The most redirects that are doubted at the same time.
 const MOST: usize = 1_024;
-/// The most redirects that one step removes.
+/// The most redirects that a step removes.
 const AT_ONCE: usize = 16;
 
 /// The progress of the sweep, and the redirects that it doubts.
@@ -67,7 +67,7 @@ struct Progress {
     tokens: (Shard, Vec<u8>),
 }
 
-/// The first of these shards from one on.
+/// The first owned shard from `shard` on, or the first of all behind the last.
 fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
     owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }

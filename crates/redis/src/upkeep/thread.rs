@@ -32,7 +32,7 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Shards at which a look is. The mark is taken back when this is dropped, so also when the look fails.
+/// Shards that a look has not answered yet. Dropping this takes the mark back, also when the look fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -85,7 +85,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         let mut rounds = Rounds::default();
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
-            // A subscriber of the caller's may panic, or a round. The next round does the rest.
+            // A round may panic, or a subscriber that it calls. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
@@ -122,7 +122,7 @@ impl Rounds {
             let is_sign_due = state.is_sign_due(now, node.ttl);
             (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause))
         };
-        // However rare the polls are: another node may have come, and waits for its shards.
+        // Even if polls are rare: a node that has come waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
         let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
@@ -146,7 +146,7 @@ impl Rounds {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // A user without the right to ask, for example: then the time of the shards decides.
+                // The user may lack the right to ask. In that case shards are free when their time is over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });

@@ -16,7 +16,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const ONE: Claimant = Claimant { incarnation: 1, lease: LEASE };
 pub(crate) const OTHER: Claimant = Claimant { incarnation: 2, lease: LEASE };
 pub(crate) const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-/// What a test waits for where a faster answer is of no use.
+/// The time for which a test waits where its length makes no difference.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 /// A time after which a process that is gone has neither leases nor shards.
@@ -123,8 +123,8 @@ pub(crate) fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Claims until so many timers are leased. Leases and shards of processes that are gone are given back meanwhile. Each
-/// claim has a number of its own, from `from` on.
+/// Claims until `count` timers are leased. Also reaps, so that timers of processes that are gone come back. Each claim
+/// has a number of its own, from `from` on.
 #[track_caller]
 pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -> Vec<Leased> {
     let (mut leased, mut number) = (Vec::new(), from);
@@ -173,7 +173,7 @@ pub(crate) fn keys(server: &Server, pattern: &str) -> Vec<String> {
 pub(crate) const PARTS: [&str; 9] =
     ["records", "tokens", "leases", "k:*", "labels", "parked", "dead", "slices", "counts"];
 
-/// Nothing is left of timers: no records, no slices, no notes.
+/// Nothing is left of timers: no records, no slices, no redirects.
 #[track_caller]
 pub(crate) fn is_empty(server: &Server) {
     let parts = PARTS.iter().map(|part| format!("*:{part}"));

@@ -32,7 +32,7 @@ fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_d
 /// The time for which a process that is gone has its shards.
 const TTL: Duration = Duration::from_secs(2);
 
-/// A store behind a proxy that takes lost replies for lost after a second.
+/// A store behind a proxy. The store waits a second for each reply.
 pub(crate) fn behind(proxy: &Proxy) -> RedisStore {
     let connect = Connect::single(&proxy.url()).unwrap().patience(PATIENCE);
     let connect = connect.response_timeout(Duration::from_secs(1));
@@ -54,14 +54,14 @@ fn insist(store: &RedisStore, op: &Op) -> Outcome {
     outcome.unwrap()
 }
 
-/// Lets the server know the script of changes after which there is no more than before.
+/// Loads the script of changes that do not make the data grow.
 fn load_script(store: &RedisStore) {
     place(store, timer(90, store.now() + DAY));
     let cancelled = try_apply(store, Op::Cancel(id(90).into(), None));
     assert!(matches!(cancelled, Ok(Outcome::Cancelled(_))), "{cancelled:?}");
 }
 
-/// Sends an operation, of which the reply after so many others is lost.
+/// Sends an operation whose reply is lost, after `before` other replies.
 fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
     // Over a connection that works.
     until("no connection", || pollster::block_on(store.counts()).is_ok());
@@ -79,9 +79,9 @@ fn a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to
     let by = |incarnation| tourbillon_durable::store::Claimant { incarnation, lease };
     (1..=2).for_each(|number| place(&other, timer(number, other.now())));
     let claimed = claim(&dying, by(1), 1, 2);
-    // The first end arrives and its reply is lost; the second one does not arrive.
+    // The first end arrives and its reply is lost. The second end does not arrive.
     lose(&proxy, &dying, &Op::Ack(claimed[0].timer.id, claimed[0].token), 0);
-    // A connection for the second one.
+    // A connection for the second end.
     until("no connection", || pollster::block_on(dying.counts()).is_ok());
     proxy.doom(Fate::Silence);
     proxy.greet(Fate::Refuse);
@@ -104,7 +104,7 @@ fn a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
     let claimed = claim(&still, ONE, 1, 6);
     on.clock.advance(2 * LEASE);
     let again = claim(&other, OTHER, 1, 6);
-    // It goes on, and reports what it did before.
+    // The process goes on, and reports the deliveries from before the pause.
     let lost = now(still.renew(ONE, claimed.iter().map(|leased| (leased.timer.id, leased.token)).collect()));
     assert_eq!(lost.len(), 6, "each lease is lost");
     for (nth, leased) in claimed.iter().enumerate() {
@@ -127,7 +127,7 @@ fn a_creation_whose_reply_is_lost_makes_one_timer() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let store = behind(&proxy);
-    // The server knows the script then, and the reply that is lost is not a question for its text.
+    // Loads the script, so that the lost reply is not the answer that the script is missing.
     place(&store, keyed(9, "another", store.now() + DAY));
     let op = placing(keyed(1, "k", store.now() + DAY));
     lose(&proxy, &store, &op, 0);
@@ -142,7 +142,7 @@ fn a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
     (1..=5).for_each(|number| place(&other, timer(number, other.now())));
     end(&store, &claim(&store, ONE, 1, 5));
-    // All of them due by the server's time, too.
+    // All of them are due by the server's time, too.
     let due = UtcMillis::from_millis(other.now().as_millis() - 1_000);
     (11..=15).for_each(|number| place(&other, timer(number, due)));
     // A claim of no timer learns the slices.
@@ -184,7 +184,7 @@ fn an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
     let stored = now(other.get(failed.timer.id.into())).unwrap();
     assert_eq!((stored.failures, stored.state.phase()), (1, Phase::Pending));
     let cancel = Op::Cancel(failed.timer.id.into(), None);
-    // The first reply is the timer, the second one says that it was removed.
+    // The first reply is the timer, and the second says that it was removed.
     lose(&proxy, &store, &cancel, 1);
     assert_eq!(insist(&store, &cancel), Outcome::NotFound);
     assert_eq!(count(&other), 0);
@@ -205,14 +205,14 @@ fn an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
     let store = open(builder().shards(2), &server.url());
     let due = store.now() + DAY;
     (1..=20).for_each(|number| place(&store, timer(number, due)));
-    // Older than what the setting may lose.
+    // Older than the writes that the setting may lose.
     thread::sleep(Duration::from_secs(3));
     (21..=25).for_each(|number| place(&store, timer(number, due)));
     die(&mut server);
     for number in 1..=20 {
         assert!(now(store.get(id(number).into())).is_some(), "{number} is lost");
     }
-    // The lost ones are stored by a repetition, the others are there.
+    // The creations are repeated: lost timers are stored again, and the others are there.
     (21..=25).for_each(|number| drop(apply(&store, placing(timer(number, due)))));
     assert_eq!(count(&store), 25);
     is_whole(&store);

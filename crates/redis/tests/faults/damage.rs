@@ -27,7 +27,7 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
         damage(&on.server, part, script);
         let faults = now(store.check());
         assert!(!faults.is_empty(), "the check does not see that {part} were damaged");
-        // The others go on: what is damaged neither stops a claim nor a new timer.
+        // The others go on: the damage stops neither claims nor new timers.
         place(&store, timer(9, store.now()));
         on.clock.advance(GONE);
         drop(now(store.reap(100)));
@@ -53,7 +53,7 @@ fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let store = open(polling, &on.server.url());
     nothing(&store, OTHER, 1);
     until("the leases have ends again", || now(store.check()).is_empty());
-    // They have not ended yet, and a holder that lives can end them.
+    // The leases have not ended yet, and a holder that lives can end them.
     assert_eq!(now(store.reap(u32::MAX)).returned, []);
     on.clock.advance(GONE);
     assert_eq!(now(store.reap(u32::MAX)).returned.len(), 4_000);
@@ -101,7 +101,7 @@ fn a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
     end(&store, &claimed);
     let counts = now(store.counts());
     assert_eq!((counts.quarantined, counts.of(Phase::Pending), counts.of(Phase::Leased)), (1, 0, 0));
-    // A program that knows the version finds its bytes.
+    // The bytes are kept for a program that knows the version.
     let aside = keys(&on.server, "*:aside");
     assert_eq!(aside.len(), 1);
     let kept: Vec<Vec<u8>> = on.server.query(&["HVALS", &aside[0]]);
@@ -129,7 +129,8 @@ fn a_key_that_is_taken_names_its_holder_in_each_mode() {
     let replaced = replace(&store, keyed(3, "k", store.now()));
     assert_eq!(replaced, Outcome::Replaced { new: id(3), old: id(2), was: Phase::Pending });
 
-    // A holder that is being delivered keeps the key no longer, and its end has no effect; one that is parked goes.
+    // A replaced timer that is being delivered loses the key, and its end has no effect. A replaced timer that is
+    // parked goes.
     let claimed = claim(&store, ONE, 1, 1);
     let outcome = apply(&store, placing(keyed(4, "k", due)));
     assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(3)), "{outcome:?}");

@@ -17,7 +17,7 @@ fn a_timer_is_stored_until_its_delivery_has_ended() {
     place(&store, timer(1, store.now()));
     let leased = claim(&store, ONE, 1, 1);
     assert_eq!(count(&store), 1, "a claim removes nothing");
-    // A failure is no end either.
+    // A failure does not end it, either.
     let failure = Failure { retry_after: Some(Duration::from_secs(5)), ..Failure::default() };
     drop(apply(&store, Op::Fail(id(1), leased[0].token, failure)));
     assert_eq!(count(&store), 1);
@@ -154,7 +154,7 @@ fn scripts_are_sent_by_name_and_answers_are_bounded() {
     let few = Limit { timers: u32::MAX, bytes: 1 };
     let payload = |number| Timer { payload: Payload(vec![0; 1_000].into()), ..timer(number, due) };
     (20_001..=20_010).for_each(|number| place(&store, payload(number)));
-    // A claim of payloads ends with the first one beyond the bytes.
+    // A claim with a limit of bytes ends with the first payload beyond the limit.
     let bytes = |claim| -> usize {
         let leased = now(store.claim(ONE, claim, few)).leased;
         leased.iter().map(|leased| leased.timer.payload.0.len()).sum()

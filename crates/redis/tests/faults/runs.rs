@@ -1,5 +1,5 @@
 //! F-13, F-14, F-19, F-21, F-33, T-07 with nodes as processes of their own: short runs, whose histories are checked.
-//! The program `tourbillon-fault` runs longer ones.
+//! The program `tourbillon-fault` makes longer runs.
 
 use crate::common::{size, tell};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
 use tourbillon_fault::{Proxy, Server, eventually};
 
-/// What a process of a run calls: this program, started again, runs this test only.
+/// The entry of a process of a run: this program, started again with only this test.
 #[test]
 fn part_of_a_run() {
     be_part();
@@ -51,7 +51,7 @@ fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
     deliveries
 }
 
-/// How often what has a limit of time is tried: a machine that is busy may be slower once, so the fastest try counts.
+/// The tries of a test with a limit of time. A busy machine may be slower at some of them, so the fastest try counts.
 const TRIES: usize = 5;
 
 #[test]
@@ -113,8 +113,8 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
     assert!(findings.duplicates.keys().all(|cause| *cause == Cause::Pause), "{findings:?}");
 }
 
-/// A node is stopped while the answer to its claim is on its way. Its timers are another's when it reads the answer.
-/// Returns how many timers the node learned of too late. It has called the handler for none of them.
+/// A node is stopped while the answer to its claim is on its way. When it reads the answer, another node has its
+/// timers. Returns the number of timers of which the node learned too late, and for which it called no handler.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;
@@ -142,7 +142,7 @@ fn learned_too_late() -> Option<u64> {
     let resumed = moment();
     proxy.delay(Duration::ZERO);
     stage.nodes[0].go_on();
-    // It delivers a timer of later: then it has read all answers of earlier.
+    // Once the node delivers a later timer, it has read all earlier answers.
     let _number = stage.end_node(1);
     place_from(&stage, TIMERS + 1, 1);
     eventually("the node goes on", || deliveries(&stage).len() == TIMERS as usize + 1);
@@ -154,7 +154,7 @@ fn learned_too_late() -> Option<u64> {
         assert!(!elsewhere || late == 0, "timer {id:x} was another's: {deliveries_of:?}");
     }
     assert_eq!(stage.problems, [""; 0]);
-    // The last one, and what it began before the stop.
+    // Without the last timer, and the deliveries that began before the stop.
     Some(learned.saturating_sub(1 + before.len() as u64))
 }
 
@@ -262,7 +262,7 @@ fn a_node_that_stops_releases_its_shards_within_a_second() {
         let begun = Instant::now();
         let ended = thread::scope(|scope| {
             let ending = scope.spawn(|| stage.end_node(0));
-            // The shards of the node that stops have no owner, or the other one.
+            // The shards of the node that stops have no owner, or the other node.
             eventually("the shards are released", || {
                 let pairs = before.iter().zip(owners());
                 let left: HashSet<_> = pairs.filter(|(was, is)| *was == is).map(|(was, _)| *was).collect();

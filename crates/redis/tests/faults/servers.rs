@@ -38,7 +38,7 @@ fn calls_wait_while_another_clients_script_holds_the_server_up() {
             answer.is_err_and(|error| error.code() == Some("BUSY"))
         });
         let placing = scope.spawn(|| place(&store, timer(2, store.now())));
-        // One without patience has no answer meanwhile, and one with patience waits.
+        // During the script a store without patience fails, and a store with patience waits.
         let impatient = single(&server.url()).patience(Duration::from_millis(200));
         let error = pollster::block_on(builder().shards(2).open(&impatient)).map(drop).unwrap_err();
         assert!(error.is_transient(), "{error:?}");
@@ -66,7 +66,7 @@ fn calls_wait_while_the_server_is_a_replica_or_loads_its_data() {
         placing.join().unwrap();
     });
     assert_eq!(count(&store), 21);
-    // A replica that still waits for its primary refuses changes, and keeps what it has.
+    // A replica that still waits for its primary refuses changes, and keeps its data.
     primary.stop();
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     store.unwrap()
 }
 
-/// The replica stands still, and gets nothing more, not even what waits in its connection.
+/// Stops the replica, and closes its connection, so that it does not even get changes that wait there.
 fn cut_off(watched: &Watched) {
     watched.second.stop();
     watched.first.command(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -175,7 +175,7 @@ fn with_a_wait_nothing_that_was_acknowledged_is_lost() {
     for number in acknowledged {
         assert!(now(store.get(id(number).into())).is_some(), "{number} is lost");
     }
-    // What had no answer is repeated.
+    // Creations without an answer are repeated.
     (11..=13).for_each(|number| drop(apply(&store, placing(timer(number, due)))));
     assert_eq!(count(&store), 13);
     is_whole(&store);
@@ -200,7 +200,7 @@ fn a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease() {
         until("the store goes on", || pollster::block_on(store.counts()).is_ok());
         if half_leases == 1 {
             nothing(&other, OTHER, 1);
-            // Late, and in time.
+            // These ends are late, but within the lease.
             end(&store, &claimed[..2]);
         }
     }

@@ -4,7 +4,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the id, 3 the moment until which the id is remembered, or nothing.
 -- Answers {now, redirect}; the redirect is nil if the shard has no redirect for the id.
 --
--- Run twice, the script remembers the id until the later of two moments.
+-- A second run remembers the id until the later of the two moments.
 
 if ARGV[3] ~= '' then
   local over = redis.call('ZRANGE', KEYS[2], '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)

@@ -1,11 +1,11 @@
 -- Ends the time of a node whose process has died: its channel is closed.
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs.
--- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its channel, 5 the channel of hints, 6 the
---       time for which it counts as live after a sign.
+-- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its channel, 5 the channel of hints, 6
+--       the time for which it counts as live after a sign.
 -- Answers {now, 1 if the node was live and does not count as live any longer, 0 otherwise}.
 --
--- The script makes the node's last sign as old as that of a silent node. Run twice, the script finds the node silent.
+-- The script makes the last sign of the node as old as that of a silent node. A second run finds the node silent.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end

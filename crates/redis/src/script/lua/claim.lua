@@ -1,39 +1,39 @@
--- Takes shards for a node, or keeps them, and leases timers of them that are due, the longest due first. In a claim in
--- turn no lane gets more than its share, nor more late timers than it may take: its slices are passed over.
+-- Takes or keeps shards for a node, and leases due timers in them, the longest due first. In a claim in turn, no lane
+-- gets more than its share, or more late timers than it may take. The slices of such a lane are passed over.
 --
 -- KEYS: for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
 --       6 counts, then the slices that come first in the directory, as far as the caller knows.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
---       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
---       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
---       named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of lanes of the
---       layout, 13 the timers that a claim in turn may still take, or nothing, 14 the time after which a timer is late, or nothing,
---       15 the late timers that a lane may take, 16 the timers that a lane may take, or nothing, 17 the number of lanes of
---       which there is something to say, then 4 for each: the lane's number, its deliveries under way (`argument` in shares.rs), the
---       late timers that it may take, the timers that it may take, or nothing; then for each shard the number of its slices, and their
---       numbers.
+--       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken
+--       already, 7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of
+--       timers to be named and not leased, 11 whether the end of the first lease is wanted: 1 or 0, 12 the number of
+--       lanes of the layout, 13 the timers that a claim in turn may still take, or nothing, 14 the time after which a
+--       timer is late, or nothing, 15 the late timers that a lane may take, 16 the timers that a lane may take, or
+--       nothing, 17 the number of lanes that follow, then 4 for each: the lane's number, its deliveries under way
+--       (`argument` in shares.rs), the late timers that it may take, the timers that it may take, or nothing; then for
+--       each shard the number of its slices, and their numbers.
 -- Answers {now, records, slices, first dues, next dues, owned, first end, named, is cut}:
 --       records is a list of shard, record, shard, record;
---       slices has a list of numbers for each shard: its first slices whose timers may be leased, and some slices that are
---       passed over;
+--       slices has a list of numbers for each shard: its first slices whose timers may be leased, and some slices that
+--       are passed over;
 --       first dues has the due moment of each shard's first pending timer, or nothing;
 --       next dues has the due moment of each shard's first timer that may be leased, or nothing;
---       owned has 1 for each shard that the node owns, 0 for each shard that another node owns, and 2 for each shard that
---       its server has lost; the script leases nothing in the last two kinds;
+--       owned has 1 for each shard that the node owns, 0 for each shard that another node owns, and 2 for each shard
+--       that its server has lost; the script leases nothing in the last two kinds;
 --       first end is the end of the first lease in the shards that this call took, and in all shards of the node if it
 --       is wanted, or nothing;
 --       named is a list of due moment, id, number of payload bytes, lane;
 --       is cut says whether more timers are due than are named.
 --
--- The script looks only at slices that are among KEYS. If another slice is due, no timer that is due after the first timer
--- of that slice is taken: the caller calls again with the slices of the answer. A call that leases nothing writes nothing,
--- unless the node takes a shard, or a third of the time of one of its shards is over. Run twice, the script leases the
--- timers that follow; the caller finds the timers of the first run by their token. The shards are the node's by then.
+-- The script looks only at slices that are among KEYS. If another slice is due, no timer that is due after the first
+-- timer of that slice is taken: the caller calls again with the slices of the answer. A call that leases nothing writes
+-- nothing, unless the node takes a shard, or a third of its time for a shard is over. A second run leases the timers
+-- that follow. The caller finds the timers of the first run by their token.
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local node, ttl, names = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local lanes, free, late_after, late_each = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
--- The time before their first timers are due from which slices are in an answer, and the slices that are passed over in it.
+-- How long before their first timers are due slices are in the answer, and the most slices in it that are passed over.
 local soon, most_passed = 60000, 4
 
 local lane_of, given, place = {}, 0, 18
@@ -63,7 +63,7 @@ local function is_late(due)
   return late_after and due < now - late_after
 end
 
--- Whether a lane may take a timer that is due then. A lane may have three times as many as are left.
+-- Whether a lane may take a timer with this due moment. The deliveries of a lane may be three times the free places.
 local is_over = false
 local function permits(lane, due)
   if lane.most and lane.most <= 0 and not is_over then return false end
@@ -76,7 +76,7 @@ local function give(lane, due)
   if is_late(due) then lane.late = lane.late - 1 end
 end
 
--- The slices that a shard's answer has at most.
+-- The most slices in the answer of a shard.
 local most_slices = math.max(8, math.min(64, math.floor(512 / shards)))
 
 -- The beginning of a directory:
@@ -84,7 +84,8 @@ local most_slices = math.max(8, math.min(64, math.floor(512 / shards)))
 -- `passed`: the numbers of slices that are passed over;
 -- `first`: the first due moment of all slices;
 -- `behind`: the first due moment of the next slice that may be leased and is not in `found`, if it is due.
--- Once a slice of a lane is passed over, all due slices of the lane are: timers of a namespace keep their order.
+-- Once a slice of a lane is passed over, all later due slices of the lane are, too: timers of a namespace keep their
+-- order.
 local function open(shard)
   local directory, found, passed, closed = bases[shard] + 1, {}, {}, {}
   local first, behind, is_full = nil, nil, false
@@ -117,7 +118,7 @@ local function open(shard)
     from, width = from + width, math.min(4 * width, 128)
   end
   if not is_full and not is_all and #found == 0 then
-    -- Hundreds of slices are passed over: the last due slices are likely to be of other lanes.
+    -- Hundreds of slices are passed over. The slices that came due last are likely to be of other lanes.
     local late = redis.call('ZRANGE', KEYS[directory], now, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 128, 'WITHSCORES')
     local page = {}
     for n = #late - 1, 1, -2 do page[#page + 1], page[#page + 2] = late[n], late[n + 1] end
@@ -145,7 +146,7 @@ for shard = 1, shards do
   local own = bases[shard]
   local owner = owners[shard][2]
   local rest = (tonumber(owners[shard][3]) or 0) - now
-  -- More time than an owner takes is left only if the server's clock was set back.
+  -- The time left is more than an owner takes only if the server's clock was set back.
   local is_held = owner and rest > 0 and rest <= (tonumber(owners[shard][4]) or 0)
   local ends = string.format('%.0f', now + ttl)
   local wants_end = ARGV[11] == '1'
@@ -200,7 +201,7 @@ local wanted = math.max(limit, names)
 local chunk = wanted
 if #runs > 1 and chunk > 8 then chunk = math.max(8, math.floor(1.5 * wanted / #runs)) end
 
--- Brings the first due moment and the first id of a run up, or nil.
+-- Reads the due moment and the id of the first timer of a run; nil if it has no more.
 local function look(run)
   if run.at > #run.has and not run.is_read then
     run.has = redis.call('ZRANGE', KEYS[run.slice], '-inf', now, 'BYSCORE', 'LIMIT', run.from, chunk, 'WITHSCORES')
@@ -219,7 +220,7 @@ local function is_before(one, other)
   return one.c < other.c
 end
 
--- The runs that have a timer as a heap: the one whose timer is first is at its top.
+-- A heap of the runs that have a timer. The run with the first timer is at the top.
 local heap = {}
 
 local function sink(place)
@@ -233,7 +234,7 @@ local function sink(place)
   heap[place] = run
 end
 
--- Leaves the first run out.
+-- Removes the first run from the heap.
 local function drop()
   heap[1] = heap[#heap]
   heap[#heap] = nil
@@ -248,8 +249,8 @@ local function pass()
   if run.id then sink(1) else drop() end
 end
 
--- The record of the first timer of a run. Timers that are due at one moment are often neighbours among the records, too: so
--- several short records are read at once, as long as the records before were of use.
+-- The record of the first timer of a run. Timers that are due at one moment are often neighbours among the records as
+-- well. So several short records are read at once, as long as the last ones that were read at once were used.
 local number, is_short = 0, false
 local function record_of(run)
   local record = run.records and run.records[run.nth]
@@ -279,7 +280,7 @@ if wanted > 0 then
   while not (taken > 0 and taken >= most) do
     local first = heap[1]
     if not first then break end
-    -- Of timers of one moment some may be in slices that were not looked at: they come with the next script.
+    -- Timers of the same moment may be in slices that were not looked at. The next script leases them.
     if number >= wanted or first.due > barrier then
       is_cut = 1
       break
@@ -360,8 +361,8 @@ for base, ids in pairs(leased) do
   end
 end
 
--- Leased timers leave less to all lanes. Timers that were only named do not. A number of timers that a lane may take is for
--- this call alone.
+-- Leased timers leave less room to all lanes, and timers that were only named do not. The number of timers that a lane
+-- may take counts for this call only.
 is_over = true
 local is_given = free and given > 0 and limit > 0
 local slices, dues, nexts = {}, {}, {}

@@ -1,4 +1,4 @@
--- Makes the changes of one operation, if nothing from which they follow has changed.
+-- Makes the changes of one operation, if the data from which they follow have not changed.
 --
 -- KEYS: the keys of the checks and the changes, each key once. Checks and changes name a key by its place in KEYS.
 -- ARGV: 1 the time in a test deployment, 2 the number of checks, the checks, the changes.
@@ -30,7 +30,7 @@
 --
 -- Answers {now, 1}, or {now, 0, place of the check that failed, answer of the check}.
 --
--- Run twice, the script finds the changes of the first run at its second run: a check fails, and nothing changes.
+-- A second run finds the changes of the first: a check fails, and nothing changes.
 
 local place = 3
 for check = 1, tonumber(ARGV[2]) do

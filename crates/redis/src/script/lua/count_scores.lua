@@ -2,8 +2,8 @@
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, then scores that rise.
--- Answers {now, numbers}: numbers has a list for each set: how many members have at most the first score, how many have
---       more and at most the second, and so on, and last how many have more than all scores.
+-- Answers {now, numbers}: numbers has a list for each set: the number of members up to the first score, above it up to
+--       the second score, and so on, and last the number of members above all scores.
 --
 -- Changes nothing.
 

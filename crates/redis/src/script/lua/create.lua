@@ -1,15 +1,16 @@
--- Stores new timers, each if its id and its key are free and its id is not remembered.
+-- Stores new timers. A timer is stored only if its id and its key are free and its id is not remembered.
 --
--- KEYS: for each shard: 1 records, 2 ids of ended timers, 3 directory of slices, 4 counts, 5 places of namespaces, 6 the
---       shard itself, then 3 for each of its timers: 7 redirects of timers that are in another shard, 8 the slice, 9 the set of
---       keys that may have the key, or that has the entry of a timer without a key.
+-- KEYS: for each shard: 1 records, 2 ids of ended timers, 3 directory of slices, 4 counts, 5 places of namespaces, 6
+--       the shard itself, then 3 for each of its timers: 7 redirects of timers that are in another shard, 8 the slice,
+--       9 the set of keys that may have the key, or that has the entry of a timer without a key.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, then for each shard: the number of its timers, their
---       records, their due moments, the numbers of their slices, their fields among the counts, their entries in the set
---       without the id, after `k` for a key and after `n` for a timer without a key; and the places of their namespaces.
+--       records, their due moments, the numbers of their slices, their fields among the counts, their entries in the
+--       set without the id, after `k` for a key and after `n` for a timer without a key; and the places of their
+--       namespaces.
 -- Answers {now, the numbers of the timers that were not stored}: the timers are numbered from 1 on, through all shards.
 --
 -- No timer is stored in a shard without the deployment's id. No two of the timers have the same id or the same key.
--- Run twice, the script finds the timers of the first run at its second run, and stores nothing.
+-- A second run finds the timers of the first, and stores nothing.
 
 local answer, place, key, number = {}, 3, 0, 0
 local last = #ARGV

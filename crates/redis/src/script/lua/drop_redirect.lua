@@ -4,7 +4,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the id, 3 the redirect.
 -- Answers {now, whether the redirect was removed}. Another redirect stays.
 --
--- Run twice, the script finds nothing at its second run.
+-- A second run finds nothing.
 
 if redis.call('HGET', KEYS[1], ARGV[2]) ~= ARGV[3] then return {now, 0} end
 return {now, redis.call('HDEL', KEYS[1], ARGV[2])}

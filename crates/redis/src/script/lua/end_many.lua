@@ -1,9 +1,9 @@
--- Ends deliveries of timers that go for good: removes each timer that is as it was claimed.
+-- Ends deliveries of timers that go for good. Removes each timer that is still as it was claimed.
 --
 -- KEYS: 3 for each shard: 1 records, 2 tokens of leases, 3 ends of leases; then the keys of the removals.
--- ARGV: 1 the time in a test deployment, 2 the number of shards, then for each shard: the number of its timers, their ids,
---       their records, their fields among the tokens; then the removals. The timers are numbered from 1 on, through all
---       shards. A removal names its key by the place in KEYS, and timers by their numbers.
+-- ARGV: 1 the time in a test deployment, 2 the number of shards, then for each shard: the number of its timers, their
+--       ids, their records, their fields among the tokens; then the removals. The timers are numbered from 1 on,
+--       through all shards. A removal names its key by the place in KEYS, and timers by their numbers.
 --
 --   removal   arguments                                                does, for each of the timers that was removed
 --   r         key, number of timers, timers, a member for each         removes the member from a sorted set
@@ -14,11 +14,12 @@
 --
 -- Answers {now, the numbers of the timers that were not as they were claimed, and stay}.
 --
--- Run twice, the script finds no timer as it was claimed, and changes nothing.
+-- A second run finds no timer as it was claimed, and changes nothing.
 
 local stays, answer = {}, {}
 
--- The arguments from a place on that belong to timers which do not stay. `timer` returns the number of the timer of an argument.
+-- The `count` arguments from `from` on, without those of timers that stay. `timer(n)` is the number of the timer of the
+-- nth argument, from 0 on.
 local function of_removed(from, count, timer)
   local kept = {}
   for n = 0, count - 1 do

@@ -4,7 +4,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the node, 3 the channel of hints.
 -- Answers {now, number of shards that were the node's}.
 --
--- Run twice, the script ends at its second run a time that is over.
+-- A second run ends a time that is over already.
 
 local number = 0
 for n = 1, #KEYS do

@@ -2,8 +2,9 @@
 --
 -- KEYS: 3 for each shard: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment, 2 the greatest number for each shard.
--- Answers {now, leases}: leases has a list for each shard, of id, end, record, token. Record and token are empty if there
---       is none. After the leases that have ended follows the first lease that has not, with its id and its end only.
+-- Answers {now, leases}: leases has a list for each shard, of id, end, record, token. Record and token are empty if
+--       there is none. After the leases that have ended follows the first lease that has not, with its id and its end
+--       only.
 --
 -- Changes nothing.
 

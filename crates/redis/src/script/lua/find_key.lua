@@ -4,8 +4,8 @@
 -- ARGV: 1 the time in a test deployment, 2 the beginning of the owner's entry, after which its id follows.
 -- Answers {now, record, token, end of the lease}; each of the last three is nil if it does not exist.
 --
--- A record that was put into quarantine leaves its entry in the set of keys. The script removes such an entry. Run twice, the script finds
--- nothing at its second run either.
+-- A record that was put into quarantine leaves its entry in the set of keys. The script removes such an entry.
+-- A second run finds nothing either.
 
 local entry = redis.call('ZRANGEBYLEX', KEYS[4], '[' .. ARGV[2], '+', 'LIMIT', 0, 1)[1]
 if not entry or string.sub(entry, 1, #ARGV[2]) ~= ARGV[2] then

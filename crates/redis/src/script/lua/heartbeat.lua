@@ -1,15 +1,17 @@
--- A sign of life of a node. Answers all nodes, and forgets those that have been silent for an hour.
+-- A sign of life of a node. Answers all nodes, and forgets nodes that have been silent for an hour.
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs, 3 the registration records of the nodes.
--- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its registration record, 5 the channel of hints,
---       6 the moment of the latest sign of any node that this node knows of, or 0, 7 the time by which the data may be older.
--- Answers {now, nodes, records, latest}: nodes is a list of node and moment, and records is a list of node and record; latest is
---       the moment of the latest sign of any node before this sign, or 0.
+-- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its registration record, 5 the channel of
+--       hints, 6 the moment of the latest sign of any node that this node knows of, or 0, 7 the time by which the data
+--       may be older.
+-- Answers {now, nodes, records, latest}: nodes is a list of node and moment, and records is a list of node and record;
+--       latest is the moment of the latest sign of any node before this sign, or 0.
 --
--- The latest sign never goes back by itself, even if the clock does. If it is older than a node knows, the data are older
--- than the node has seen them. A deployment whose key was made again has no latest sign, which says nothing about its data.
+-- The latest sign never goes back by itself, even if the clock does. If it is older than a node knows, the server has
+-- older data than the node has seen. A deployment whose key was made again has no latest sign, so nothing is known
+-- about the age of its data.
 --
--- Run twice, the script gives a second sign of the same life.
+-- A second run gives a second sign of the same node.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end

@@ -4,7 +4,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id.
 -- Answers {now}.
 --
--- Run twice, the script finds its own marks at its second run.
+-- A second run finds the marks of the first.
 
 for n = 1, #KEYS do
   local id = redis.call('HGET', KEYS[n], 'id')

@@ -1,8 +1,8 @@
--- The marks of shards: the id of the deployment to which each belongs.
+-- The marks of shards: the id of the deployment to which each shard belongs.
 --
 -- KEYS: the shards themselves.
 -- ARGV: 1 the time in a test deployment.
--- Answers {now, marks}: nothing for a shard without a mark, as one that its server has lost.
+-- Answers {now, marks}: nothing for a shard without a mark, such as a shard that its server has lost.
 --
 -- Changes nothing.
 

@@ -2,7 +2,7 @@
 --
 -- KEYS: 1 the nodes by the moments of their last signs, 2 the registration records of the nodes.
 -- ARGV: 1 the time in a test deployment.
--- Answers {now, nodes, texts}: nodes is a list of node and moment, and texts is a list of node and text.
+-- Answers {now, nodes, records}: nodes is a list of node and moment, and records is a list of node and record.
 --
 -- Changes nothing.
 

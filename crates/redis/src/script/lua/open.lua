@@ -1,13 +1,12 @@
 -- Opens a deployment, and creates it if it does not exist.
 --
 -- KEYS: 1 the deployment.
--- ARGV: 1 the time in a test deployment, 2 the version of the layout, 3 the number of shards, 4 the clock: server or test,
---       5 an id for a new deployment, which tells it from a lost deployment of this name, 6 the channel of hints,
---       7 whether stores that had the lost deployment open go on with the new deployment: 1 or nothing.
+-- ARGV: 1 the time in a test deployment, 2 the version of the layout, 3 the number of shards, 4 the clock: server or
+--       test, 5 an id for a new deployment, which tells it from a lost deployment of the same name, 6 the channel of
+--       hints, 7 whether stores that had the lost deployment open go on with the new deployment: 1 or nothing.
 -- Answers {now, version, shards, clock, id, ready}, as they are stored; ready is nothing until all shards are marked.
 --
--- A user that may not publish is refused here, before anything is stored. Run twice, the script finds the deployment at its
--- second run.
+-- A user that may not publish is refused here, before anything is stored. A second run finds the deployment.
 
 redis.call('PUBLISH', ARGV[6], 'open')
 if redis.call('EXISTS', KEYS[1]) == 0 then

@@ -2,8 +2,9 @@
 --
 -- KEYS: 2 for each shard: 1 the shard itself, 2 directory of slices.
 -- ARGV: 1 the time in a test deployment.
--- Answers {now, shards}: shards is a list of 6 for each shard: owner, number of owners so far, number of takeovers, moment
---       of the last takeover, first due moment, mark, or nothing each; the owner is nothing as well if its time is over.
+-- Answers {now, shards}: shards is a list of 6 for each shard: owner, number of owners so far, number of takeovers,
+--       moment of the last takeover, first due moment, mark. Each may be nothing. The owner is also nothing if its time
+--       is over.
 --
 -- Changes nothing.
 

@@ -6,7 +6,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the record with its id, 3 the token, 4 the number of the set as two bytes.
 -- Answers {now, whether the record was put into quarantine}.
 --
--- Run twice, the script changes nothing at its second run.
+-- A second run changes nothing.
 
 local id, record = string.sub(ARGV[2], 1, 16), ARGV[2]
 local held = redis.call('HGET', KEYS[2], id)
@@ -19,7 +19,8 @@ redis.call('ZREM', KEYS[3], id)
 redis.call('HSET', KEYS[5], id, record)
 redis.call('HDEL', KEYS[6], id)
 local namespace = string.sub(record, 23, 22 + (string.byte(record, 22) or 0))
--- A timer's entry by its key is removed by the next reader of the key. An entry without a key has no such reader.
+-- The next reader of the timer's key removes its entry by key. An entry without a key has no such reader, so it is
+-- removed here.
 local beginning = string.char(#namespace) .. namespace
 if redis.call('ZREM', KEYS[7], beginning .. '\255' .. id) == 1 then
   local other = redis.call('ZRANGEBYLEX', KEYS[7], '[' .. beginning, '+', 'LIMIT', 0, 1)[1]

@@ -4,7 +4,7 @@
 -- ARGV: 1 the time in a test deployment, 2 the node, 3 the channel of hints.
 -- Answers {now, whether the node was there}.
 --
--- Run twice, the script finds nothing at its second run.
+-- A second run finds nothing.
 
 local was_there = redis.call('ZREM', KEYS[1], ARGV[2])
 redis.call('HDEL', KEYS[2], ARGV[2])

@@ -1,11 +1,11 @@
 -- Notes that all shards of a deployment are marked.
 --
 -- KEYS: 1 the deployment.
--- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 whether stores go on with it that had one open which was
---       lost: 1 or nothing.
+-- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 whether stores that had the lost deployment open go
+--       on with the new deployment: 1 or nothing.
 -- Answers {now}.
 --
--- Run twice, the script writes the same again.
+-- A second run writes the same again.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end

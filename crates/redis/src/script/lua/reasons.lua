@@ -1,18 +1,18 @@
 -- The reasons for which timers are parked, in the order of the shards, of any number of shards of one server.
 --
 -- KEYS: the sorted sets of parked timers.
--- ARGV: 1 the time in a test deployment, 2 the member at which to begin in the first set, after ZRANGEBYLEX, 3 the greatest
---       number of reasons.
--- Answers {now, reasons, place, member}: reasons is a list of reason and number of timers; place and member say where the
---       next call begins: the place among KEYS and its ARGV 2. The place is 0 at the end.
+-- ARGV: 1 the time in a test deployment, 2 the member at which to begin in the first set, after ZRANGEBYLEX, 3 the
+--       greatest number of reasons.
+-- Answers {now, reasons, place, member}: reasons is a list of reason and number of timers; place and member say where
+--       the next call begins: the place among KEYS and its ARGV 2. The place is 0 at the end.
 --
--- The work follows from the number of reasons, and not from that of the timers. Changes nothing.
+-- The work depends on the number of reasons, and not on the number of timers. Changes nothing.
 
 local place, from, limit, answer = 1, ARGV[2], tonumber(ARGV[3]), {}
 while place <= #KEYS and #answer < 2 * limit do
   local first = redis.call('ZRANGEBYLEX', KEYS[place], from, '+', 'LIMIT', 0, 1)[1]
   if first then
-    -- A reason follows its length, and a moment whose first byte is never 255 follows the reason.
+    -- A member is the length of the reason, the reason, and a moment, whose first byte is never 255.
     local beginning = string.sub(first, 1, 1 + string.byte(first, 1))
     from = '[' .. beginning .. '\255'
     answer[#answer + 1] = string.sub(beginning, 2)

@@ -2,7 +2,8 @@
 --
 -- KEYS: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment, then the ids.
--- Answers {now, records}: records is a list of record, token, end of the lease for each id, empty where it does not exist.
+-- Answers {now, records}: records is a list of record, token, end of the lease for each id, empty where it does not
+--       exist.
 --
 -- Changes nothing.
 

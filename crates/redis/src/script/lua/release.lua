@@ -1,10 +1,10 @@
--- Gives shards up that a node owns, so that another node need not wait for the end of its time.
+-- Gives up shards of a node, so that other nodes need not wait until its time is over.
 --
 -- KEYS: the shards themselves.
 -- ARGV: 1 the time in a test deployment, 2 the node, 3 the channel of hints.
 -- Answers {now, number of shards that were the node's}.
 --
--- Run twice, the script finds nothing of the node's at its second run.
+-- A second run finds no shard of the node.
 
 local number = 0
 for n = 1, #KEYS do

@@ -5,9 +5,9 @@
 --       if it has found no document, 5 whether the document exists afterwards: 1 or 0, 6 the value, 7 its version.
 -- Answers {now, 1 if it was replaced, and 0 otherwise}.
 --
--- The caller draws the new version at random, so no version comes twice: neither after a document was removed and created
--- again, nor after a failover has lost changes. Versions are text, since a number of Lua has 53 bits.
--- Run twice, the script finds at its second run the version of the first run, and changes nothing.
+-- The caller draws the new version at random, so no version comes twice: neither after a document was removed and
+-- created again, nor after a failover has lost changes. Versions are text, since a number of Lua has 53 bits.
+-- A second run finds the version of the first, and changes nothing.
 
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return redis.error_reply('GONE the key of the deployment itself is lost') end

@@ -1,12 +1,12 @@
--- Writes a redirect in the shard of an id: a timer with this id will be stored in another shard. Writes nothing if the id
--- is taken.
+-- Writes a redirect in the shard of an id: a timer with this id will be stored in another shard. Writes nothing if the
+-- id is taken.
 --
 -- KEYS: 1 records, 2 redirects of timers that are in another shard, 3 ids of ended timers, all in the shard of the id.
 -- ARGV: 1 the time in a test deployment, 2 the id, 3 the redirect, 4 whether an id that is remembered is free.
--- Answers {now, 1} if the redirect is there. Otherwise answers {now, 0, reason, answer}: the reason is "stored", "noted"
---       with the other redirect, or "remembered" with the moment until which the id is.
+-- Answers {now, 1} if the redirect is there. Otherwise answers {now, 0, reason, answer}: the reason is "stored",
+--       "noted" with the other redirect, or "remembered" with the moment until which the id is.
 --
--- Run twice, the script finds its own redirect at its second run, and answers the same.
+-- A second run finds the redirect of the first, and answers the same.
 
 local id, redirect = ARGV[2], ARGV[3]
 local record = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. id, '+', 'LIMIT', 0, 1)[1]

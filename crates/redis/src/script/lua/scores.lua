@@ -1,9 +1,9 @@
 -- Members of sorted sets by score and member, of any number of shards of one server.
 --
 -- KEYS: the sorted sets.
--- ARGV: 1 the time in a test deployment, 2 the least score, 3 the greatest score, 4 the member after which to begin among
---       those with the first of these scores, or nothing, 5 the greatest number for each set, 6 `back` for the order
---       turned round: from the greatest score to the least.
+-- ARGV: 1 the time in a test deployment, 2 the least score, 3 the greatest score, 4 the member after which to begin
+--       among those with the first of these scores, or nothing, 5 the greatest number for each set, 6 `back` for the
+--       order turned round: from the greatest score to the least.
 -- Answers {now, members}: members has a list for each set, of member and score.
 --
 -- Changes nothing.
@@ -35,7 +35,8 @@ local function range(n, from, chunk)
 end
 
 for n = 1, #KEYS do
-  -- Many members may have one score, and the script passes over those before the first wanted member in ever greater steps.
+  -- Many members may have the same score. The script passes over members before the first wanted member in ever greater
+  -- steps.
   local members, from, chunk = {}, 0, limit + 1
   while #members < 2 * limit do
     local found = range(n, from, chunk)

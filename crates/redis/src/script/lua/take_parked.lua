@@ -1,14 +1,15 @@
--- Leases parked timers of some shards, wherever these belong.
+-- Leases parked timers of some shards, whichever nodes own these.
 --
--- KEYS: 1 a key with the deployment's id: the deployment itself, or a shard in a cluster; then 6 for each shard: 1 parked
---       timers, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 parked and dead timers by namespace.
--- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the number of payload bytes from which on
---       no further timer is taken, 5 the deployment's id, 6 the number of bytes before the due moment of an entry, then for
---       each shard: the number of its entries, the entries.
+-- KEYS: 1 a key with the deployment's id: the deployment itself, or a shard in a cluster; then 6 for each shard: 1
+--       parked timers, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 parked and dead timers by
+--       namespace.
+-- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the number of payload bytes from which
+--       on no further timer is taken, 5 the deployment's id, 6 the number of bytes before the due moment of an entry,
+--       then for each shard: the number of its entries, the entries.
 -- Answers {now, records with their shards}: a list of shard, record, shard, record.
 --
--- An entry that is there no more is passed over, and so is one whose due moment has not come. Run twice, the script finds
--- the entries gone; the caller finds the leased timers by their token.
+-- Entries that are gone, and entries whose due moments have not come, are passed over. A second run finds the entries
+-- gone. The caller finds the leased timers by their token.
 
 local token, lease, most, before = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local id = redis.call('HGET', KEYS[1], 'id')

@@ -1,10 +1,11 @@
 -- Makes a redirect void: no timer is stored under it, and the creation that wrote it cannot store a timer any longer.
 --
 -- KEYS: 1 records, 2 ids of ended timers, both in the shard to which the redirect leads.
--- ARGV: 1 the time in a test deployment, 2 the id, 3 the mark of the creation, 4 for how long the mark is void, in milliseconds.
+-- ARGV: 1 the time in a test deployment, 2 the id, 3 the mark of the creation, 4 for how long the mark is void, in
+--       milliseconds.
 -- Answers {now, 1}, or {now, 0} if the timer is stored.
 --
--- Run twice, the script keeps the mark for longer.
+-- A second run keeps the mark for longer.
 
 local id = ARGV[2]
 local record = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. id, '+', 'LIMIT', 0, 1)[1]

@@ -1,0 +1,60 @@
+//! The link against real servers, and a proxy that does harm.
+
+mod access;
+mod calls;
+mod cluster;
+mod replicas;
+
+use crate::link::{Connect, Link, LinkError, Session};
+use crate::script::Script;
+use core::time::Duration;
+use pollster::block_on;
+use redis::Value;
+use tourbillon_fault::Server;
+
+static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
+/// The time for which a test waits where its length makes no difference.
+const LONG: Duration = Duration::from_secs(120);
+
+fn open(connect: &Connect) -> Session {
+    Session::open(connect).expect("a session")
+}
+
+fn single(url: &str) -> Connect {
+    Connect::single(url).expect("a URL").patience(LONG).response_timeout(LONG)
+}
+
+fn connect_to(urls: &[String]) -> Connect {
+    Connect::cluster(urls).expect("URLs").patience(LONG).response_timeout(LONG)
+}
+
+fn run(
+    session: &Session,
+    script: &'static Script,
+    keys: &[&str],
+    arguments: &[&str],
+) -> Result<Value, LinkError> {
+    let bytes = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    block_on(session.run(script, bytes(keys), bytes(arguments).into()))
+}
+
+fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
+    match run(session, &COUNT, &[key], &["1"])? {
+        Value::Int(count) => Ok(count),
+        other => panic!("a number, not {other:?}"),
+    }
+}
+
+/// Counts, and waits until the count is as safe as the policy asks.
+fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
+    let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
+    let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
+    block_on(witness.expect("the policy has a witness").confirm())?;
+    let Value::Int(count) = count else { panic!("a number, not {count:?}") };
+    Ok(count)
+}
+
+/// The number in the server, which the script has counted.
+fn counted(server: &Server, key: &str) -> i64 {
+    server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
+}

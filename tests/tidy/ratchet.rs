@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Gate, place, and the number found there. A failing gate prints its lines as they hold now.
 const EXCESSES: &[Excess] = &[
-    (Gate::Prose, "BENCHMARKS.md", 4),
-    (Gate::Prose, "benches", 7),
+    (Gate::Prose, "benches", 5),
     (Gate::Prose, "crates/api", 11),
     (Gate::Prose, "crates/c", 6),
     (Gate::Prose, "crates/calendar", 9),
@@ -33,7 +32,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Tags, "crates/c", 1),
     (Gate::Tags, "crates/durable", 19),
     (Gate::Tags, "src", 11),
-    (Gate::Lines, "benches/compare/src/publish/questions.rs", 600),
     (Gate::Lines, "benches/durable/src/ours.rs", 600),
     (Gate::Lines, "crates/c/tests/interface.rs", 550),
     (Gate::Lines, "crates/calendar/tests/calendar.rs", 850),
@@ -64,7 +62,6 @@ const EXCESSES: &[Excess] = &[
     (Gate::Spread, "Ledger of crates/durable/src/store/ledger/timers.rs", 12),
     (Gate::Spread, "PullQueues of crates/server/src/delivery/pull_queues/state.rs", 5),
     (Gate::Spread, "Tasks of crates/tasks/src/task/tasks.rs", 10),
-    (Gate::Names, "benches/compare", 45),
     (Gate::Names, "crates/callback", 7),
     (Gate::Names, "crates/durable", 43),
     (Gate::Names, "crates/fault", 50),

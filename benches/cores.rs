@@ -1,5 +1,5 @@
-//! What many cores would cost, as far as two cores can tell: the memory of idle shards, their wake-ups, and the
-//! system's barrier, on the thread that asks for it and on a thread that it interrupts.
+//! The cost of many cores, as far as two cores can show it: the memory of idle shards, their wake-ups, and the system's
+//! barrier, on the thread that asks for it and on a thread that it interrupts.
 //!
 //! `cargo bench --bench cores` prints the figures; the times are medians with their ranges. Linux only.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
@@ -74,7 +74,7 @@ mod linux {
         format!("{:.2} ({first:.2}..{last:.2})", values[values.len() / 2])
     }
 
-    /// The microseconds that a barrier takes, and takes from a thread that runs on the other core meanwhile.
+    /// The microseconds that a barrier takes, and the microseconds that it takes from a thread on the other core.
     fn barrier() -> (String, String, String) {
         assert!(membarrier(REGISTER), "the system has the barrier");
         let alone: Vec<f64> = (0..WINDOWS).map(|_| asked(&AtomicU64::new(0), Instant::now()).0).collect();
@@ -105,8 +105,8 @@ mod linux {
         (summary(alone), summary(asking), summary(lost))
     }
 
-    /// Asks for barriers, one each 20 µs, for the time of a window: the microseconds of one, their number, what was
-    /// counted meanwhile, and the seconds.
+    /// Asks for a barrier each 20 µs, for the time of a window. Returns the microseconds of a barrier, the number of
+    /// barriers, the growth of `count`, and the seconds.
     fn asked(count: &AtomicU64, begin: Instant) -> (f64, u64, u64, f64) {
         let from = count.load(Ordering::Relaxed);
         let (mut barriers, mut time) = (0, Duration::ZERO);
@@ -149,7 +149,7 @@ mod linux {
         numbers.try_into().expect("three numbers")
     }
 
-    /// What the process of [`idle_in_a_process`] prints.
+    /// The output of the process of [`idle_in_a_process`].
     pub(crate) fn print_idle(shards: usize) {
         let (memory, threads, woken) = idle(shards);
         println!("{memory} {threads} {woken}");

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench engines` prints, each as the median and the range of its rounds:
 //! - the time of a pair (a timer that is scheduled and cancelled at once) on engines in turn, by the caller's moment;
-//! - the processor time of a firing, one in each tick, beside idle engines;
+//! - the processor time of a firing beside idle engines, with a firing in each tick;
 //! - the time to drop engines, one after the other.
 #![cfg(target_os = "linux")]
 #![expect(clippy::print_stdout, reason = "the figures are the output")]

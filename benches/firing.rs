@@ -1,4 +1,4 @@
-//! What a million expiries cost: lateness, processor time and context switches.
+//! The cost of a million expiries: lateness, processor time and context switches.
 //!
 //! A million timers are due at random moments of two seconds, 500 in a millisecond. Each handler writes its lateness to
 //! a random word of memory that was touched before. In the row `in_turn` each handler writes to the word after that of

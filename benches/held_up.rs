@@ -1,9 +1,9 @@
 //! How long a handler that blocks holds up the other timers of its shard.
 //!
 //! An engine has one shard, and a timer is due every 250 µs. One of the handlers blocks for 30 ms. The figure is the
-//! longest lateness among the timers that are due meanwhile, up to a tick of a millisecond included, by which any timer
-//! may be late. In the row `at first` the blocking handler is the first one; in the row `after quick ones` it comes
-//! after quick handlers of 400 ms.
+//! longest lateness among the timers that are due during that time. It includes up to a tick of a millisecond, by which
+//! any timer may be late. In the row `at first` the blocking handler is the first handler; in the row `after quick
+//! ones` it comes after quick handlers of 400 ms.
 //!
 //! `cargo bench --bench held_up` prints the median and the range of 40 rounds, the rows interleaved. A round in which
 //! the shard was taken over more than once does not count: a pause of the machine looks like a handler that blocks. A
@@ -29,8 +29,8 @@ enum Part {
     Meanwhile,
 }
 
-/// The longest lateness of timers that are due while a handler blocks, in ms. The handler is due after quick ones for
-/// `quick`. `None` if the shard was taken over more than once.
+/// The longest lateness of timers that are due while a handler blocks, in ms. The handler comes after quick handlers
+/// for the time `quick`. `None` if the shard was taken over more than once.
 fn longest_lateness(quick: Duration) -> Option<f64> {
     let longest = Arc::new(AtomicU64::new(0));
     let for_handler = Arc::clone(&longest);

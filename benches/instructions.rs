@@ -22,7 +22,7 @@ const OPERATIONS: u64 = 4_000;
 
 const OPERATION_NAMES: [&str; 5] = ["pair", "arm and disarm", "refresh", "pair on a loop", "expiry"];
 
-/// Valgrind counts what is called from here.
+/// Valgrind counts the instructions of this call.
 #[inline(never)]
 fn counted(work: impl FnOnce()) {
     black_box(work)();

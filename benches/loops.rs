@@ -40,7 +40,7 @@ impl Loop {
         black_box(self.shard.timeout(self.now));
     }
 
-    /// Runs `operation` this often, with turns in between. Returns the nanoseconds of one.
+    /// Runs `operation` this often, with turns in between. Returns the nanoseconds of an operation.
     fn time(&mut self, operations: u64, mut operation: impl FnMut(&Self, u64)) -> f64 {
         let begin = Instant::now();
         for n in 0..operations / OPERATIONS_PER_TURN {
@@ -69,7 +69,7 @@ fn far(n: u64) -> Duration {
     100 * SECOND + Duration::from_nanos(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100_000_000_000)
 }
 
-/// A one-shot among a million pending ones: scheduled and cancelled.
+/// A one-shot is scheduled and cancelled, among a million pending timers.
 fn schedule_and_cancel(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let _ids: Vec<TimerId> =
@@ -95,7 +95,7 @@ fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut chance = Chance::new(1);
     move || {
         this.time(operations, |this, _| {
-            // Without a division, which would be a part of what is measured.
+            // Without a division, whose time would count.
             let timer = &timers[usize::try_from(chance.within(&(0..pending))).expect("an index")];
             let _ = black_box(timer.arm_at(this.now + 101 * SECOND));
         })

@@ -1,7 +1,8 @@
 //! The cost of scheduling a timer and cancelling it at once, while others are pending: the life of most timeouts.
 //!
 //! First from one thread without a clock; then from 1, 2 and 8 threads at once, clock read included, as the mean time
-//! of a pair in its thread. The other pending timers have delays of 1 to 60 s too, so a few of them fire meanwhile.
+//! of a pair in its thread. The other pending timers have delays of 1 to 60 s too, so a few of them fire during the
+//! measurement.
 
 mod baselines;
 mod common;

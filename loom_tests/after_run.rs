@@ -95,7 +95,7 @@ fn an_arming_races_with_a_run() {
     });
 }
 
-/// Two threads arm: the second one may find the timer armed by the first, and then needs no change of the timer's
+/// Two threads arm: the second thread may find the timer armed by the first, and then needs no change of the timer's
 /// state.
 #[test]
 fn two_armings_race_with_a_run() {

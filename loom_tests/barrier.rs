@@ -1,6 +1,6 @@
 //! The change-over from two fences to an asymmetric barrier.
 //!
-//! No model can have a barrier that one thread imposes on others. So executions in which the kernel obeys the heavy
+//! A model cannot have a barrier that a thread imposes on others. So executions in which the kernel obeys the heavy
 //! side are not judged: the system orders there. The judged executions are those in which the kernel refuses the heavy
 //! side because the registration has not come that far, while the light side may have read that it has.
 //!
@@ -45,8 +45,8 @@ struct World {
     pushed: AtomicBool,
 }
 
-/// A shard announces, passes the heavy side and looks; a producer pushes, passes the light side and looks; meanwhile
-/// the process is registered. At least one of the two must see the other's write.
+/// A shard announces, passes the heavy side and looks. A producer pushes, passes the light side and looks. The process
+/// is registered at the same time. At least one of the two must see the other's write.
 #[test]
 fn a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence() {
     model("a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence", || {

@@ -48,7 +48,7 @@ fn drain(reader: &mut InboxReader) -> Vec<u32> {
     seen
 }
 
-/// Legal endings: the drain sees a prefix of what was pushed, and the next one the rest.
+/// Legal endings: the drain sees a prefix of the pushed items, and the next drain sees the rest.
 #[test]
 fn push_races_with_drain() {
     model("push_races_with_drain", || {
@@ -124,7 +124,7 @@ fn two_producers_one_drain() {
     });
 }
 
-/// A thread that ends leaves its lane, undrained, to the next one.
+/// A thread that ends leaves its lane, undrained, to the next thread.
 #[test]
 fn a_lane_is_taken_over() {
     model("a_lane_is_taken_over", || {

@@ -95,7 +95,7 @@ impl Words {
 
 /// Legal endings: (a) the timer fires, and the end of its run says the last word; (b) the timer fires, and the
 /// shutdown's own run says the last word afterwards; (c) the timer does not fire, and the shutdown says the last word.
-/// The thread that says it sees the handler's effects, and no handler runs meanwhile or afterwards.
+/// The thread that says it sees the handler's effects, and no handler runs at that time or afterwards.
 #[test]
 fn run_races_with_the_last_run() {
     model("run_races_with_the_last_run", || {

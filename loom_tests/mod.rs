@@ -4,7 +4,7 @@
 //! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
 //! it.
 
-use crate::base::sync::{AtomicU64, thread};
+use crate::base::sync::AtomicU64;
 use crate::base::tick::{TickLength, Timestamp};
 use crate::dispatch::Dispatcher;
 use crate::lockfree::parker::{self as shipped, Parker, Parkers, Sleep};
@@ -123,8 +123,8 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     assert!(executions > 1, "{name} explored a single interleaving");
 }
 
-/// The endings of a model, with the number of executions that came to each of them. They are no part of the model: its
-/// threads take turns, and the numbers order nothing.
+/// The endings of a model, with the number of executions that came to each of them. They do not belong to the model:
+/// its threads take turns, and the numbers order nothing.
 struct Endings {
     names: &'static [&'static str],
     counts: Box<[AtomicUsize]>,

@@ -98,7 +98,7 @@ fn another_session_hides_nothing() {
     });
 }
 
-/// Legal endings: (a) the shutdown finds the engine quiescent at once; (b) one of two sessions is the last one, and its
+/// Legal endings: (a) the shutdown finds the engine quiescent at once; (b) either of two sessions is the last, and its
 /// `end` says so.
 #[test]
 fn the_last_end_says_so_or_stop_finds_quiescence() {
@@ -121,7 +121,7 @@ fn the_last_end_says_so_or_stop_finds_quiescence() {
     });
 }
 
-/// Legal endings: either of two stops is the first, and the other one sees the first one's eviction.
+/// Legal endings: either of two stops is the first, and the other stop sees the eviction of the first.
 #[test]
 fn the_second_stop_has_what_the_first_evicted() {
     fn shut_down(engine: &Engine) -> bool {

@@ -242,8 +242,8 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread that has cancelled the
-/// timer since, armed another one in its slot, and ended. The stale insertion comes after the live one.
+/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread. Since then this thread has
+/// cancelled the timer, armed another timer in its slot, and ended. The stale insertion comes after the live insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -298,7 +298,7 @@ fn a_wanted_check_races_with_sleep() {
 }
 
 /// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. Legal endings: the
-/// leader admits the station in a turn, or after its last one. It drops the station in both.
+/// leader admits the station in a turn, or after its last turn. In both it drops the station.
 #[test]
 fn a_station_joins_before_the_shard_closes() {
     model("a_station_joins_before_the_shard_closes", || {

@@ -20,7 +20,7 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazine, Magazines, Slab};
 
-/// A slot that one thread has vacated is taken by another thread: the slot's links and its payload cell come along.
+/// A thread takes a slot that another thread has vacated: the slot's links and its payload cell come along.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {

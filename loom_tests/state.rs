@@ -93,7 +93,7 @@ fn cancel_races_with_fire() {
     });
 }
 
-/// Legal endings: one of the two cancels gets the payload, the other one returns `Gone`.
+/// Legal endings: either of the two cancels gets the payload, and the other cancel returns `Gone`.
 #[test]
 fn two_cancels_one_wins() {
     model("two_cancels_one_wins", || {

@@ -18,7 +18,7 @@ use crate::base::sync::{Arc, thread};
 use crate::system::clock::{AHEAD_NANOS, Source, UpperClock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The time that one read takes.
+/// The time that a read takes.
 const READ: u64 = 100;
 
 struct World {
@@ -74,7 +74,7 @@ fn call(world: &World, clock: &UpperClock<Reads>) -> u64 {
     now
 }
 
-/// A thread reads the line while another puts two pieces in place, the second one over the piece that was current.
+/// A thread reads the line while another puts two pieces in place, the second piece over the piece that was current.
 #[test]
 fn a_reader_sees_one_piece() {
     model("a_reader_sees_one_piece", || {

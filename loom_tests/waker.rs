@@ -85,7 +85,7 @@ fn poll_races_with_shutdown() {
     });
 }
 
-/// One task polls, and another one afterwards. Unless the second one saw the end, it is the one that is woken.
+/// A task polls, and another task polls afterwards. Unless the second task saw the end, it is woken.
 #[test]
 fn the_last_waker_wins() {
     model("the_last_waker_wins", || {
@@ -99,8 +99,7 @@ fn the_last_waker_wins() {
     });
 }
 
-/// A firing for an earlier deadline is followed by the next one: a task that waits for the later deadline is woken by
-/// the later firing.
+/// After a firing for an earlier deadline comes the next firing: it wakes a task that waits for the later deadline.
 #[test]
 fn a_firing_for_an_earlier_deadline_loses_no_wake() {
     model("a_firing_for_an_earlier_deadline_loses_no_wake", || {

@@ -100,7 +100,7 @@ const HAS_RETURNED: usize = 2;
 /// A thread leads the shard again.
 const IS_LED: usize = 3;
 
-/// What differs between the models of a handover.
+/// The differences between the models of a handover.
 struct Script {
     /// A handler, which is called with its number, from 1.
     handler: fn(&World, u64),
@@ -298,7 +298,7 @@ fn a_handler_returns_while_its_shard_is_taken_over() {
     const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1], TAKEN_OVER[2], LEADS_ON];
     model_with_endings("a_handler_returns_while_its_shard_is_taken_over", ENDINGS, |endings| {
         let handler = |world: &World, n| match n {
-            // A call that the next leader sees: without one, loom does not part the handler from its end.
+            // A call that the next leader sees: without such a call, loom does not separate the handler from its end.
             1 => world.in_first_handler(|| world.shared.want_sweep()),
             _ => {
                 loom::skip_branch();
@@ -312,8 +312,9 @@ fn a_handler_returns_while_its_shard_is_taken_over() {
     });
 }
 
-/// The leader and the thread that has taken its shard over both run handlers, and come back at once, or one of them
-/// while the other one runs its handler. One of them leads the shard again, and ends the set; the other one stands by.
+/// The leader and the thread that has taken its shard over both run handlers. They come back at once, or one comes back
+/// while the other thread still runs its handler. Either thread leads the shard again, and ends the set; the other
+/// thread stands by.
 #[test]
 fn two_earlier_leaders_come_back() {
     const ENDINGS: &[&str] = &[
@@ -396,7 +397,7 @@ fn a_shutdown_races_with_a_takeover() {
     });
 }
 
-/// Two timers are due at once, and the handler of the first one holds the leader up. The thread that takes the shard
+/// Two timers are due at once, and the handler of the first timer holds the leader up. The thread that takes the shard
 /// over sends a worker for the second timer, while the handler returns. The leader fires the second timer, or the
 /// worker does.
 #[test]
@@ -407,8 +408,8 @@ fn the_second_timer_of_a_batch_is_fired_once() {
     model_with_endings("the_second_timer_of_a_batch_is_fired_once", ENDINGS, |endings| {
         let handler = |world: &World, n| {
             if n == 1 {
-                // How the shard is taken over is the other models'. The threads start here, so that the batch is handed
-                // to them: the queue of jobs is no part of a model, and would not do so.
+                // Other models are about the takeover itself. The threads start here, so that the batch is handed to
+                // them: a model has no queue of jobs, so no job would start them.
                 loom::stop_exploring();
                 world.step(IS_BEFORE, HAS_BEGUN);
                 world.start(1);
@@ -463,8 +464,8 @@ impl Fire for Count {
 }
 
 /// The only permit comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the thread finds
-/// both before it sleeps; (b) the push wakes the thread; (c) the permit's drop wakes it. The queue itself is no part of
-/// the model: a pushed job is seen at once.
+/// both before it sleeps; (b) the push wakes the thread; (c) the permit's drop wakes it. The model does not have the
+/// queue itself: a pushed job is seen at once.
 #[test]
 fn a_permit_comes_back_while_a_job_is_pushed() {
     model("a_permit_comes_back_while_a_job_is_pushed", || {

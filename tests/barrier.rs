@@ -1,7 +1,7 @@
 //! A system that refuses `membarrier`, from the start or in the middle of a run: sandboxes do both.
 //!
-//! A seccomp filter cannot be taken off, so each test starts this program again as a child that puts one on. Then
-//! threads arm timers that fire, those that are scheduled and those that are owned: none is early, and none is lost.
+//! A seccomp filter cannot be removed, so each test starts this program again as a child that installs a filter. Then
+//! threads arm timers that fire, scheduled timers and owned timers: none is early, and none is lost.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 mod support;

@@ -354,7 +354,7 @@ fn what_is_beyond_the_limits_is_refused() {
     assert!(!refuses::<DurationFifos>(1..=256) && refuses::<DurationFifos>(1..=257));
 }
 
-/// What a service's timer thread asks a queue for, beside what the other tests see.
+/// The calls of a service's timer thread that the other tests do not make.
 #[test]
 fn a_queue_knows_its_first_timer() {
     fn check<Q: Queue>() {
@@ -389,7 +389,7 @@ const THREADS: u64 = 4;
 const PER_THREAD: u64 = 1_500;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What a thread scheduled: deadlines not before these, by number; `None` where it cancelled.
+/// The timers that a thread scheduled, by number, with the earliest deadline; `None` for a cancelled timer.
 type Scheduled = Vec<(u64, Option<Instant>)>;
 
 /// Threads schedule timers of up to 60 ms, cancel some, and some of an hour; everything else must fire, once, in time.

@@ -23,7 +23,7 @@ fn a_timer_fires_after_its_delay_and_not_before() {
         assert!(now >= deadline);
         order.push(payload);
     }
-    // In whatever order: two workers run what one of them might.
+    // The order is open, for two workers run the timers.
     order.sort_unstable();
     assert_eq!(order, [1, 2, 3]);
     assert_eq!(engine.handle().stats().fired, 3);
@@ -46,8 +46,8 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     assert!(engine.handle().is_empty());
 }
 
-/// A ticket names 16 bits of its slot's generation. One that outlives 65,536 of them looks like its slot's timer of the
-/// moment, whose deadline then decides.
+/// A ticket names 16 bits of its slot's generation. A ticket that outlives 65,536 generations looks like the ticket of
+/// the slot's present timer. Then that timer's deadline decides.
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
@@ -73,8 +73,8 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
-/// As with requests one at a time: each timer has ended before its shard looks. It sleeps until the first of them would
-/// have been due, and later ones do not wake it.
+/// Requests come one after the other, and each timer has ended before its shard looks. The shard sleeps until the first
+/// timer would have been due, and later timers do not wake it.
 #[test]
 fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     let second = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Threads that use several engines, and sets with many engines: what a change of the engine costs, and what stays of
-//! engines that have ended.
+//! Threads that use several engines, and sets with many engines: the cost of a change of the engine, and the memory
+//! that engines leave behind when they end.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -150,7 +150,7 @@ fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
     let engines = engines(&shards, 100);
     std::thread::scope(|scope| {
-        // A scope does not wait for what runs at the end of a thread; a join does.
+        // A scope does not wait for destructors of thread locals; a join does.
         scope.spawn(|| (0..3).for_each(|_| a_pair_of_each(&engines))).join().unwrap();
     });
     for engine in &engines {
@@ -176,7 +176,7 @@ fn a_turn_visits_no_engine_that_has_nothing_to_do() {
     assert!(more <= 2, "{more} turns of an idle engine");
 }
 
-/// Engines at rest fire in time: for a timer that they had before, for one that comes while they rest, and again
+/// Engines at rest fire in time: a timer that they had before, a timer that comes while they rest, and a timer
 /// afterwards.
 #[test]
 fn an_engine_at_rest_fires_in_time() {

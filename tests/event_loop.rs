@@ -1,7 +1,7 @@
 //! The examples `event_loop` and `loops`, run as processes of their own and driven through sockets.
 //!
-//! Time has lower bounds only, and those are exact: a client takes its moments so that the server's idle time cannot be
-//! longer than what the client measured.
+//! Times have lower bounds only, and these are exact: a client reads its clock in places where the server's idle time
+//! cannot be longer than the time that the client measured.
 
 mod support;
 
@@ -51,7 +51,7 @@ impl Server {
         stream
     }
 
-    /// Waits until it stops by itself: what it printed since its address.
+    /// Waits until the server stops by itself. Returns its output after the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -178,8 +178,8 @@ fn a_client_that_shuts_down_its_side_gets_everything_and_then_the_end() {
     }
 }
 
-/// The end reaches the server while a full socket keeps bytes back: of so many lengths, one is just a little too long
-/// for the system's buffers. (On Linux, where these hold 4 MiB as it comes; elsewhere the test may miss that length.)
+/// The end reaches the server while a full socket keeps bytes back: one of these lengths is just a little too long for
+/// the system's buffers. (On Linux, where these hold 4 MiB as it comes; elsewhere the test may miss that length.)
 #[test]
 fn bytes_that_were_unsent_when_the_end_came_are_sent() {
     let server = Server::start(HOUR);
@@ -330,7 +330,7 @@ fn a_run_ends_with_a_summary() {
     let resetting = server.connect();
     (&resetting).write_all(b"x").unwrap();
     resetting.peek(&mut [0]).unwrap();
-    // What was not read makes this end a reset.
+    // The client has not read all bytes, so the system resets the connection.
     drop(resetting);
     let idle = server.connect();
     echo(&idle, b"four").unwrap();
@@ -411,6 +411,6 @@ fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     assert!(first.polls >= 2 * ECHOES && second.polls >= 2, "{summary}");
     let tickets: u64 =
         tickets.strip_prefix("timers armed with a ticket: ").expect("tickets").parse().unwrap();
-    // Their first armings, and seldom another one that meets a check of the timer.
+    // The first arming of each timer, and seldom a later arming that meets a check of the timer.
     assert!((4..ECHOES).contains(&tickets), "{summary}");
 }

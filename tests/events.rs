@@ -14,7 +14,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
-/// What a subscriber does besides.
+/// A function that the subscriber calls at each event.
 static ON_EVENT: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
 /// An event: its level, its message and its fields.
@@ -90,7 +90,7 @@ impl Listening {
         self.told().into_iter().map(|told| (told.level, told.message)).collect()
     }
 
-    /// The one event with this message.
+    /// The only event with this message.
     fn the(&self, message: &str) -> Told {
         let mut told = self.told();
         told.retain(|told| told.message == message);
@@ -165,7 +165,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     assert_eq!(engine.handle().stats().total.stalls, 1);
 }
 
-/// Each kind of refusal is one event, and another one when a second without a refusal has passed.
+/// The first refusal of each kind is an event. The next event comes after a second without a refusal.
 #[test]
 fn a_flood_of_refusals_is_told_once() {
     let listening = Listening::begin();

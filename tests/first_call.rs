@@ -1,9 +1,10 @@
-//! What the first call in a process costs its caller: no calibration, and no registration of a barrier on its thread.
+//! The cost of the first call in a process for its caller: no calibration, and no registration of a barrier on its
+//! thread.
 //!
-//! Each of some fresh processes, which are this program again, has other threads that rest or that burn their cores,
-//! and times its first engine with its first timer, and the first timeout of a future. Wall times vary with the
-//! machine: what is asserted is that the median of those at rest is not of the order of what it once was, 10 to 25 ms.
-//! Read the figures with `--nocapture`; the aim is a millisecond.
+//! Some fresh processes, which are this program again, have other threads that rest or that burn their cores. Each
+//! process times its first engine with its first timer, and the first timeout of a future. Wall times vary with the
+//! machine. The test asserts only that the median at rest is far below 10 to 25 ms, which it once was. Read the figures
+//! with `--nocapture`; the aim is a millisecond.
 #![cfg(feature = "async")]
 
 use std::env;
@@ -85,7 +86,7 @@ fn medians_and_maxima(kind: &str) -> [(u128, u128); FIGURES] {
 fn a_child() {
     let Ok(kind) = env::var(CHILD) else { return };
     let [engine, timeout] = beside_others(kind.contains("busy"), || {
-        // One is the first to read the clock and to want the barrier.
+        // The earlier of the two calls is the first to read the clock and to need the barrier.
         let timeout = if kind.contains("future") { timed(first_timeout) } else { Duration::ZERO };
         let mut kept = None;
         let engine = timed(|| kept = Some(first_engine_and_timer()));

@@ -1,5 +1,5 @@
-//! Arming and cancelling at full rate with deadlines an hour away takes no more memory the longer it goes on. Alone in
-//! its process, whose resident memory it measures.
+//! Arming and cancelling at full rate, with deadlines an hour away: memory does not grow with time. Alone in its
+//! process, whose resident memory it measures.
 
 mod support;
 
@@ -15,11 +15,11 @@ const OPERATIONS: usize = 3_000_000;
 /// Timers that each thread has at a time.
 const RING: usize = 500;
 const LANE: usize = 4_096;
-/// What the crate's page says of tickets in the wheels, and the lanes, which a shard may drain into them while it
-/// sweeps.
+/// The bound on tickets in the wheels from the crate's page, and the lanes, which a shard may drain into the wheels
+/// while it sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
-/// What resident memory may grow by after the first tenth: all those tickets twice, and some pages. One byte for each
-/// operation would be more.
+/// The growth of resident memory that is allowed after the first tenth: all these tickets twice, and some pages. One
+/// byte for each operation would be more.
 const GROWTH_KIB: usize = 4 * 1_024;
 
 /// Resident memory, where the system tells.
@@ -36,7 +36,7 @@ trait Usage: Sync {
     fn step(&self, engine: &Engine<usize>, slot: &mut Self::Slot, n: usize);
 }
 
-/// A far deadline, another one each time.
+/// A far deadline, different for each `n`.
 fn far(n: usize) -> Duration {
     HOUR + Duration::from_micros(n as u64)
 }

@@ -12,7 +12,7 @@ use tourbillon::Builder;
 /// How often the engine's threads have slept.
 fn sleeps() -> u64 {
     let count = |folder: fs::DirEntry| {
-        // A thread may end meanwhile.
+        // A thread may have ended since the folder was read.
         let status = fs::read_to_string(folder.path().join("status")).ok()?;
         let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         field("Name:")?.starts_with("tb-").then(|| field("voluntary_ctxt_switches:")?.parse::<u64>().ok())?

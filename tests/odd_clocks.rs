@@ -1,5 +1,5 @@
-//! Clocks that do what a suspended, throttled or broken machine's do: they jump on, step back, stand still, or run
-//! slow. By such a clock nothing is early, nothing is lost, and no shard turns without end.
+//! Clocks like those of suspended, throttled or broken machines: they jump on, step back, stand still, or run slow. By
+//! such a clock nothing is early, nothing is lost, and no shard turns without end.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, Rng, assert_settled, wait_until};
 use tourbillon::{Builder, Clock, Engine, Fired, SystemClock, Timestamp};
 
-/// What a clock shows when the system's shows this.
+/// A clock that maps the time of the system's clock.
 struct Bent<F>(F);
 
 impl<F: Fn(Timestamp) -> Timestamp + Send + Sync> Clock for Bent<F> {
@@ -32,7 +32,7 @@ fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp
     }
 }
 
-/// The payloads of what fired. Nothing fires early by the engine's clock.
+/// An engine that logs the payloads that fire. Nothing fires early by the engine's clock.
 fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -47,7 +47,7 @@ fn assert_nothing_panicked(engine: &Engine<u64>) {
     assert_eq!(engine.handle().stats().total.panics, 0, "a handler found itself early");
 }
 
-/// Waits for so long, and gives the turns of all shards meanwhile.
+/// The number of turns of all shards during a wait of `time`.
 fn turns_in(time: Duration, engine: &Engine<u64>) -> u64 {
     let before = engine.handle().stats().total.turns;
     thread::sleep(time);
@@ -146,8 +146,8 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert_settled(&engine.handle().stats());
 }
 
-/// The clock steps back inside of a handler that also starts an engine. The shard's next sleep was to be short, and it
-/// must not become a long one, before which the shard would have to look for engines that have joined.
+/// The clock steps back inside of a handler that also starts an engine. The shard was about to sleep for a short time.
+/// This sleep must not become long, because a shard looks for engines that have joined only before a long sleep.
 #[test]
 fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
     let back = Arc::new(AtomicU64::new(0));
@@ -165,7 +165,7 @@ fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
         }
     });
     let engine = engine.unwrap();
-    // A tick with two timers after each other: the sleep after the first one is until the next tick.
+    // A tick with two timers after each other: the sleep after the first timer is until the next tick.
     let now = engine.handle().now();
     let next = |ticks: u32| now + 5 * MS + ticks * MS;
     engine.handle().schedule_at(next(0), 1).unwrap();

@@ -42,7 +42,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What the links and images of a page lead to, without those to other sites.
+/// The targets of a page's links and images, without those on other sites.
 fn targets(page: &str) -> Vec<&str> {
     let after = page.split("](").skip(1);
     let targets = after.filter_map(|rest| Some(rest.split_once(')')?.0));
@@ -131,7 +131,7 @@ fn last_of(path: &str) -> &str {
 /// Whether a source has the function, in the folders and file that its path names.
 fn exists(test: &str, sources: &[(String, String)]) -> bool {
     let function = format!("fn {}(", last_of(test));
-    // A unit test's module is no file.
+    // The module of unit tests is not a file.
     let modules: Vec<_> =
         test.split("::").filter(|module| *module != "tests" && *module != last_of(test)).collect();
     sources.iter().any(|(path, source)| {

@@ -1,8 +1,8 @@
 //! A container that grants half a core: an engine has one shard there, not one for each core of the machine.
 //!
 //! The standard library finds the quota. One test makes a control group of the version that the system has, and starts
-//! this program again as a child in it. The other one makes folders with what control groups of both versions show, and
-//! a child whose root such a folder is starts an engine. Both take a privilege.
+//! this program again as a child in it. The other test makes folders with the files of control groups of both versions.
+//! A child with such a folder as its root starts an engine. Both tests take a privilege.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -20,7 +20,7 @@ const ROOT: &str = "TOURBILLON_QUOTA_ROOT";
 struct Group(PathBuf);
 
 impl Group {
-    /// One that grants half a core: of the second version, or of the first.
+    /// Makes a group that grants half a core: of the second version, or of the first.
     fn of_half_a_core() -> io::Result<Self> {
         let name = format!("tourbillon-{}", std::process::id());
         let unified = Path::new("/sys/fs/cgroup");
@@ -93,7 +93,7 @@ fn half_a_core_is_one_shard() {
 
 // --- Trees ---
 
-/// What a tree shows of the process's place among the control groups, by the version of the groups.
+/// The file that shows the process's place among the control groups, by the version of the groups.
 const IN_V2: (&str, &str) = ("proc/self/cgroup", "0::/a/b/c\n");
 const IN_V1: (&str, &str) =
     ("proc/self/cgroup", "9:memory:/a\n4:cpu,cpuacct:/a/b/c\n1:name=systemd:/elsewhere\n0::/\n");
@@ -108,8 +108,8 @@ enum Shards {
     Two,
 }
 
-/// A tree of control groups: its name, its files with their contents, and what is expected of it. A quota that is no
-/// whole number of cores is rounded down, to one core at least.
+/// A tree of control groups: its name, its files with their contents, and the expected number of shards. A quota is
+/// rounded down to whole cores, to one core at least.
 type Tree<'a> = (&'a str, &'a [(&'a str, &'a str)], Shards);
 
 /// The second version's groups: `quota period` in one file, in each group up to the root's children.
@@ -160,7 +160,7 @@ const TREES_OF_V2: [Tree<'_>; 12] = [
     ("nothing", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "")], Shards::All),
 ];
 
-/// What says that groups are of the second version.
+/// The file that shows that groups are of the second version.
 const V2_IS_HERE: (&str, &str) = ("sys/fs/cgroup/a/b/c/cgroup.controllers", "cpu memory\n");
 
 /// The first version's groups: quota and period in a file each, and a mount for each controller.
@@ -241,7 +241,8 @@ const TREES_OF_V1: [Tree<'_>; 9] = [
     ("no group", &[IN_V1], Shards::All),
 ];
 
-/// Neither version. An empty path is not among them: the standard library panics at one, and the kernel writes none.
+/// Neither version. An empty path is not among them: the standard library panics at it, and the kernel does not write
+/// it.
 const OTHER_TREES: [Tree<'_>; 2] = [
     ("nothing at all", &[], Shards::All),
     ("no line that is one", &[("proc/self/cgroup", "garbage\n\n:\n")], Shards::All),

@@ -37,7 +37,7 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
     let engine = Builder::new().shards(1).inline().start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<_> = (0..400_000).map(|timer| engine.handle().schedule(HOUR, timer).unwrap()).collect();
-    // A sleeping shard lets the last ones wait in their lane.
+    // While the shard sleeps, the last tickets wait in their lane.
     wait_until("the shard has most of the tickets", || engine.handle().stats().total.tickets > 300_000);
     for wave in ids.chunks(220_000) {
         for &id in wave {
@@ -171,7 +171,7 @@ fn an_arming_that_waits_for_room_fires_once() {
     assert_eq!(fired.len(), 1);
 }
 
-/// The shutdown dropped under its own lock what a dropped handle had left to a worker.
+/// The shutdown held its own lock while it dropped a payload that a dropped handle had left to a worker.
 #[test]
 fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it() {
     struct ShutsDown(Option<Handle<ShutsDown>>);
@@ -204,7 +204,7 @@ fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it(
     });
 }
 
-/// What a shard saw before the clock stepped back does not hold for a deadline that was set after.
+/// A moment that a shard read before the clock stepped back does not hold for a deadline that was set after.
 #[test]
 fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     let second = Arc::new(Mutex::new(None::<Timer<u64>>));

@@ -156,7 +156,7 @@ mod on_linux {
         assert_eq!(engine.handle().stats().priorities_refused, 0);
     }
 
-    /// Gives up what lets this process be urgent, for good.
+    /// Gives up the privilege and the limit that let this process be urgent, for good.
     fn become_nobody() {
         const CAP_SYS_NICE: libc::c_int = 23;
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -213,7 +213,7 @@ mod on_linux {
 
     #[test]
     fn a_real_time_priority_that_is_granted_is_that_of_each_thread() {
-        // Asked on a thread of its own, which keeps what it gets.
+        // Tried on a thread of its own, because a thread keeps its priority.
         if !thread::spawn(may_be_urgent).join().unwrap() {
             eprintln!("skipped: no real-time priority may be had here");
             return;

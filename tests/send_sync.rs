@@ -1,4 +1,4 @@
-//! What may cross threads, and how large the small things are. Most of it is checked by compiling.
+//! The types that may cross threads, and the sizes of small types. Most of this is checked by compiling.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -96,7 +96,7 @@ fn owned_timers_are_shared_though_payloads_are_only_sent() {
     copy::<TimerRef<'_, Payload>>();
     unwinding::<Timer<Payload>>();
     unwinding::<TimerRef<'_, Payload>>();
-    // Making one clones no payload and looks into none: one that is only sent will do.
+    // To make a timer, the engine neither clones the payload nor reads it: a payload that is only `Send` will do.
     let engine = Builder::new().driven(|_: Fired<'_, Payload>| {}).unwrap();
     let timer = engine.handle().timer(Cell::new(7)).unwrap();
     std::thread::scope(|scope| {

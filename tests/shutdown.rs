@@ -23,8 +23,8 @@ fn rounds() -> u64 {
     }
 }
 
-/// Schedules a batch while `end` ends the engine after a moment of chance; how many payloads nobody got: neither the
-/// scheduler, nor `end`, which counts those that it got.
+/// Schedules a batch while `end` ends the engine after a random moment. Returns the number of lost payloads: neither
+/// the scheduler got them back nor `end`, which returns the number of its payloads.
 fn lost_in_a_round(round: u64, end: impl FnOnce(Engine<usize>) -> usize) -> usize {
     let engine =
         Builder::new().shards(1).workers(1).start(|_: Fired<'_, usize>| panic!("it is far")).unwrap();

@@ -1,7 +1,8 @@
-//! Signals do not reach the engine's threads: a program that blocks one after it has built an engine waits for it.
+//! Signals do not reach the engine's threads: a program may block a signal after it has built an engine, and wait for
+//! it.
 //!
-//! Without the harness, whose own threads take signals. The process starts itself anew, since its death is what is
-//! tested.
+//! Without the harness, whose own threads take signals. The process starts itself again as a child, since the test is
+//! about its death.
 
 #[cfg(unix)]
 fn main() {
@@ -38,7 +39,7 @@ fn signalled() {
     unsafe { libc::sigemptyset(&raw mut set) };
     // SAFETY: as above.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) };
-    // SAFETY: an initialised set, and no place for the one before.
+    // SAFETY: an initialised set, and no place for the set before.
     let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     assert_eq!(blocked, 0);
     let this = i32::try_from(std::process::id()).expect("a process id");

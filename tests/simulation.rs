@@ -1,5 +1,6 @@
-//! A seeded simulation: chance schedules, cancels, moves and lets time pass over several shards, and so do the
-//! handlers. It also makes, arms, disarms and drops owned timers, whose tickets go to the first shard.
+//! A seeded simulation: random calls schedule, cancel and move timers on several shards and let time pass. Handlers
+//! make random calls, too. The simulation also makes, arms, disarms and drops owned timers, whose tickets go to the
+//! first shard.
 //!
 //! `TOURBILLON_SEED=<n> cargo test --test simulation` runs one seed, which a failure prints, or any other.
 
@@ -43,7 +44,7 @@ impl Owned {
     }
 }
 
-/// What the simulation knows; handlers know it too.
+/// The state of the simulation, which handlers share.
 struct World {
     rng: Rng,
     tick: Duration,
@@ -54,10 +55,10 @@ struct World {
     ends: Vec<(u64, End, Timestamp)>,
     payloads: u64,
     owned: BTreeMap<u64, Owned>,
-    /// Owned timers ever made, and what fired of them.
+    /// The number of owned timers ever made, and their firings.
     made: u64,
     shots: Vec<(u64, Timestamp, Timestamp)>,
-    /// The owned timer whose handler runs, and whether it was dropped meanwhile.
+    /// The owned timer whose handler runs, and whether it was dropped during the run.
     running: Option<u64>,
     running_was_dropped: bool,
     in_handler: bool,
@@ -288,7 +289,7 @@ impl World {
         !panics
     }
 
-    /// What an owned timer's handler does through what it was given.
+    /// The calls that an owned timer's handler makes through its `TimerRef`.
     fn last_word(&mut self, payload: u64, timer: TimerRef<'_, u64>, now: Timestamp) {
         let dropped = self.running_was_dropped;
         if self.rng.chance(40) {
@@ -314,7 +315,7 @@ impl World {
     }
 }
 
-/// What became of the timers of one seed, in order: ends of those that were scheduled, firings of those that are owned.
+/// The outcome of one seed, in order: the ends of scheduled timers, and the firings of owned timers.
 type Outcome = (Vec<(u64, End, Timestamp)>, Vec<(u64, Timestamp, Timestamp)>);
 
 /// Runs one seed; the ends of its timers, in order.
@@ -383,7 +384,7 @@ fn simulate(seed: u64) -> Outcome {
     (world.ends.clone(), world.shots.clone())
 }
 
-/// What handlers panic with on purpose.
+/// The payload of panics that handlers cause on purpose.
 struct Planned;
 
 #[test]

@@ -30,22 +30,23 @@ const LONGEST_DELAY: Duration = Duration::from_millis(10);
 /// Ids that a producer remembers, to cancel or move some time later.
 const MEMORY: usize = 512;
 
-/// What is scheduled, or owned.
+/// The payload of a scheduled timer, or of an owned timer.
 #[derive(Clone)]
 enum Load {
     Once(usize),
     Owned(Arc<Book>),
 }
 
-/// What is known of one owned timer. Its payload is a reference to this: they are counted to see whether all are gone.
+/// The record of an owned timer. The timer's payload is a reference to it, and the count of references shows whether
+/// all payloads are gone.
 struct Book {
     /// The last deadlines that its one owner armed it for, by their numbers; empty if several threads arm it.
     deadlines: Option<[AtomicU64; Book::DEADLINES]>,
     /// How many there were.
     armed: AtomicU64,
-    /// Those with lower numbers are void: later ones were acknowledged as pending, or the timer was disarmed.
+    /// Deadlines with lower numbers are void: a later deadline was acknowledged as pending, or the timer was disarmed.
     void_before: AtomicU64,
-    /// What its handler armed it for.
+    /// The deadline for which its handler armed it.
     armed_inside: AtomicU64,
     runs: AtomicBool,
     fired: AtomicU64,
@@ -86,7 +87,7 @@ impl Book {
         let nanos = deadline.as_nanos();
         let mut good = (from..to).any(|n| deadlines[place_of(n)].load(Ordering::SeqCst) == nanos);
         good |= self.armed_inside.load(Ordering::SeqCst) == nanos;
-        // The owner has overwritten what this looked for.
+        // Or the owner has overwritten the deadline in the ring.
         good || self.armed.load(Ordering::SeqCst) - from >= Self::DEADLINES as u64
     }
 }
@@ -95,7 +96,7 @@ fn place_of(number: u64) -> usize {
     usize::try_from(number % Book::DEADLINES as u64).expect("a place")
 }
 
-/// What became of each payload, and of the owned timers.
+/// The end of each payload, and the counts of the owned timers.
 struct Ledger {
     seen: Vec<AtomicU8>,
     fired: AtomicU64,
@@ -163,7 +164,7 @@ impl Ledger {
     }
 }
 
-/// An owned timer, and what its owner and its handler note.
+/// An owned timer, and the book that its owner and its handler share.
 struct Own {
     timer: Timer<Load>,
     book: Arc<Book>,
@@ -201,7 +202,7 @@ impl Owner<'_> {
         let deadline = self.engine.handle().now() + delay;
         let number = book.note(deadline);
         if timer.arm_at(deadline)? == Armed::Pending {
-            // Nothing fires any more for what it was armed for before.
+            // Nothing fires any more for the deadlines before.
             book.void_before(number);
         }
         Ok(())
@@ -212,14 +213,14 @@ impl Owner<'_> {
         let waits = self.rng.chance(3);
         match if waits { timer.disarm_and_wait() } else { timer.disarm() } {
             Disarm::Running => assert!(!waits),
-            // What its handler armed it for while this waited is another deadline.
+            // A deadline for which the handler armed it during the wait is not one of the owner's.
             _ => book.void_before(book.armed.load(Ordering::SeqCst)),
         }
     }
 
-    /// One operation on a timer of its own, or on a shared one.
+    /// Makes an operation on a timer of its own, or on a shared timer.
     fn act(&mut self) -> Result<(), ArmError> {
-        // Some come due meanwhile.
+        // Some timers come due during this sleep.
         if self.rng.chance(1) {
             thread::sleep(MS / 10);
         }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired};
 
 const MS: Duration = Duration::from_millis(1);
-/// For what should come at once, on a machine that is busy with other tests.
+/// The longest wait for events that should come at once, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a handler waits for others that should run meanwhile, some milliseconds later.
+/// The longest wait of a handler for others, which should run some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// What a timer's handler does.
+/// The act of a timer's handler.
 enum Act {
     /// Blocks until others have run, and reports whether they have.
     AwaitOthers(Others),
@@ -30,7 +30,7 @@ enum Act {
 
 type Gate = Mutex<Option<mpsc::Receiver<()>>>;
 
-/// What a handler waits for: reports of this number of others.
+/// A handler's wait for this number of reports from others.
 struct Others {
     begun: mpsc::Sender<()>,
     reports: mpsc::Receiver<thread::ThreadId>,
@@ -71,8 +71,9 @@ fn act(fired: Fired<'_, Act>) {
 }
 
 /// The handler returns once the others have run: timers of its own batch, and timers that are scheduled after it has
-/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. The time
-/// for all takeovers is many times what they need, and too short if each of them takes a second.
+/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. The
+/// takeovers need only a small part of the time that the test allows, but the time is too short if each takeover takes
+/// a second.
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     let begin = Instant::now();
@@ -123,7 +124,7 @@ fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
 }
 
 /// In one tick more timers are due than one thread fires. The first handler on the shard's own thread blocks, and so
-/// does the first handler on another thread. If this other thread was the watching thread, a third one watches now.
+/// does the first handler on another thread. If this other thread was the watching thread, a third thread watches now.
 #[test]
 fn a_watching_thread_that_has_a_job_is_followed_by_another() {
     const TIMERS: usize = 2_100;
@@ -203,7 +204,7 @@ fn every_timer_fires_once_while_leaders_change() {
             let (n, armed, delay) = fired.payload;
             judging.fetch_add(u64::from(armed.elapsed() < delay), Ordering::Relaxed);
             counting.lock().unwrap()[n] += 1;
-            // From quick to far beyond what a leader is given.
+            // From quick to far beyond a leader's time limit.
             match n % 1_000 {
                 0 => thread::sleep(7 * MS),
                 1 => thread::sleep(2 * MS),
@@ -248,7 +249,8 @@ fn a_shutdown_waits_for_a_leader_that_is_held_up() {
 /// A handler that is quick stays on one thread: there is no second wake-up.
 #[test]
 fn quick_handlers_run_on_the_shards_own_thread() {
-    // The system may take the thread from its core for longer than a handler is given: then another one takes over.
+    // The system may take the thread from its core for longer than a handler's time limit: then another thread takes
+    // over.
     let is_disturbed = (0..20).all(|_| {
         let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
         let mut threads = HashSet::new();

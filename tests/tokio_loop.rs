@@ -69,7 +69,7 @@ fn example() -> PathBuf {
     example
 }
 
-/// Runs the example to its end. What it printed.
+/// Runs the example to its end. Returns its output.
 fn run(arguments: &[String]) -> String {
     let mut command = Command::new(example());
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

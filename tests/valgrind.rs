@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tourbillon::{Builder, Fired};
 
-/// What valgrind exits with after an error.
+/// The exit code of valgrind after an error.
 const ERROR: &str = "99";
 
 #[test]

@@ -55,7 +55,7 @@ impl CascadingWheel {
         Some((level * SLOTS + slot, revolution | u64::from(slot) << (level * BITS)))
     }
 
-    /// The tick at which to call [`step`](Self::step) again: that of the first timer, or an earlier one if timers have
+    /// The tick at which to call [`step`](Self::step) again: that of the first timer, or an earlier tick if timers have
     /// to be moved.
     pub(crate) fn next_step(&self) -> Option<u64> {
         if self.open.is_some() { Some(self.position) } else { self.next_slot().map(|(_, begin)| begin) }

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Fibonacci hashing, with the high bits folded onto the low ones: the table takes the place from the low bits and the
-/// tag from the high ones.
+/// Fibonacci hashing, with the high bits folded onto the low bits: the table takes the place from the low bits and the
+/// tag from the high bits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeyHasher(u64);
 

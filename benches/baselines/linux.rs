@@ -17,11 +17,11 @@ use crate::common::{Limits, Payload, Timers};
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
-/// The shift by which a level is coarser than the one before it.
+/// The shift by which a level is coarser than the level before it.
 const SHIFT: u32 = 3;
 
 pub(crate) struct LinuxWheel {
-    /// The tick that is checked next, one after the position.
+    /// The tick that is checked next: the tick after the position.
     clock: u64,
     wheel: Lists<()>,
     occupied: [u64; LEVELS as usize],

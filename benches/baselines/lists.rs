@@ -176,7 +176,7 @@ impl<K: Copy> Lists<K> {
         (node.prev, node.next, node.list) = (prev, NIL, list);
     }
 
-    /// Links two neighbours, or the ends of their list: sets the successor of the one and the predecessor of the other.
+    /// Links two neighbours, or the ends of their list: sets the successor of `prev` and the predecessor of `next`.
     #[inline]
     fn set_neighbours(&mut self, list: u32, prev: u32, next: u32, (after_prev, before_next): (u32, u32)) {
         let ends = &mut self.lists[list as usize];

@@ -1,7 +1,7 @@
 //! A queue behind a mutex, with a thread that sleeps until the first deadline and runs the handlers.
 //!
 //! Deadlines are nanoseconds since the start, by a read of [`Instant::now`] at each schedule. The thread is notified
-//! only of a deadline earlier than the one until which it sleeps. It fires in batches, with the lock released.
+//! only of a deadline earlier than the end of its sleep. It fires in batches, with the lock released.
 //!
 //! Known limits: one lock for all callers and the timer thread; handlers run one after the other; a cancel does not
 //! postpone a wake-up.

@@ -34,7 +34,7 @@ struct Shared {
     shards: Box<[Shard]>,
 }
 
-/// A shard, on cache lines of its own, prefetched ones included.
+/// A shard, on cache lines of its own; the prefetcher fetches no other shard's line with them.
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,

@@ -15,7 +15,7 @@ pub(crate) struct SortedList {
     list: Lists<u64>,
 }
 
-/// The one list.
+/// The only list.
 const LIST: u32 = 0;
 
 impl Timers for SortedList {

@@ -28,7 +28,7 @@ pub(crate) fn payload(n: u64) -> Payload {
 
 /// Delays of the single-threaded contestants, in ticks of 1 ms.
 pub(crate) const TICKS: std::ops::Range<u64> = 1_000..60_000;
-/// Delays of the multi-threaded ones, in ns.
+/// Delays of the multi-threaded contestants, in ns.
 pub(crate) const NANOS: std::ops::Range<u64> = 1_000_000_000..60_000_000_000;
 
 /// A timer structure for one thread.

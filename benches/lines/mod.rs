@@ -21,12 +21,13 @@ use std::time::Duration;
 const ROUNDS: u64 = 512;
 /// The rounds after which each loop turns.
 const ROUNDS_PER_TURN: u64 = 16;
-/// Lines that move for an operation with many cores and do not with two. What moves once a turn comes to some tenths.
+/// The number of lines for each operation that may move with many cores and not with two. A line that moves once a turn
+/// comes to some tenths.
 const TOLERANCE: f64 = 0.4;
 /// The owned timers of each producer.
 const TIMERS: u64 = 64;
 
-/// What a core has.
+/// The handle, the loop and the timers of a core.
 struct Place {
     handle: Handle<u64>,
     shard: Option<LoopShard>,
@@ -66,7 +67,7 @@ impl Core {
         self.done.recv().expect("the step does not panic");
     }
 
-    /// Drops what the core has, and waits until it is dropped.
+    /// Drops the core's place, and waits until it is dropped.
     fn stop(self) {
         drop(self.steps);
         self.thread.join().expect("what the core has is dropped");
@@ -124,7 +125,7 @@ fn count(transfers: &Transfers) -> u64 {
     transfers.values().sum()
 }
 
-/// Runs an operation on so many producers, and as many loops.
+/// Runs an operation on `number` producers, and as many loops.
 fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let (shards, loops) = Builder::new().capacity(1 << 16).loops(number as usize).expect("a small set");
     let fired = Arc::new(atomic::AtomicU64::new(0));
@@ -200,7 +201,7 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let operations = (ROUNDS * u64::from(number)) as f64;
     let per_operation = |transfers: u64| transfers as f64 / operations;
     let places = places.into_iter().map(|(place, transfers)| (place, per_operation(transfers))).collect();
-    // What they drop is no part of the case that follows.
+    // Their drops must not count in the case that follows.
     loops.into_iter().chain(beside).for_each(Core::stop);
     assert!(
         fired.load(atomic::Ordering::Relaxed) >= turns * u64::from(number),

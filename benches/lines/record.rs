@@ -4,8 +4,8 @@
 //! A core keeps a line that it has read until another core writes to the line, and keeps a line that it has written
 //! until another core reads or writes. An access to a line that another core has taken is a *transfer*, as is a write
 //! to a line of which others have copies: the MESI protocol with caches of any size, in which each core sees all
-//! accesses in one order. What the door does not lead to is not seen: reference counts, locks, allocators, and the
-//! memory of one thread.
+//! accesses in one order. The simulation does not see accesses beside the door: reference counts, locks, allocators,
+//! and the memory of one thread.
 
 use core::cell::Cell;
 use core::mem;

@@ -100,7 +100,7 @@ impl ClientProcess {
         Ok(Self { child, output })
     }
 
-    /// Waits for `time`. Returns true if the clients have ended meanwhile, unasked.
+    /// Waits for `time`. Returns true if the clients have ended by themselves within this time.
     pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
         self.output.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout)
     }

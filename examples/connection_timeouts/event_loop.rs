@@ -1,9 +1,9 @@
 //! An event loop of the server: re-arms a connection's timer with every byte, and closes the connections that the
 //! engine found idle.
 //!
-//! A timer may fire while bytes are on their way. The loop owns the connections, so the loop decides, and it reads the
-//! bytes that have come before it decides: a firing for a deadline that bytes have moved meanwhile closes nothing. The
-//! timer is armed again already.
+//! A timer may fire while bytes are on their way. The loop owns the connections, so the loop decides, after it has read
+//! the bytes that have come. If bytes have moved the deadline since, the firing closes nothing, and the timer is armed
+//! again already.
 
 use crate::connection::Connection;
 use crate::mailbox::{Firing, IdleTimeout, Mailbox};

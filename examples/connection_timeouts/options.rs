@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// Event loops of the server, and as many of the clients
     #[arg(long, default_value = "2")]
     pub(crate) threads: NonZeroUsize,
-    /// Decides which client does what, and when
+    /// Decides the acts of the clients, and their moments
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Print one JSON object instead of a table

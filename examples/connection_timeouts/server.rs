@@ -15,8 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Handle};
 
-/// The number of connections for each address. A client that has as many connections to an address as there are ports
-/// finds no port for another one.
+/// The number of connections for each address. A client that has a connection from each of its ports to an address
+/// finds no port for another connection.
 const CONNECTIONS_PER_ADDRESS: usize = 20_000;
 
 /// The engine and the event loops around it.

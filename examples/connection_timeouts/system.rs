@@ -4,7 +4,7 @@ use mio::{Events, Poll};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Waits for events, at most for `timeout`. A signal is no event: it ends the wait without an event.
+/// Waits for events, at most for `timeout`. A signal ends the wait without an event.
 pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
     match poll.poll(events, timeout) {
         Err(error) if error.kind() == ErrorKind::Interrupted => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of what became of the connections.
+/// Counts of the connections, by their ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) opened: u64,

@@ -11,7 +11,7 @@ const MOST_UNSENT: usize = 64 * 1_024;
 /// pause.
 const READS_PER_TURN: usize = 16;
 
-/// What has to happen before a connection can go on.
+/// The condition for a connection to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// The socket must become readable or writable.

@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Echoes what it is sent, and closes connections that are idle.
+/// Echoes the bytes that it receives, and closes idle connections.
 #[derive(Debug, Parser)]
 #[command(name = "event_loop")]
 struct Options {

@@ -111,7 +111,7 @@ impl Server {
         Ok(self.tally)
     }
 
-    /// Waits for events, at most for `timeout`. A signal is no event: it ends the wait without an event.
+    /// Waits for events, at most for `timeout`. A signal ends the wait without an event.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),

@@ -1,4 +1,4 @@
-//! Counts of what became of the connections.
+//! Counts of the connections, by their ends.
 
 use std::fmt;
 use std::time::Duration;

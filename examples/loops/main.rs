@@ -27,7 +27,7 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Fired};
 
-/// Echoes what it is sent, and closes connections that are idle.
+/// Echoes the bytes that it receives, and closes idle connections.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loops")]
 struct Options {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let wake = Arc::clone(&waker);
-        // A write to an eventfd: the poll that is under way, or the next one, returns at once.
+        // A write to an eventfd: the poll that is under way returns at once, or else the next poll does.
         shard.wake_by(move || drop(wake.wake()));
         let (queue, accepted) = mpsc::channel();
         queues.push((queue, waker));

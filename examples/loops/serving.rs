@@ -14,7 +14,7 @@ use tourbillon::{Handle, LoopLeft, LoopShard, Timer, Timestamp};
 pub(crate) const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_CONNECTION: usize = 2;
-/// Tickets that one turn fires or moves before the loop looks at its sockets again.
+/// The number of tickets that a turn fires or moves before the loop looks at its sockets again.
 const TICKETS_PER_TURN: usize = 1_024;
 
 thread_local! {
@@ -118,7 +118,7 @@ impl Serving {
                 }
             }
             self.take_accepted(now)?;
-            // What is left over is done after the next poll, whose timeout is zero then.
+            // The rest is done after the next poll, whose timeout is zero then.
             let _: LoopLeft = self.shard.turn(now, TICKETS_PER_TURN);
             for token in EXPIRED.take() {
                 self.tally.idle += u64::from(self.open.remove(&token).is_some());
@@ -158,7 +158,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Echoes what has come. A client that does not read what it sent is disconnected.
+    /// Echoes the bytes that have come. A client that does not read its echoes is disconnected.
     fn serve(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.open.get_mut(&token) else { return };
         let mut buffer = [0; 4_096];

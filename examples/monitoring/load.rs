@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{Handle, Refusal};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// One in so many requests is not answered: its timeout is short, so that something fires.
+/// Of this number of requests, a single request is not answered: its timeout is short, so that something fires.
 const UNANSWERED: u64 = 50;
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const REQUESTS_EACH_ROUND: u64 = 100;

@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tokio::spawn(loops.remove(0).turn_as_task(tokio::time::sleep));
         let first = Duration::from_millis(options.first);
         let tasks: Vec<_> = (0..options.tasks)
-            // The later ones first, so that each arming is earlier than those before it.
+            // In descending order, so that each arming is earlier than those before it.
             .map(|n| first + spread * (options.tasks - n) / step)
             .map(|delay| tokio::spawn(time_out(engine.handle().clone(), delay)))
             .collect();

@@ -1,4 +1,4 @@
-//! Deadlines that have passed, and the farthest ones.
+//! Deadlines that have passed, and the farthest deadlines.
 
 use crate::support::{HOUR, Log, MS, payloads, recording, wait_until, within_patience};
 use crate::{SECOND, at};

@@ -49,8 +49,8 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
     assert_eq!(payloads(&log.take()), (0..=accepted).collect::<Vec<u64>>());
 }
 
-/// An engine whose one shard is held up by the handler of timer 0 until the gate opens, and whose lane from this thread
-/// is full; how many timers wait.
+/// An engine whose only shard is held up by the handler of timer 0 until the gate opens, and whose lane from this
+/// thread is full. The number is that of the timers that wait.
 fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
     let (gate, log) = (Gate::new(), Log::new());
     let (at_gate, sink) = (gate.clone(), log.clone());

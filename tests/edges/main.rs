@@ -1,4 +1,4 @@
-//! Errors and edges: what the engine does at its bounds, in odd places and at the wrong time. A file for each theme.
+//! Errors and edges: the engine at its bounds, in odd places and at the wrong time. A file for each theme.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,5 @@
-//! The end of an engine: what is returned, what is waited for, what is refused afterwards.
+//! The end of an engine: the timers that it returns, the threads that it waits for, the calls that it refuses
+//! afterwards.
 
 use crate::support::{
     Gate, HOUR, MS, assert_settled, lock, payloads, recording, wait_until, within_patience,

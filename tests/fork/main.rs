@@ -65,7 +65,8 @@ fn calls_in_the_child_are_refused() {
 /// Forks, runs `f` in the child, and gives the status with which that ended.
 #[cfg(unix)]
 fn in_child(f: impl FnOnce()) -> i32 {
-    // SAFETY: the child uses what a fork of a process with threads leaves whole on the systems that this test is for.
+    // SAFETY: the child uses only functions that work after a fork of a process with threads, on the systems of this
+    // test.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: ends this process in time.

@@ -57,7 +57,7 @@ impl Forty {
         Self { engine, task }
     }
 
-    /// The ticks that are there after so many ms.
+    /// The ticks that are ready `ms` milliseconds later.
     fn after(&mut self, ms: u32) -> Vec<u128> {
         self.engine.advance(ms * MS);
         self.task.ticks().into_iter().map(|tick| (tick - (Timestamp::ZERO + 3 * MS)).as_millis()).collect()
@@ -94,7 +94,7 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// Row P15, here and in the next two: what comes after a stall.
+/// Row P15, here and in the next two tests: the ticks after a stall.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -117,7 +117,7 @@ fn delay_begins_anew_when_a_late_tick_was_taken() {
     assert_eq!(forty.after(39), []);
     assert_eq!(forty.after(1), [175]);
     assert_eq!(forty.after(40), [215]);
-    // 400 after the last one, which is 360 after the next one was due.
+    // 400 after the last tick, which is 360 after the next tick was due.
     assert_eq!(forty.after(400), [255]);
     assert_eq!(forty.after(40), [655]);
 }
@@ -304,8 +304,7 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31: a tick that is taken a little late each time does not delay the following ones; a task is never quite on
-/// time.
+/// Row R31: ticks that are each taken a little late do not delay the following ticks; a task is never quite on time.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -369,7 +368,7 @@ fn a_nanosecond_is_a_period() {
 
 // --- Stalls ---
 
-/// What the table in `Missed` says, counted up one by one.
+/// The next tick by the table in `Missed`, found by counting up.
 fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     let is_missed = now - due > period.min(5_000_000);
     match behavior {
@@ -385,7 +384,7 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Goal: each tick is the one that the book says, is had as soon as it is due and not before, whatever the stalls.
+/// Goal: each tick is the tick of the table, and is ready as soon as it is due and not before, whatever the stalls.
 /// Method: steps of the clock of many lengths, against a count.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {

@@ -1,9 +1,9 @@
 //! Sleeping, timeouts and intervals: on a clock that the test moves, and, in `threads`, in real time.
 //!
-//! # What tokio checks of its own
+//! # Cases of tokio
 //!
 //! The cases of `time_sleep`, `time_timeout`, `time_interval`, `time_rt` and `time_panic` in `tokio/tests` at ea91b33,
-//! with what checks them here. Cases only: neither code nor structure is taken over.
+//! with the tests that check them here. Neither code nor structure is taken over.
 //!
 //! | case | here |
 //! |------|------|
@@ -20,7 +20,7 @@
 //! | `exactly_max`, `no_out_of_bounds_close_to_max`, `issue_5183`: no delay overflows, nor hides a short one | `sleep::the_longest_sleeps_never_end_and_hide_no_short_one`, `sleep::sleeps_end_up_to_the_last_tick` |
 //! | `drop_after_reschedule_at_new_scheduled_time` | `sleep::one_that_was_moved_to_another_tick_is_dropped_there` |
 //! | `drop_from_wake`: a wake drops a hundred sleeps | `wakers::a_waker_may_drop_its_own_sleep_and_all_others` |
-//! | `simultaneous_deadline_future_completion`, `completed_future_past_deadline`: what is ready is not timed out | `timeout::what_is_ready_is_never_timed_out` |
+//! | `simultaneous_deadline_future_completion`, `completed_future_past_deadline`: a ready future is not timed out | `timeout::what_is_ready_is_never_timed_out` |
 //! | `future_and_deadline_in_future`, `future_and_timeout_in_future`: an answer in time | `timeout::an_answer_before_the_deadline_is_given_on` |
 //! | `very_large_timeout` | `timeout::a_very_large_timeout_is_one` |
 //! | `deadline_now_elapses` | `timeout::a_deadline_that_has_come_elapses_with_the_first_poll` |
@@ -39,12 +39,12 @@
 //! | `timeout_value` | `threads::a_timeout_elapses_or_gives_the_answer` |
 //! | `tickspace`: reset amid another clock's work | `sleep::a_sleep_keeps_to_its_own_engine`, `threads::a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is` |
 //!
-//! What does not apply:
+//! Cases that do not apply:
 //!
 //! | case | why |
 //! |------|-----|
 //! | `creating_sleep_outside_of_context`, `timeout_panic_caller`, `timeout_at_panic_caller` | there is no context to be outside of: an engine is given, or is the process's own |
-//! | `pause_panic_caller`, `resume_panic_caller` | no clock is paused: a manual one is another engine's |
+//! | `pause_panic_caller`, `resume_panic_caller` | no clock is paused: a manual clock belongs to another engine |
 //! | that a sleep of `Duration::MAX` is awaited to its end (`exactly_max`) | theirs ends in some 30 years by a paused clock's own advance; ours never |
 //! | each case once for every flavour of runtime | there are no runtimes |
 #![cfg(feature = "async")]
@@ -54,6 +54,7 @@ mod support;
 
 mod interval;
 mod many;
+mod resetting;
 mod sleep;
 mod tasks;
 mod threads;

@@ -42,7 +42,7 @@ fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
     }
 }
 
-/// One sleep of `sleeps_do_what_a_list_of_deadlines_does`, and what is known of it.
+/// A sleep of `sleeps_do_what_a_list_of_deadlines_does`, and its expected state.
 struct Known {
     sleep: Sleep,
     /// When its deadline was set.
@@ -61,7 +61,7 @@ impl Known {
     }
 
     /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may
-    /// come with the ticket of an earlier one, before its tick.
+    /// come with the ticket of an earlier deadline, before its tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();
         match mine {

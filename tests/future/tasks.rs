@@ -180,7 +180,7 @@ impl Shared {
     }
 }
 
-/// What comes of a oneshot channel: a value that somebody puts there.
+/// The value of a oneshot channel, which another thread or task sends.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
 
@@ -249,8 +249,8 @@ impl Probe {
     }
 
     pub(crate) fn waker(&'static self) -> Waker {
-        // SAFETY: the functions of the table keep the contract of wakers: what they are given is a `&'static Probe`,
-        // which may be copied, shared and forgotten.
+        // SAFETY: the functions of the table keep the contract of wakers: their data is a `&'static Probe`, which may
+        // be copied, shared and forgotten.
         unsafe { Waker::from_raw(self.raw()) }
     }
 
@@ -262,7 +262,7 @@ impl Probe {
 
     /// # Safety
     ///
-    /// `data` is what `raw` made.
+    /// `data` comes from `raw`.
     unsafe fn of(data: *const ()) -> &'static Self {
         // SAFETY: `raw` made it of a `&'static Probe`.
         unsafe { &*data.cast::<Self>() }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Builder, Engine, Missed, Timestamp};
 
-/// What no wait of some ms takes, on however slow a machine.
+/// Longer than any wait of some milliseconds, on however slow a machine.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Runs a future on this thread, which is parked while nothing is to be done.
+/// Runs a future on this thread, which is parked while it has nothing to do.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -32,7 +32,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Waits for all, polling each whenever one is woken.
+/// Waits for all futures. A wake-up polls all of them.
 async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs = Vec::new();
@@ -202,7 +202,7 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 
 // --- Tasks that move, and races with the shard ---
 
-/// Row R26: a sleep that goes from thread to thread stays with its engine, and the last thread is the one that wakes.
+/// Row R26: a sleep that goes from thread to thread stays with its engine, and wakes the last thread.
 #[test]
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
@@ -214,7 +214,7 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
             let handle = engine.handle().clone();
             sleep = thread::spawn(move || {
                 assert!(poll_with(&mut sleep, Waker::noop()).is_pending());
-                // Sooner than what the thread before has posted.
+                // Sooner than the deadline that the thread before has posted.
                 if hop % 2 == 0 {
                     let deadline = handle.now() + 3 * MS;
                     sleep.reset(deadline);
@@ -233,8 +233,8 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     });
 }
 
-/// Goal: a reset that meets the firing of the old deadline loses neither the new one nor the wake. Method: deadlines a
-/// few ticks of 10 µs ahead, moved at about their time.
+/// Goal: a reset that meets the firing of the old deadline loses neither the new deadline nor the wake. Method:
+/// deadlines a few ticks of 10 µs ahead, moved at about their time.
 #[test]
 fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     within_patience(|| {
@@ -262,7 +262,7 @@ fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     });
 }
 
-/// Row R12: what is dropped at the moment at which it fires is dropped, and its slot is free.
+/// Row R12: a sleep that is dropped at the moment at which it fires leaves a free slot.
 #[test]
 fn a_drop_that_races_with_the_firing_frees_the_slot() {
     within_patience(|| {
@@ -317,7 +317,7 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
             let guard = lock(&lock_of_the_user);
             let mut sleep = engine.handle().sleep(20 * MS);
             if poll_with(&mut sleep, &waker).is_ready() {
-                // This thread did not run for so long.
+                // This thread did not run until the sleep was over.
                 continue;
             }
             wait_until("the wake has begun", || begun.len() == 1);

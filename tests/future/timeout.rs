@@ -351,7 +351,7 @@ fn after_a_shutdown_a_timeout_takes_an_answer_or_says_that_it_was() {
 
 #[test]
 fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
-    // Answers that come sooner, and ones that take most of the time that they have: those see the ticket looked at.
+    // Answers that come soon, and answers that come near their deadlines. The latter meet the look at the ticket.
     for (takes, most_postponed) in [(MS, 1), (4_999 * MS, 5_000)] {
         let mut engine = driven();
         let mut timeout = engine.handle().reusable_timeout();
@@ -388,7 +388,7 @@ fn requests_may_have_deadlines_instead_of_delays() {
         let mut first = Task::new(timeout.timeout_at(start + 20 * MS, pending::<()>()));
         assert!(first.poll().is_pending());
         drop(first);
-        // Earlier than the one before.
+        // Earlier than the deadline before.
         let mut second = Task::new(timeout.timeout_at(start + 10 * MS, pending::<()>()));
         assert!(second.run(&mut engine).is_err());
         assert_eq!(engine.handle().now(), start + 10 * MS);
@@ -415,7 +415,7 @@ fn a_request_that_has_elapsed_does_not_shorten_the_next_one() {
         let elapses = (10 + round) * MS;
         assert!(Task::new(timeout.timeout(elapses, pending::<()>())).run(&mut engine).is_err());
         assert_eq!(engine.handle().now(), start + elapses);
-        // A longer and a shorter one after it, in time.
+        // After it, longer and shorter timeouts whose answers come in time.
         for (delay, takes) in [(SECOND, 999 * MS), (5 * MS, 4 * MS), (MS, Duration::ZERO)] {
             let answer = Answer::new();
             let mut task = Task::new(timeout.timeout(delay, answer.clone()));
@@ -438,7 +438,7 @@ fn a_request_that_is_dropped_disarms_the_timer() {
     let bell = task.drop_future();
     engine.advance(SECOND);
     assert_eq!((bell.take(), engine.handle().stats().owned.fired), (0, 0));
-    // Nor does it disturb the next request, for the same moment or a later one.
+    // Nor does it disturb the next request, for the same moment or a later moment.
     for delay in [10 * MS, 30 * MS] {
         let start = engine.handle().now();
         let mut first = Task::new(timeout.timeout(10 * MS, pending::<()>()));

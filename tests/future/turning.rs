@@ -159,7 +159,7 @@ fn the_other_tasks_go_on_while_much_is_due() {
     assert!(world.sleeps.take().is_empty());
 }
 
-/// A handler takes its time, and another deadline passes meanwhile.
+/// Another deadline passes while a handler runs.
 #[test]
 fn it_does_not_sleep_when_a_deadline_has_passed() {
     let clock = ManualClock::new();

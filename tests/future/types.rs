@@ -1,4 +1,4 @@
-//! What the futures' types are, mostly checked by compiling.
+//! The traits and sizes of the futures' types, mostly checked by compiling.
 
 use std::cell::Cell;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Wakers: which one is woken, what one costs, and what one may do.
+//! Wakers: which waker is woken, how often a waker is cloned and dropped, and the calls that a waker may make.
 
 use crate::support::{HOUR, Log, MS, lock, within_patience};
 use crate::tasks::{
@@ -11,7 +11,7 @@ use std::task::{Poll, Wake, Waker};
 use tourbillon::future::Sleep;
 use tourbillon::{Builder, Clock, Timestamp};
 
-// --- Which one is woken ---
+// --- Which waker is woken ---
 
 /// Row R24: a task that moves is woken where it was polled last, and nowhere else.
 #[test]
@@ -41,7 +41,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
     }
 }
 
-/// Row R24, for what has a sleep inside.
+/// Row R24, for futures with a sleep inside.
 #[test]
 fn timeouts_and_intervals_wake_where_they_were_polled_last() {
     let (first, first_waker) = bell();
@@ -75,7 +75,7 @@ fn a_task_that_polled_a_sleep_of_yore_is_not_woken_for_the_next_one() {
     assert_eq!((first.take(), second.take_wakes()), (0, 1));
 }
 
-// --- What one costs ---
+// --- Clones and drops ---
 
 #[test]
 fn a_waker_that_has_not_changed_is_not_cloned_again() {
@@ -90,13 +90,13 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
         sleep.reset_after(SECOND);
     }
     assert_eq!(ONE.clones(), 1);
-    // Another one takes its place, and is kept in turn.
+    // Another waker takes its place, and is kept in turn.
     for _ in 0..10 {
         assert!(poll_with(&mut sleep, &two).is_pending());
     }
     assert_eq!((ONE.clones(), TWO.clones(), ONE.drops.load(Ordering::SeqCst)), (1, 1, 1));
     engine.advance(SECOND);
-    // Fired: what was cloned was woken and is gone.
+    // Fired: the clone was woken and is gone.
     assert_eq!((ONE.wakes(), TWO.wakes()), (0, 1));
     for _ in 0..10 {
         assert_eq!(poll_with(&mut sleep, &two), Poll::Ready(()));
@@ -106,7 +106,7 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
     assert_eq!((TWO.clones(), TWO.drops.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// Row P22: what a waker holds is let go as soon as it has been woken or its sleep dropped, whatever the deadline.
+/// Row P22: a waker is dropped as soon as it has been woken or its sleep has been dropped, whatever the deadline.
 #[test]
 fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     let mut engine = driven();
@@ -153,7 +153,7 @@ fn a_waker_whose_clone_panics_costs_its_poll() {
     expect_panic(|| poll_with(&mut sleep, &bad));
     let (bell, waker) = bell();
     assert!(poll_with(&mut sleep, &waker).is_pending());
-    // With another one in place, which stays.
+    // With another waker in place, which stays.
     expect_panic(|| poll_with(&mut sleep, &bad));
     engine.advance(10 * MS);
     assert_eq!((bell.take(), other.take_wakes(), BAD.wakes()), (1, 1, 0));
@@ -208,7 +208,7 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
     let bad = BAD.waker();
     assert!(poll_with(&mut sleep, &bad).is_pending());
     BAD.panics_in_drop.store(true, Ordering::SeqCst);
-    // Dropped for another one, which is in its place then.
+    // Dropped for another waker, which is in its place then.
     let (bell, waker) = bell();
     expect_panic(|| poll_with(&mut sleep, &waker));
     assert_eq!(Arc::strong_count(&bell), 3);
@@ -230,7 +230,7 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
 
 #[test]
 fn a_waker_that_the_engine_drops_may_panic_in_that() {
-    // The first one to be woken drops all the others, which are due in the same tick: the engine is left with their
+    // The first task that is woken drops all other sleeps, which are due in the same tick: the engine still has their
     // wakers.
     static BAD: Probe = Probe::new();
     let bad = BAD.waker();
@@ -256,11 +256,11 @@ fn a_waker_that_the_engine_drops_may_panic_in_that() {
     engine.advance(20 * MS);
     assert_eq!((after.take_wakes(), engine.handle().stats().owned.alive), (1, 2));
     BAD.panics_in_drop.store(false, Ordering::SeqCst);
-    // Those that came before the first one were woken, the others dropped.
+    // Wakers before that task's were woken, and the others were dropped.
     assert_eq!(BAD.drops.load(Ordering::SeqCst), 50);
 }
 
-// --- What one may do (row R20: it is called with nothing held) ---
+// --- The calls that a waker may make (row R20: the engine holds no lock when it wakes) ---
 
 #[test]
 fn a_waker_may_poll_its_own_sleep() {
@@ -319,7 +319,7 @@ fn a_waker_may_reset_its_own_sleep() {
     }
 }
 
-/// Row P16: one that resets its sleep to now each time starves nobody.
+/// Row P16: a waker that resets its sleep to now each time starves no other timer.
 #[test]
 fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
     let wakes = within_patience(|| {
@@ -441,7 +441,7 @@ fn a_waker_may_shut_the_engine_down() {
         *lock(&owned) = Some(engine);
         assert!(poll_with(&mut sleep, &waker).is_pending());
         is_done.recv().expect("it was woken");
-        // What it has fired it has fired, and is dropped with no engine left.
+        // The sleep has fired, and is dropped with no engine left.
         assert_eq!(poll_with(&mut sleep, &waker), Poll::Ready(()));
         drop((sleep, waker));
     });

@@ -12,7 +12,7 @@ fn await_condition<T: Send>(engine: &Handle<T>, condition: Condition) {
     wait_until(condition.as_str(), || engine.health().condition == condition);
 }
 
-/// The clock stands meanwhile, so that what the shards do at this moment is soon done.
+/// The clock stands still, so the shards soon have nothing more to do.
 fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
     wait_until(health, || engine.health().to_string() == health);
 }
@@ -36,7 +36,7 @@ fn a_shard_that_hangs_is_late_until_it_turns_again() {
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
     await_condition(engine.handle(), Condition::Healthy);
-    // What has passed is in the statistics.
+    // The stall that has passed is in the statistics.
     assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
 
@@ -63,7 +63,7 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.start(move |_| hold.pass()).unwrap();
     let begin = engine.handle().now();
-    // The second one is in the same chunk, the third in one of its own.
+    // The second timer is in the same chunk, and the third is in a chunk of its own.
     engine.handle().schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
     clock.advance(MS);
     gate.await_arrival();

@@ -1,4 +1,4 @@
-//! What an engine shows of itself: series, health, and the example that serves both.
+//! Observability of an engine: series, health, and the example that serves both.
 
 mod health;
 mod lateness;
@@ -15,8 +15,9 @@ use std::time::Duration;
 use support::MS;
 use tourbillon::{Builder, DrivenEngine};
 
-/// An engine with a known history: of two shards, the second has fired one timer 0.25 ms late and one that panicked, on
-/// time; the first has fired an owned one, postponed once. One was cancelled, and one is pending.
+/// An engine of two shards with a known history. The second shard has fired a timer 0.25 ms late, and on time a timer
+/// that panicked. The first shard has fired an owned timer, which was postponed once. A timer was cancelled, and a
+/// timer is pending.
 fn engine_with_a_history() -> DrivenEngine<u32> {
     let builder = Builder::new().shards(2).capacity(64);
     let mut engine = builder.driven(|timer| assert_ne!(timer.payload, 666)).unwrap();

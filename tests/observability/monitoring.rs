@@ -111,7 +111,7 @@ fn what_is_not_asked_for_is_refused() {
     for request in ["POST /metrics HTTP/1.1\r\n\r\n", "GET /metrics\r\n\r\n", "\r\n\r\n", "GET\r\n\r\n"] {
         assert_eq!(server.ask(request).0, 400, "{request:?}");
     }
-    // It answers others meanwhile.
+    // It answers others while a client is silent.
     let silent = TcpStream::connect(server.address).unwrap();
     assert_eq!(server.get("/metrics").0, 200);
     drop(silent);

@@ -145,7 +145,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a name and its labels; what comes after them.
+/// Reads a name and its labels. Returns them and the rest of the text.
 fn read_series(text: &str) -> Result<(Series, &str), String> {
     let end = text.find(['{', ' ']).unwrap_or(text.len());
     let (name, mut rest) = text.split_at(end);

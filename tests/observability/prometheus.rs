@@ -1,4 +1,4 @@
-//! The line-up as text: its form, its numbers, and what the README says of it.
+//! The line-up as text: its form, its numbers, and its description in the README.
 
 use crate::engine_with_a_history;
 use crate::page::Page;
@@ -97,7 +97,7 @@ fn engines_are_told_apart_by_a_label_whatever_their_names() {
     assert_eq!(Prometheus::of([]).to_string().lines().filter(|line| !line.starts_with("# ")).count(), 0);
 }
 
-/// What was refused is counted by its reason, and what a shutdown returns.
+/// Refusals are counted by their reasons, and so are the timers that a shutdown returns.
 #[test]
 fn refusals_and_returns_are_counted() {
     let mut engine = Builder::new().capacity(70).lane_capacity(64).driven(|_: Fired<'_, u32>| {}).unwrap();

@@ -16,7 +16,7 @@ type Name = (&'static str, String, Vec<(String, String)>);
 /// A kind, a name, a unit and a help.
 type Description = (&'static str, String, Option<Unit>, String);
 
-/// A recorder that keeps what is recorded.
+/// A recorder that keeps all values.
 #[derive(Clone, Default)]
 struct Tally {
     values: Arc<Mutex<BTreeMap<Name, f64>>>,

@@ -54,7 +54,7 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     assert!((500 * MS..=510 * MS).contains(&worst), "{worst:?}");
 }
 
-/// What one turn's budget did not reach is overdue since its tick, not since the turn that comes to it.
+/// A timer that a turn's budget did not reach is overdue since its tick, not since the turn that fires it.
 #[test]
 fn a_backlog_is_overdue_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));

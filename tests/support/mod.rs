@@ -1,4 +1,4 @@
-//! What the tests share: patience, gates, logs and seeded chance.
+//! Parts that the tests share: patience, gates, logs and seeded chance.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -8,7 +8,7 @@ use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// How long a test waits for what must happen before it calls it lost.
+/// The longest wait of a test for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds.
@@ -55,7 +55,7 @@ pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     (result.recv().expect("the work ends"), leave)
 }
 
-/// Locks, whether or not a test's handler panicked meanwhile.
+/// Locks a mutex, whether or not a handler has panicked with it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -108,7 +108,7 @@ impl Gate {
     }
 }
 
-/// What handlers saw, in their order. Clones share it.
+/// The entries of handlers, in their order. Clones share them.
 pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
 
 impl<E> Clone for Log<E> {
@@ -157,7 +157,7 @@ impl Shot {
     }
 }
 
-/// A driven engine that logs what it fires.
+/// A driven engine that logs its firings.
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
@@ -212,7 +212,7 @@ impl Rng {
     }
 }
 
-/// Runs `f` in a process of its own: this test program, started again for the one test called `name`.
+/// Runs `f` in a process of its own: this test program, started again for the test with the path `name` alone.
 pub(crate) fn alone(name: &str, f: impl FnOnce()) {
     const ALONE: &str = "TOURBILLON_TEST_ALONE";
     if std::env::var(ALONE).as_deref() == Ok(name) {

@@ -5,23 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Gate, place, and the number found there. A failing gate prints its lines as they hold now.
 const EXCESSES: &[Excess] = &[
-    (Gate::Prose, "BENCHMARKS.md", 4),
-    (Gate::Prose, "benches", 5),
-    (Gate::Prose, "crates/wheel", 6),
-    (Gate::Prose, "examples", 8),
-    (Gate::Prose, "loom_tests", 5),
-    (Gate::Prose, "tests", 19),
     (Gate::Tags, "crates/durable", 2),
-    (Gate::Lines, "benches/compare/src/publish/questions.rs", 600),
-    (Gate::Lines, "crates/wheel/src/tests.rs", 1300),
-    (Gate::Lines, "loom_tests/looped.rs", 550),
-    (Gate::Lines, "loom_tests/owned.rs", 650),
-    (Gate::Lines, "tests/future/sleep.rs", 600),
-    (Gate::Lines, "tests/loops.rs", 1150),
-    (Gate::Lines, "tests/model_engine.rs", 550),
-    (Gate::Lines, "tests/pitfalls.rs", 1050),
-    (Gate::Lines, "tests/shards.rs", 700),
-    (Gate::Names, "benches/compare", 45),
 ];
 
 type Excess = (Gate, &'static str, usize);

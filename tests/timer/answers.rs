@@ -1,4 +1,4 @@
-//! What the calls of a timer return, in each of its states.
+//! The results of a timer's calls, in each of its states.
 
 use crate::support::{Gate, HOUR, Log, MS, Shot, lock, recording, wait_until};
 use crate::{SECOND, at, nanos, on_time, with_held_jobs};
@@ -68,7 +68,7 @@ fn the_answers_tell_whether_the_timer_was_armed() {
 
 #[test]
 fn the_answers_while_its_own_handler_runs() {
-    // By what the handler gets, and by the shared timer itself.
+    // Through the handler's argument, and through the shared timer itself.
     let shared: Arc<OnceLock<Timer<u64>>> = Arc::default();
     let (in_handler, log) = (Arc::downgrade(&shared), Log::new());
     let sink = log.clone();

@@ -1,4 +1,4 @@
-//! What an arming costs: how seldom it takes a ticket, and that it wakes no shard and reads no clock without need.
+//! The cost of an arming: it seldom takes a ticket, and it neither wakes a shard nor reads a clock without need.
 
 use crate::support::{HOUR, Log, MS, Shot, recording, wait_until};
 use crate::{SECOND, UNIT, YEAR, at, due, nanos, on_time};
@@ -41,7 +41,7 @@ fn one_deadline_again_and_again_posts_once() {
 
 #[test]
 fn one_far_deadline_again_and_again_posts_once() {
-    // Beyond what the timer's word can tell apart. "A store and a load while a ticket is out, whatever the deadlines."
+    // Delays beyond the range of the timer's word. "A store and a load while a ticket is out, whatever the deadlines."
     for delay in [50 * YEAR, Duration::MAX] {
         let (engine, _log) = recording(Builder::new());
         let timer = engine.handle().timer(7).unwrap();
@@ -89,7 +89,7 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     }
     assert_eq!(log.len(), 0, "a connection that talks was closed");
     let owned = engine.handle().stats().owned;
-    // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
+    // 200 s: a look every 30 s, and a posting for the short timeout after each look that found the long timeout.
     assert!(
         owned.posted <= 8 && owned.postponed <= 8,
         "tickets or looks are counted by the request: {owned:?}"
@@ -127,7 +127,7 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
             }
         }
         assert_eq!(engine.handle().stats().owned.posted, 1, "each arming takes a ticket: {years} years");
-        // What has passed, also before the engine's start, comes at once, and so does what is armed then.
+        // A deadline that has passed, even before the engine's start, comes at once, and so does the next arming.
         timer.arm_at(nanos(1)).unwrap();
         clock.advance(MS);
         wait_until("the past comes", || log.len() == 1);
@@ -183,7 +183,7 @@ fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
         (before, 100),
         "an arming for later than the end of the shard's sleep woke it"
     );
-    // And for sooner, one does.
+    // An arming for sooner wakes it.
     timers[0].arm(HOUR / 2).unwrap();
     assert_eq!(
         engine.handle().stats().total.unparks,
@@ -228,6 +228,6 @@ fn who_brings_the_time_along_reads_no_clock() {
     }
     drop(timer);
     assert_eq!(READINGS.get(), 0, "a call that has the time already read the clock");
-    // What is counted is counted.
+    // The counter itself works.
     assert!(engine.handle().now() > now && READINGS.get() == 1, "the readings are not counted");
 }

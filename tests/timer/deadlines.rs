@@ -74,7 +74,7 @@ fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
 
 #[test]
 fn a_timer_armed_for_the_end_of_time_reads_as_armed_for_it() {
-    // As a scheduled one does.
+    // As a scheduled timer does.
     let (engine, _log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     timer.arm_at(Timestamp::MAX).unwrap();

@@ -92,7 +92,8 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     gate.open();
     wait_until("the payload is dropped", || book.original_drops() == 1);
     assert!(ended.load(Ordering::SeqCst), "the payload was dropped before the end of its handler");
-    // By a thread of the engine: the one that ran the handler, or the one that found the ticket of the second arming.
+    // By a thread of the engine: the thread that ran the handler, or the thread that found the ticket of the second
+    // arming.
     assert!(
         lock(&book.dropped_by).as_deref().is_some_and(|name| name.starts_with("tb-")),
         "the payload was dropped by no thread of the engine"

@@ -9,7 +9,7 @@ use tourbillon::{Armed, Builder, Disarm, Fired, Timer, Timestamp};
 
 #[test]
 fn a_handler_arms_its_own_timer_again() {
-    // By what it gets, and by the timer that it shares.
+    // Through its argument, and through a shared timer.
     for shared in [false, true] {
         let place: Arc<OnceLock<Arc<Timer<u64>>>> = Arc::default();
         let (in_handler, log) = (Arc::downgrade(&place), Log::new());

@@ -1,5 +1,5 @@
-//! Owned timers, seen from outside: what their calls return, when they fire, what becomes of their payloads. A file for
-//! each theme; what several of them use is here.
+//! Owned timers, seen from outside: the results of their calls, their firings, and the ends of their payloads. Each
+//! theme has a file; parts that several files use are here.
 //!
 //! Mostly on the threadless engine, whose time is exact; with threads where it takes threads.
 

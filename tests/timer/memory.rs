@@ -102,7 +102,7 @@ fn tickets_of_dropped_timers_go_though_their_deadlines_are_far() {
 
 #[test]
 fn tickets_of_dropped_timers_go_though_their_slot_is_armed_for_the_same_deadline_again() {
-    // Connections that come and go, one at a time, each with the same hour in which all is closed.
+    // Connections that come and go one after the other, each with the same deadline, the hour of closing.
     let (mut engine, _log) = recording(Builder::new());
     let closing = at(10 * HOUR);
     for n in 0..300_000 {

@@ -81,7 +81,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
         "the panic of the drop did not reach the caller"
     );
     book.assert_gone();
-    // Dropped inside its handler: it ends there, like another one that fires in the same tick.
+    // Dropped inside its handler: it ends there, and so does another timer that fires in the same tick.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     let (another, another_book) = make();

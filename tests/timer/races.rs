@@ -68,8 +68,8 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
 
 #[test]
 fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_handler() {
-    // A timer is armed for now while its handler begins for what it was armed for before, again and again. No two
-    // armings have the same deadline, so no deadline may be fired for twice.
+    // Again and again a timer is armed for now while its handler begins for the deadline before. No two armings have
+    // the same deadline, so no deadline may be fired for twice.
     let log = Log::new();
     let sink = log.clone();
     let engine = Builder::new()
@@ -87,7 +87,7 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
             last = deadline;
             timer.arm_at(deadline).unwrap();
         }
-        // At rest now and then, so that the next one takes a ticket.
+        // At rest now and then, so that the next arming takes a ticket.
         if rng.chance(10) {
             wait_until("it is at rest", || !timer.is_armed());
         }
@@ -141,7 +141,7 @@ fn handlers_of_one_timer_never_overlap() {
 
 #[test]
 fn a_timer_may_be_made_armed_and_dropped_by_different_threads() {
-    // Threads that end meanwhile: their lanes and slots go to others.
+    // Each thread ends after its step: its lanes and slots go to others.
     let log = Log::new();
     let sink = log.clone();
     let engine = Engine::new(move |fired: Fired<'_, u64>| sink.push(fired.payload)).unwrap();

@@ -30,7 +30,7 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
     timers[2].disarm();
     let (payload, scheduled) = Tracked::new();
     engine.handle().schedule(SECOND, payload).unwrap();
-    // Only what was scheduled is returned.
+    // Only scheduled timers are returned.
     assert_eq!(
         engine.handle().shutdown().len(),
         1,
@@ -173,7 +173,7 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
             }
         })
         .unwrap();
-    // One that is due with it, and one that is not.
+    // A timer that is due with it, and a timer that is due later.
     let timer = engine.handle().timer(0).unwrap();
     assert!(place.set([1, 2].map(|n| engine.handle().timer(n).unwrap())).is_ok());
     let [with_it, later] = place.get().unwrap();

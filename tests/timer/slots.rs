@@ -1,4 +1,4 @@
-//! Slots and ids: nothing that is left of a slot's former timers reaches the present one.
+//! Slots and ids: nothing that is left of a slot's former timers reaches its present timer.
 
 use crate::support::recording;
 use crate::{SECOND, at, on_time};
@@ -66,7 +66,7 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
 
 #[test]
 fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() {
-    // One slot, which the two kinds use in turn; what the last one left behind comes due in the time of the next.
+    // One slot, which the two kinds use in turn. A ticket of the last timer comes due in the time of the next timer.
     let (mut engine, log) = recording(Builder::new().capacity(1));
     let mut stale = Vec::new();
     let assert_all_stale = |engine: &DrivenEngine<u64>, stale: &[_]| {

@@ -1,4 +1,4 @@
-//! `disarm_and_wait`: after its return no handler runs, and it returns what became of the arming.
+//! `disarm_and_wait`: after its return no handler runs, and it returns the fate of the arming.
 
 use crate::support::{Gate, HOUR, Log, MS, Rng, wait_until, within_patience};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,8 +46,8 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
     });
 }
 
-/// A timer is armed again while its handler runs, and disarmed then: the disarm that waits returns that it took an
-/// arming away, though the handler of the arming before ran meanwhile.
+/// A timer is armed again while its handler runs, and then disarmed. The disarm waits for that handler, and still
+/// returns that it took an arming away.
 #[test]
 fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
     within_patience(|| {
@@ -146,7 +146,7 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
 
 #[test]
 fn disarm_and_wait_does_not_wait_inside_a_handler() {
-    // For its own timer, and for another one that runs at the time and waits for it in turn.
+    // For its own timer, and for another timer whose handler runs at the time and waits for this timer in turn.
     for builder in [Builder::new().workers(2), Builder::new().workers(4)] {
         within_patience(move || {
             let place: Arc<OnceLock<[Timer<usize>; 2]>> = Arc::default();

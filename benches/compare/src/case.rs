@@ -11,7 +11,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// The number of timers that are pending or come due, or of a thread's connections.
     pub(crate) timers: usize,
-    /// Numbers of pending timers, one after the other; each population grows out of the one before.
+    /// Numbers of pending timers, in ascending order; each population grows out of the population before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sizes: Vec<usize>,
     /// Numbers of threads that call, one measurement after the other.

@@ -29,7 +29,7 @@ fn first_line(path: &str) -> Option<String> {
 
 fn commit() -> Option<String> {
     let commit = output("git", &["rev-parse", "--short", "HEAD"])?;
-    // The results of the workloads that were measured before are no change of what is measured.
+    // New results of other workloads do not change the measured code.
     let but_results = [":/", ":(top,exclude)benches/results"];
     let status = ["status", "--porcelain", "--untracked-files=no", "--"];
     let changes = output("git", &[&status[..], &but_results].concat())?;

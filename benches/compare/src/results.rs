@@ -27,7 +27,8 @@ pub(crate) struct Results {
 pub(crate) struct Outcome {
     pub(crate) workload: String,
     /// The operation, and the figure that is taken.
-    pub(crate) what: String,
+    #[serde(rename = "what")]
+    pub(crate) operation: String,
     pub(crate) case: Case,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
@@ -118,7 +119,7 @@ impl Results {
     pub(crate) fn updated_by(mut self, later: Self) -> Self {
         let commit = later.machine["commit"].as_str().map(str::to_owned);
         for (program, version) in later.versions {
-            // The rows of what was left out this time are those of before, and so is its version.
+            // A program that was left out this time keeps its earlier rows, and its earlier version.
             if !version.starts_with(LEFT_OUT) || !self.versions.contains_key(&program) {
                 self.versions.insert(program, version);
             }

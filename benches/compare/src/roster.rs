@@ -74,8 +74,8 @@ macro_rules! fire {
     }};
 }
 
-/// Contestants with a timer for each connection, in the loop of a server that reads the clock each time, and in the
-/// loop of one that does not.
+/// Contestants with a timer for each connection, in the loop of a server that reads the clock each time, and in a loop
+/// that does not.
 macro_rules! rearm {
     ($turn:ident) => {{
         use $crate::roster::names::*;

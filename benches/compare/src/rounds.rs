@@ -72,7 +72,7 @@ impl Contest {
         });
         let outcome = Outcome {
             workload: workload.name.to_owned(),
-            what: workload.what.to_owned(),
+            operation: workload.operation.to_owned(),
             case: case.clone(),
             columns: (workload.columns)(&case),
             rows: rows.collect(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A time without a core that is longer than what other processes cause here.
+/// A time without a core that is longer than other processes cause here.
 const STANDSTILL: Duration = Duration::from_millis(10);
 /// The time without a standstill after which none is expected. The guest reports every two seconds, and may begin late.
 const STEADY: Duration = Duration::from_secs(6);

@@ -23,7 +23,7 @@ pub(crate) enum Ending {
     Failed(String),
 }
 
-/// The exit status of a program that cannot do what it was asked for.
+/// The exit status of a program that cannot do the workload.
 const CANNOT: i32 = 3;
 /// The time after which a process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -87,7 +87,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
     }
 }
 
-/// Ends the process with the status for a program that cannot do what it was asked for.
+/// Ends the process with the status of a program that cannot do the workload.
 pub(crate) fn cannot(why: &str) -> ! {
     eprintln!("{why}");
     process::exit(CANNOT)

@@ -76,7 +76,7 @@ impl Family {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// The operation, and the figure that is taken.
-    pub(crate) what: &'static str,
+    pub(crate) operation: &'static str,
     pub(crate) family: Family,
     /// The checks, and notes on the contestants: Markdown, above the tables.
     pub(crate) about: &'static str,

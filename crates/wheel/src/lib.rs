@@ -25,7 +25,7 @@
 //! # How it works
 //!
 //! The wheel stores small *tickets*, never the timers themselves. Cancelling therefore touches the timer's own entry
-//! and nothing else. The wheel finds that the timer's ticket is *stale* when the ticket is the next one to wake for,
+//! and nothing else. The wheel finds that the timer's ticket is *stale* when the ticket would decide the next wake-up,
 //! when its slot is spread over a finer level, when it comes due, or in a sweep that begins once stale tickets
 //! outnumber the live tickets.
 //!

@@ -36,7 +36,7 @@ impl<T: Ticket> Slot<T> {
     }
 
     /// Takes one chunk of at most `limit` tickets out of the slot. If the slot is empty, returns `None` and resets the
-    /// slot to a new one.
+    /// slot to a new slot.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,

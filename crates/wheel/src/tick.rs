@@ -13,7 +13,7 @@ impl Tick {
     /// The last tick.
     pub const MAX: Tick = Tick(u64::MAX);
 
-    /// The tick `ticks` later, or the last one.
+    /// The tick `ticks` later, or the last tick of all.
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, ticks: u64) -> Tick {

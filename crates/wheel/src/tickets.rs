@@ -51,7 +51,7 @@ use alloc::vec::Vec;
 pub enum Progress {
     /// Everything due has been handed out.
     Settled,
-    /// The budget was spent first; the next advance resumes where this one stopped.
+    /// The budget was spent first; the next advance resumes where this advance stopped.
     BudgetSpent,
 }
 
@@ -60,13 +60,13 @@ pub enum Progress {
 /// Compared with 6, the value 8 gives fewer levels to cascade through, at a cost of 28 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// The maximum number of chunks of a coarse slot that one turn spreads: about 60 µs of work.
+/// The maximum number of chunks of a coarse slot that a turn spreads: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
 /// The number of ticks between two shares while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
 const SPREAD_EVERY: u64 = 8;
 
-/// The number of tickets that one `drop_stale_first` looks at, plus a chunk's worth more at most.
+/// The number of tickets that a `drop_stale_first` looks at, plus a chunk's worth more at most.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
 /// A ticket that consists of a tick and the name of a timer that is due at that tick.
@@ -138,7 +138,7 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     /// came since.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// No occupied slot of the finest level is for a tick before this one. Time may pass until then without a search.
+    /// No occupied slot of the finest level is for a tick before this tick. Time may pass until then without a search.
     fine_from: u64,
     /// No occupied coarse slot begins before this tick, so most turns need not look at the coarse levels.
     coarse_from: u64,
@@ -198,7 +198,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// The number of tickets held, including stale ones.
+    /// The number of tickets held, stale tickets included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -358,8 +358,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     }
 
     /// The first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller calls
-    /// [`spread`](Self::spread) once it has fired what was handed out, so that no timer waits for tickets that are due
-    /// later.
+    /// [`spread`](Self::spread) once it has fired the timers of this half, so that no timer waits for tickets that are
+    /// due later.
     pub fn hand_out_until(
         &mut self,
         to: Tick,

@@ -77,7 +77,7 @@ impl Ticket for Look {
     }
 }
 
-/// A place for a timer: the one cache line that an insert, a cancel or a firing touches.
+/// A place for a timer: the only cache line that an insert, a cancel or a firing touches.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
@@ -254,7 +254,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     }
 
     /// Counts a ticket that has become stale, and sweeps a chunk's worth of tickets every few calls. Tickets of timers
-    /// that fire count too, since fewer live tickets are left for the stale ones to outnumber.
+    /// that fire count too: with fewer live tickets, stale tickets outnumber them sooner.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -268,9 +268,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// `fire` gets the wheel too, and may insert and cancel. A timer that it inserts for a tick that has passed fires
     /// on the next advance, so a timer that re-arms itself cannot hold this advance up.
     ///
-    /// At most `budget` tickets are fired or moved between levels, stale ones included, and a share of the next coarse
-    /// slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. A `to` before the position is no
-    /// error and moves nothing.
+    /// At most `budget` tickets are fired or moved between levels, stale tickets included, and a share of the next
+    /// coarse slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. A `to` before the
+    /// position moves nothing, and is not an error.
     ///
     /// # Time complexity
     ///
@@ -284,7 +284,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         let Self { tickets, timers, due, .. } = self;
         let is_live = |look: &Look| timers[look.index as usize].awaits(look);
         let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
-        // Tickets are taken from `due` one at a time: if `fire` unwinds, the rest fires on the next advance.
+        // Tickets are taken from `due` singly: if `fire` unwinds, the rest fires on the next advance.
         while let Some(chunk) = self.due.last_mut() {
             let Some(look) = chunk.pop() else {
                 self.due.pop();

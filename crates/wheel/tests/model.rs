@@ -186,7 +186,7 @@ impl<const BITS: u32> Model<BITS> {
                         let tick = wheel.position().saturating_add(after);
                         let is_pending = reference.reschedule(id, tick);
                         assert_eq!(wheel.reschedule(id, tick), is_pending, "{id:?}");
-                        // A moved timer waits for the next advance, even if it was due in this one.
+                        // A moved timer waits for the next advance, even if it was due in this advance.
                         armed.extend(is_pending.then_some(id));
                     }
                     return;

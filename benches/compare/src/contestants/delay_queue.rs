@@ -6,7 +6,7 @@
 //! the runtime turns the driver. A queue that is not polled waits for nothing.
 //!
 //! Keys are reused after their items have expired. As in the documentation's example, the owner has to know its
-//! remaining items; here it checks whether the item that it removed is the one that it meant.
+//! remaining items. Here it checks whether it removed the intended item.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -64,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// Puts back another item that had the key of the one that was meant.
+    /// Puts back another item that had the key of the intended item.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());

@@ -1,9 +1,9 @@
 //! futures-timer's `Delay` as a timer that is made, polled once and dropped.
 //!
-//! A new `Delay` is posted to the one helper thread of the process, which owns the heap; a drop posts it again for
-//! removal. The caller does not wait for either, so the figure includes the helper thread's work only as far as that
-//! thread takes processor time away. The number of pending timers is not known, and a drop does not show whether the
-//! timer was pending.
+//! A new `Delay` is posted to the process's only helper thread, which owns the heap; a drop posts it again for removal.
+//! The caller does not wait for either, so the figure includes the helper thread's work only as far as that thread
+//! takes processor time away. The number of pending timers is not known, and a drop does not show whether the timer was
+//! pending.
 
 use super::futures_delay::flush;
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};

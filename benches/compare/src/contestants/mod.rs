@@ -62,7 +62,7 @@ use std::time::Duration;
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
-    /// Whether the other contestants are compared with this one.
+    /// Whether the other contestants are compared with this contestant.
     const IS_OURS: bool = false;
     /// The reason why it takes no turn.
     const WHY_NOT: Option<&'static str> = None;

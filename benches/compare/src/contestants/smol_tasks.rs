@@ -1,7 +1,7 @@
 //! Timers without a runtime of their own, for actions when they fire: each timer is a task of smol's executor.
 //!
-//! As in smol's documentation, a thread for each core runs an `Executor`. Both kinds of timer use the same one, so that
-//! they differ in nothing else. async-io's timers run in its own `block_on`, in which an idle thread waits for the
+//! As in smol's documentation, a thread for each core runs an `Executor`. Both kinds of timer use the same executor, so
+//! that they differ in nothing else. async-io's timers run in its own `block_on`, in which an idle thread waits for the
 //! timers itself; futures-timer's helper thread wakes the executor. The threads stay until the process ends, as those
 //! of smol's global executor do.
 //!

@@ -4,9 +4,9 @@
 //! on tokio's own contestants hold here too: these are the same contestants on another runtime. Tasks on workers poll
 //! their sleeps, so that a new sleep takes no lock but its own.
 //!
-//! A worker puts new timers into its wheel, and takes cancelled ones out, when its task yields. So the jobs yield
-//! between two bursts of operations: all timers would stay in memory otherwise. A reset is a new timer, and a drop of
-//! the old one.
+//! A worker puts new timers into its wheel, and takes cancelled timers out, when its task yields. So the jobs yield
+//! between two bursts of operations: all timers would stay in memory otherwise. A reset makes a new timer and drops the
+//! old timer.
 
 use super::tasks::Sleeps;
 use super::tokio_runtime::TokioRuntime;

@@ -28,7 +28,8 @@ enum Wanted {
     BelowTimes(&'static str, f64),
     /// Ours is at most this many times the sum of these contestants' figures.
     WithinSum(f64, &'static [&'static str]),
-    /// Ours is below the figure of each contestant that is not ours and reads its clock as often, but for this one.
+    /// Ours is below the figure of each contestant, except this contestant, that is not ours and reads its clock as
+    /// often.
     BelowAllBut(&'static str),
 }
 use Wanted::{AtMost, Below, BelowAllBut, BelowTimes, BestTimes, Times, WithinSum};

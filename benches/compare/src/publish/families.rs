@@ -40,7 +40,9 @@ pub(super) fn index(results: &Results) -> String {
         let path = format!("{DIRECTORY}/{}", file.name);
         lines.push(format!("- [{}]({path})", file.title));
         lines.extend(
-            file.sections.iter().map(|(name, what)| format!("  - [`{name}`]({path}#{name}): {what}")),
+            file.sections
+                .iter()
+                .map(|(name, operation)| format!("  - [`{name}`]({path}#{name}): {operation}")),
         );
     }
     lines.join("\n")
@@ -58,7 +60,7 @@ fn of_family(family: Family, results: &Results) -> File {
         let cases: Vec<&Outcome> = results.cases(name).collect();
         let Some(first) = cases.first() else { continue };
         text += &section(name, &cases, results);
-        sections.push((name.to_owned(), tables::escaped(&first.what)));
+        sections.push((name.to_owned(), tables::escaped(&first.operation)));
     }
     File { name, title, sections, text }
 }
@@ -86,10 +88,10 @@ pub(super) fn family_of(name: &str) -> Family {
 fn section(name: &str, cases: &[&Outcome], results: &Results) -> String {
     let (about, reading) = known(name).map_or(("", ""), |workload| (workload.about, workload.reading));
     let mut parts = vec![format!("## {name}")];
-    parts.extend(cases.first().map(|case| sentence(&case.what)));
+    parts.extend(cases.first().map(|case| sentence(&case.operation)));
     parts.push(fill_in(about, results));
     let plots = PLOTS.iter().filter(|(workload, ..)| *workload == name);
-    parts.extend(plots.map(|(_, file, what)| format!("![{what}](../../docs/plots/{file}.svg)")));
+    parts.extend(plots.map(|(_, file, title)| format!("![{title}](../../docs/plots/{file}.svg)")));
     parts.extend(cases.iter().map(|case| format!("### {}\n\n{}", case.case.name, tables::outcome(case))));
     parts.push(fill_in(reading, results));
     parts.retain(|part| !part.is_empty());
@@ -105,7 +107,7 @@ fn sentence(text: &str) -> String {
 fn goals(results: &Results) -> File {
     let title = "The goals that were set before there was a book, and which of them are met";
     let text = format!(
-        "{}\nThe goals were set against what had been seen of others on such a machine. The best other is the best \
+        "{}\nThe goals were set against the figures of others on such a machine. The best other is the best \
         contestant that is not ours and reads its clock as often.\n\n{}\n",
         heading("Goals"),
         claims::table(results)

@@ -45,7 +45,7 @@ pub(crate) fn outcome(workload: &str, case: &str, columns: &[&str], rows: &[(&st
     };
     Outcome {
         workload: workload.to_owned(),
-        what: format!("what {workload} does"),
+        operation: format!("what {workload} does"),
         case: Case::named(case),
         columns: columns.iter().map(|key| column(key)).collect(),
         rows: rows.iter().map(row).collect(),
@@ -85,7 +85,9 @@ pub(crate) fn results() -> Results {
     let mixed = [10_000, 100_000, 1_000_000].map(mixed);
     Results {
         machine: json!({ "processor": "a processor", "cores": 2, "governor": null }),
-        versions: [("tokio", "1.54.0"), ("Netty", "4.2.1")].map(|(name, of)| (name.into(), of.into())).into(),
+        versions: [("tokio", "1.54.0"), ("Netty", "4.2.1")]
+            .map(|(name, version)| (name.into(), version.into()))
+            .into(),
         scale: "full".to_owned(),
         seconds: 1_234,
         outcomes: cases.into_iter().chain([fewer]).chain(mixed).collect(),
@@ -109,7 +111,7 @@ fn empty(name: &str) -> Row {
     }
 }
 
-/// Each contestant takes more than the one before it, and more in each column.
+/// Each contestant takes more than the contestant before, and more in each column.
 fn timed(workload: &str, case: &str, columns: &[&str], least: f64) -> Outcome {
     let mut outcome = outcome(workload, case, columns, &NAMES.map(|name| (name, [].as_slice())));
     for (at, row) in (0..).zip(&mut outcome.rows) {
@@ -118,9 +120,9 @@ fn timed(workload: &str, case: &str, columns: &[&str], least: f64) -> Outcome {
             row.note = Some("has no such operation".to_owned());
             continue;
         }
-        for (of, column) in (0..).zip(columns) {
+        for (nth, column) in (0..).zip(columns) {
             let steep = if row.is_ours { 0.1 } else { 0.5 };
-            let middle = least * 1.35_f64.powi(at) * (1.0 + steep * f64::from(of));
+            let middle = least * 1.35_f64.powi(at) * (1.0 + steep * f64::from(nth));
             let rounds = [0.95, 1.0, 1.04, 1.02, 0.98 + 0.3 * f64::from(at % 3)].map(|part| middle * part);
             row.numbers.insert((*column).to_owned(), rounds.into());
         }
@@ -139,10 +141,10 @@ fn expiry() -> Outcome {
     for (at, row) in (0..).zip(&mut outcome.rows) {
         let slow = 1.12_f64.powi(at);
         row.numbers.insert("early".to_owned(), vec![0.0; 3]);
-        for (of, column) in (0..).zip(&columns[1..]) {
+        for (nth, column) in (0..).zip(&columns[1..]) {
             row.numbers.insert(
                 (*column).to_owned(),
-                [1.0, 1.1, 1.05].map(|part| part * slow * f64::from(of + 1)).into(),
+                [1.0, 1.1, 1.05].map(|part| part * slow * f64::from(nth + 1)).into(),
             );
         }
         row.series.insert("quantile".to_owned(), vec![QUANTILES.to_vec(); 3]);

@@ -28,7 +28,7 @@ pub(crate) fn machine(results: &Results) -> String {
     format!("{table}\n\n{versions}")
 }
 
-/// What was measured on and when, for a reader who wants no table.
+/// The machine and the date of the measurement in a line, for a reader who wants no table.
 pub(crate) fn in_a_line(results: &Results) -> String {
     let value = |key: &str| match &results.machine[key] {
         Value::Null => "unknown".to_owned(),

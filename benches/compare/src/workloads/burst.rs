@@ -9,7 +9,7 @@ use crate::workload::{Family, Scale, Workload};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "burst",
-    what: "timers due at one instant, inserted before it: when their handlers are called",
+    operation: "timers due at one instant, inserted before it: when their handlers are called",
     family: Family::Firing,
     about: "Checked: each timer fires once. Timers that fire early are counted.",
     reading: "Our shards hand the timers of a tick to their workers in chunks. Each timer is claimed by a \

@@ -16,7 +16,7 @@ use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "busy",
-    what: "timers due at random moments of a window, while other threads of the process burn their cores: how late their handlers are called",
+    operation: "timers due at random moments of a window, while other threads of the process burn their cores: how late their handlers are called",
     family: Family::Firing,
     about: "The default pins each shard's thread to a core, lets that thread run due handlers, and asks the \
         scheduler for short slices. Other rows have the default without the short slices, and shards that \

@@ -11,7 +11,7 @@ use tourbillon_tasks::uses::Lifetime;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "cache",
-    what: "a random entry of 16 bytes, which lives for a minute, is read, or replaced (ns each)",
+    operation: "a random entry of 16 bytes, which lives for a minute, is read, or replaced (ns each)",
     family: Family::Tasks,
     about: "The two maps do not do quite the same. moka also bounds its size by a policy that sees each \
         read, and keeps its entries in order for that. moka removes expired entries when a thread calls it; \

@@ -14,7 +14,7 @@ use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "closures",
-    what: "a closure of 16 bytes that is to run in 10 to 60 s, and its cancel, among others that stay (ns both)",
+    operation: "a closure of 16 bytes that is to run in 10 to 60 s, and its cancel, among others that stay (ns both)",
     family: Family::Tasks,
     about: "Rows beside the closures have the parts that a closure is made of: a payload of the engine, and \
         an allocation. tokio's task is aborted before it was polled, so its timer is never registered: that \

@@ -15,7 +15,7 @@ use tourbillon::{Builder, Fired, Handle};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "engines",
-    what: "several engines in a process: a thread schedules and cancels on each in turn; a timer fires beside idle \
+    operation: "several engines in a process: a thread schedules and cancels on each in turn; a timer fires beside idle \
         ones; all are dropped",
     family: Family::Structures,
     about: "Our engines are on one set of shards. Each instance of the others has a thread of its own. The time of a \
@@ -41,8 +41,8 @@ const TURNS: usize = 20;
 
 type Handler = Box<dyn Fn(Payload) + Send + Sync>;
 
-/// The numbers of engines are the sizes of a case. The first case has pairs to make, the second one firings, and the
-/// third one nothing: its engines are dropped.
+/// The numbers of engines are the sizes of a case. The first case makes pairs, the second case firings, and the third
+/// case drops its engines.
 fn cases(scale: Scale) -> Vec<Case> {
     let operations = scale.pick(1_000_000, 50_000, 200);
     let (firings, idle, dropped) =

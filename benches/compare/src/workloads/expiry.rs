@@ -15,7 +15,7 @@ use crate::workload::{Entrant, Family, Scale, Workload};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "expiry",
-    what: "timers due at random moments of a window, inserted before it: how late their handlers are called",
+    operation: "timers due at random moments of a window, inserted before it: how late their handlers are called",
     family: Family::Firing,
     about: "The deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind. \
         Lateness is the time at which a handler is called, by a clock of the contestant's kind, less the \

@@ -13,7 +13,7 @@ use tourbillon::{Clock, MonotonicClock};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "floor",
-    what: "single steps of the machine (ns each)",
+    operation: "single steps of the machine (ns each)",
     family: Family::Structures,
     about: "Checked: counts.",
     reading: "A pair of ours takes one read of the clock and one compare-and-swap on a line of its own; it \
@@ -104,7 +104,7 @@ fn engine_clock(case: &Case) -> Figures {
     })
 }
 
-/// Each line has the index of the next one, so that no two reads overlap.
+/// Each line has the index of the next line, so that no two reads overlap.
 fn cold_miss(case: &Case) -> Figures {
     const WORDS_OF_A_LINE: usize = 8;
     const LINES: usize = (256 << 20) / 64;

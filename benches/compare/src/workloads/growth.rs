@@ -11,7 +11,7 @@ use crate::workload::{Family, Scale, Workload};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "growth",
-    what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
+    operation: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
     family: Family::Arming,
     about: "One process measures all numbers of pending timers: it adds timers from one number to the next. \
         Checked as in `pair`.",

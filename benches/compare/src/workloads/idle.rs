@@ -12,7 +12,7 @@ use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "idle",
-    what: "timers an hour ahead, and nothing to do",
+    operation: "timers an hour ahead, and nothing to do",
     family: Family::Memory,
     about: "Checked as in `pair`.",
     reading: "A thread that sleeps until the next deadline does not wake before it. Netty and kestrel-timer \

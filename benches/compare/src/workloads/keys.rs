@@ -16,15 +16,15 @@ use tourbillon_tasks::keyed::Keyed;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "keys",
-    what: "a random key's timer replaced by one in 10 to 60 s (ns each)",
+    operation: "a random key's timer replaced by one in 10 to 60 s (ns each)",
     family: Family::Tasks,
     about: "Rows beside `Keyed` have the parts that it is made of: the map alone, and the engine alone with \
         ids in a plain table. The queue behind a mutex is the usual way with tokio. Checked: counts after \
         each number of threads, and that no timer has fired.",
-    reading: "With a million keys each step misses the cache: the bucket, the slot of the old timer, the \
-        slot of the new one, and the allocation of the old one. A pair that is cancelled at once has all of \
-        that in the cache. The queue moves a timer in its wheel and keeps its entry, which is less work \
-        until two threads want its lock.",
+    reading: "With a million keys each step misses the cache: the bucket, the slots of the old and of the \
+        new timer, and the allocation of the old timer. A pair that is cancelled at once has all of that \
+        in the cache. The queue moves a timer in its wheel and keeps its entry, which is less work until \
+        two threads want its lock.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

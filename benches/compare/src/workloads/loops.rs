@@ -16,7 +16,7 @@ use tourbillon::{Builder, Disarm, Engine, LoopShard, Timer, TimerId, Timestamp};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "loops",
-    what: "timers of one event loop that knows the time: armed and disarmed, scheduled and cancelled, moved (ns each)",
+    operation: "timers of one event loop that knows the time: armed and disarmed, scheduled and cancelled, moved (ns each)",
     family: Family::Arming,
     about: "Operations come in groups of 64, as the events of one poll do. Between groups each loop reads its \
         clock anew. Ours also turns its shard and asks for its next deadline there, as its program must; a turn \
@@ -78,7 +78,7 @@ impl Loop {
         Self { shard: loops.remove(0), engine, fires, now }
     }
 
-    /// What comes between two groups of operations.
+    /// The work between two groups of operations.
     #[inline]
     fn turn(&mut self) {
         self.now = self.engine.handle().now();
@@ -86,7 +86,7 @@ impl Loop {
         black_box(self.shard.next_deadline());
     }
 
-    /// Runs `operation` this often, in groups. Returns ns for one.
+    /// Runs `operation` this often, in groups. Returns the ns of an operation.
     fn time(&mut self, operations: usize, mut operation: impl FnMut(&Self)) -> f64 {
         let begin = Instant::now();
         for _ in 0..operations / PER_ITERATION {

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "memory",
-    what: "resident memory that pending timers add, by their number (bytes a timer)",
+    operation: "resident memory that pending timers add, by their number (bytes a timer)",
     family: Family::Memory,
     about: "The handle or id with which an owner refers to its timer is not counted. The payload of 16 bytes \
         is counted, for timers that have one; timers that are futures without a task have none. The figures \

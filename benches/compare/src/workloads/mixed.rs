@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "mixed",
-    what: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
+    operation: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
     family: Family::Firing,
     about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled \
         within 40 ms. The thread spins in between, so that one core is busy all the time. The plan's first \

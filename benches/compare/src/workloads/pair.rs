@@ -10,16 +10,17 @@ use crate::workload::{Family, Scale, Workload, columns_by_threads};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "pair",
-    what: "schedule a timer 10 to 60 s ahead and cancel it (ns a pair and thread)",
+    operation: "schedule a timer 10 to 60 s ahead and cancel it (ns a pair and thread)",
     family: Family::Arming,
-    about: "Checked: each cancel finds its timer, no timer fires, and no other timer is pending at the end.\n\n\
-        The wheel behind a mutex for each core, the heap and the tree are not libraries: they are structures \
-        that one would write with locks. Each caller of the wheel stays at one of its shards. With eight \
-        threads, the time of an operation includes the time in which its thread waits for a core. \
-        hierarchical_hash_wheel_timer sends a message for each call; the wait for its thread to handle the \
-        messages is outside of the measured time. pingora-timeout shares one entry among all timers of a \
-        slot, and cancels nothing. tokio's alternative timer takes cancelled timers out when its task \
-        yields, so its jobs yield now and then, within the measured time.",
+    about: "Checked: each cancel finds its timer, no timer fires, and no other timer is pending at the \
+        end.\n\n\
+        The wheel behind a mutex for each core, the heap and the tree are not libraries: they are \
+        structures that a programmer would write with locks. Each caller of the wheel stays at one of its \
+        shards. With eight threads, the time of an operation includes the time in which its thread waits \
+        for a core. hierarchical_hash_wheel_timer sends a message for each call; the wait for its thread \
+        to handle the messages is outside of the measured time. pingora-timeout shares one entry among all \
+        timers of a slot, and cancels nothing. tokio's alternative timer takes cancelled timers out when \
+        its task yields, so its jobs yield now and then, within the measured time.",
     reading: "In a pair through a handle ({pair; 1,000,000 pending; engine, Handle; t1} from one thread with \
         a million pending), the read of the clock takes {floor; one step; the engine's clock; ns}, which the \
         row with the caller's own `now` saves. The compare-and-swap of the cancel takes about {floor; one \

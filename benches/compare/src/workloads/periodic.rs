@@ -15,7 +15,7 @@ use super::shots::Sorted;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "periodic",
-    what: "tasks with a period, their phases spread evenly over it: how late they run",
+    operation: "tasks with a period, their phases spread evenly over it: how late they run",
     family: Family::Tasks,
     about: "Checked: no task has a run too many or too few.",
     reading: "A repeating task of ours is an owned timer, and its lateness is that of the tick and of the \

@@ -22,19 +22,20 @@ use tourbillon::{Builder, LoopShard};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "proxy",
-    what: "a proxy on tokio passes requests on and waits for the answers with timeouts, while its clients keep the cores busy",
+    operation: "a proxy on tokio passes requests on and waits for the answers with timeouts, while its clients keep the cores busy",
     family: Family::Firing,
-    about: "Each client sends its next small request when it has the answer to the last one. The backend leaves 1 of 100 \
-        requests without an answer: the proxy then gives up after 200 ms, closes the connection to the backend, and answers \
-        in its place. The wait for the client's next request has a longer timeout, which is never due. Clients, proxy and \
-        backend are tasks of one multi-threaded runtime with a worker for each core. *Lateness* is the time at which the proxy's \
-        task finds that its timeout has passed, by its own `Instant`, less the deadline. An *answer* is what a client waits for, \
-        without those that the proxy gave. The first half of a second is not recorded. Checked: each request has its answer, \
+    about: "Each client sends its next small request when it has the answer to its last request. The backend leaves \
+        1 of 100 requests without an answer: the proxy then gives up after 200 ms, closes the connection to the \
+        backend, and answers in its place. The wait for the client's next request has a longer timeout, which is \
+        never due. Clients, proxy and backend are tasks of one multi-threaded runtime with a worker for each core. \
+        *Lateness* is the time at which the proxy's task finds that its timeout has passed, by its own `Instant`, \
+        less the deadline. An *answer* is the time from a client's request to the backend's answer; answers of the \
+        proxy itself do not count. The first half of a second is not recorded. Checked: each request has its answer, \
         and no timeout comes before its deadline.",
-    reading: "A timeout that is due waits for its task, whatever the timer: the task is one of a thousand that are ready. \
-        tokio fires its timers on a worker, which puts the tasks into its own queue. A task that a thread outside of the \
-        runtime wakes waits in the queue that all workers share. In the row *turned by a task* a task of the runtime turns a \
-        loop's shard, and no thread of the engine runs.",
+    reading: "A timeout that is due waits for its task, whatever the timer: the task is one of a thousand that are \
+        ready. tokio fires its timers on a worker, which puts the tasks into its own queue. A task that a thread \
+        outside of the runtime wakes waits in the queue that all workers share. In the row *turned by a task* a task \
+        of the runtime turns a loop's shard, and no thread of the engine runs.",
     cases,
     columns: |_| {
         vec![
@@ -154,7 +155,7 @@ impl Timers for Tokio {
     }
 }
 
-/// What is recorded from `begin` to `end`.
+/// The record of the time from `begin` to `end`.
 struct Record {
     begin: Instant,
     end: Instant,

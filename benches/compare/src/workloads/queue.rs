@@ -14,7 +14,7 @@ use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "queue",
-    what: "an item is pushed and taken back, among others that stay; then as many items, due at one instant, are received \
+    operation: "an item is pushed and taken back, among others that stay; then as many items, due at one instant, are received \
         by one thread that waits for them",
     family: Family::Tasks,
     about: "tokio-util's queue has one owner, which pushes, removes and receives. Behind a mutex several \

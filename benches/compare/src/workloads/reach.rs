@@ -10,7 +10,7 @@ use tourbillon::{Builder, Disarm, DrivenEngine, Timer};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "reach",
-    what: "connections armed over and over: how many of our arms cost a ticket. No timing: it counts, on a manual clock",
+    operation: "connections armed over and over: how many of our arms cost a ticket. No timing: it counts, on a manual clock",
     family: Family::Arming,
     about: "Checked: the timers that were left armed fire.",
     reading: "A ticket in a lane or in the wheel serves all later deadlines: when it comes due, the shard \

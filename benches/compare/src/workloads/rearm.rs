@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "rearm",
-    what: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
+    operation: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
     family: Family::Arming,
     about: "Each thread has its own connections. Checked: no timer fires, and no timer that was disarmed is \
         still armed; some timers are armed once more, and fire when due, not before.\n\n\

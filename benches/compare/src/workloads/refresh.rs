@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "refresh",
-    what: "move a random pending timer to 10 to 60 s from now (ns a move)",
+    operation: "move a random pending timer to 10 to 60 s from now (ns a move)",
     family: Family::Arming,
     about: "Checked: all timers stay pending; some fire when due, not before.",
     reading: "A random deadline is now and then before the timer's present ticket, and then costs another \

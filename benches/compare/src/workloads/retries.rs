@@ -16,7 +16,7 @@ use tourbillon_tasks::uses::DelayQueue;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "retries",
-    what: "items with random deadlines within two seconds are pushed, and then received by consumers that wait for them",
+    operation: "items with random deadlines within two seconds are pushed, and then received by consumers that wait for them",
     family: Family::Tasks,
     about: "Lateness is the time at which a consumer has an item, by the caller's `Instant`, less the deadline that was asked \
         for. CPU is that of the process from the first wait to the last item. tokio-util's queue has one owner: with one \
@@ -97,7 +97,7 @@ impl Jobs {
         Vec::with_capacity(self.deadlines.len())
     }
 
-    /// Notes an item. Returns whether it was the last one.
+    /// Notes an item. Returns whether it was the last item.
     fn note(&self, received: &mut Received, item: usize) -> bool {
         let late = Instant::now().checked_duration_since(self.deadlines[item]);
         let late = late.expect("no item is received before its deadline");

@@ -12,7 +12,7 @@ use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "shards",
-    what: "schedule a timer and cancel it, by shards and by threads that do so (ns a pair and thread)",
+    operation: "schedule a timer and cancel it, by shards and by threads that do so (ns a pair and thread)",
     family: Family::Arming,
     about: "Checked as in `pair`.",
     reading: "Threads that schedule share no line in our engine, so one shard serves any number of threads. \

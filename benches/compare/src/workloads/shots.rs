@@ -20,7 +20,7 @@ pub(super) struct Shots {
     counts: Arc<Mutex<Vec<Arc<Count>>>>,
 }
 
-/// The number of handlers that one thread has called. The cache line is its own: a line that two threads write is slow.
+/// The number of handlers that a thread has called. The cache line is its own: a line that two threads write is slow.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);

@@ -117,7 +117,7 @@ impl Start {
     }
 }
 
-/// Lets a runtime run other tasks, and move this one to another worker.
+/// Lets a runtime run other tasks, and move this task to another worker.
 async fn yield_once() {
     let mut has_yielded = false;
     poll_fn(|context| {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "storm",
-    what: "schedule and cancel timers an hour ahead from one thread; what memory that leaves",
+    operation: "schedule and cancel timers an hour ahead from one thread; what memory that leaves",
     family: Family::Memory,
     about: "Checked as in `pair`.",
     reading: "hierarchical_hash_wheel_timer and kestrel-timer keep cancelled timers until they are due.",

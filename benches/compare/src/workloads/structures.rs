@@ -3,9 +3,9 @@
 //!
 //! Time goes on while the timers come in, by some ticks in all, so that timers of one duration do not all end in one
 //! tick. Then a random half is cancelled and replaced, ticks pass in which no timer is due, and the rest expires. It
-//! expires once a tick at a time, as with a thread that ticks, and once in steps in which one timer is due on average,
-//! as with a thread that sleeps in between. The input of a phase is gathered beforehand. Calls that only let time pass
-//! are not in the time of inserts.
+//! expires in two ways: a tick at a time, as with a thread that ticks, and in steps with one due timer on average, as
+//! with a thread that sleeps in between. The input of a phase is gathered beforehand. Calls that only let time pass are
+//! not in the time of inserts.
 
 use crate::baselines::for_each_structure;
 use crate::case::{Case, thousands};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "structures",
-    what: "one thread, ticks of 1 ms: half of the timers are cancelled in random order and replaced, all expire",
+    operation: "one thread, ticks of 1 ms: half of the timers are cancelled in random order and replaced, all expire",
     family: Family::Structures,
     about: "Ours is \"wheel, radix 256\", the wheel of each shard; radix 64 is the same with smaller levels. \
         Checked: counts, checksums, and the precision that each structure states. The column \"latest\" is \

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "timeout",
-    what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
+    operation: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     family: Family::Tasks,
     about: "Checked: the outputs of the futures; a limit on a future that is never ready ends in time.",
     reading: "Ours reads the clock when the limit is made; a future that is ready never reaches a timer. \

@@ -11,7 +11,7 @@ use tourbillon_tasks::uses::{Connection, Limits};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "touch",
-    what: "a random connection is touched: its idle timeout of 30 s starts again (ns each)",
+    operation: "a random connection is touched: its idle timeout of 30 s starts again (ns each)",
     family: Family::Tasks,
     about: "Checked: none has expired.",
     reading: "A touch reads two lines of memory more than an arming: the connection's own line with its \

@@ -25,7 +25,7 @@ impl Axis {
     pub(crate) fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = ends(values.filter(|value| *value > 0.0));
         let (below, above) = (least.log10().floor(), most.log10().ceil() + 1.0);
-        let decades = (0..).map(|of| below + f64::from(of)).take_while(|decade| *decade <= above);
+        let decades = (0..).map(|decade| below + f64::from(decade)).take_while(|decade| *decade <= above);
         let steps = decades.map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powf(decade)));
         let steps: Vec<[f64; 3]> = steps.collect();
         let all = || steps.iter().flatten().copied();
@@ -43,7 +43,7 @@ impl Axis {
         let power = 10_f64.powf(most.log10().floor());
         let step = [0.2, 0.5, 1.0, 2.0].map(|part| part * power).into_iter().find(|step| most / step <= 6.0);
         let step = step.unwrap_or(most);
-        let ticks = (0..).map(|of| f64::from(of) * step).take_while(|value| *value < most + step / 4.0);
+        let ticks = (0..).map(|count| f64::from(count) * step).take_while(|value| *value < most + step / 4.0);
         let ticks: Vec<Tick> = ticks.map(tick).collect();
         let end = ticks.last().map_or(most, |(last, _)| last.max(most));
         Self { is_log: false, range: 0.0..end, ticks }

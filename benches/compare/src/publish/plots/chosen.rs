@@ -26,7 +26,8 @@ const KNOWN: [&[&str]; COLOURS.len()] = [
     &["Go, runtime timers"],
 ];
 
-/// Our contestants, then as many others as there are colours: the best, the known ones, and the first of the rest.
+/// Our contestants, then as many others as there are colours: the best, the well-known contestants, and the first of
+/// the rest.
 pub(crate) fn chosen<'a>(rows: impl Iterator<Item = &'a Row>, best: Option<&Row>) -> Vec<(&'a Row, Pen)> {
     let (ours, mut others): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| row.is_ours);
     let is_best = |row: &Row| best.is_some_and(|best| best.contestant == row.contestant);

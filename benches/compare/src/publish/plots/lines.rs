@@ -79,7 +79,7 @@ impl Panel {
         canvas::mesh(&mut chart, self.x_title)?;
         let corner = (self.x.start(), self.y.end());
         label(chart.plotting_area(), corner, (-4, -14), &self.y_title, text(12.0, INK, HPos::Left))?;
-        // Our line, the first one, is drawn on top.
+        // Our line, the first, is drawn on top.
         for line in self.lines.iter().rev() {
             let radius = if has_names { line.pen.width + 1 } else { 0 };
             let points = line.points.iter().copied();

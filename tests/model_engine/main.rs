@@ -1,13 +1,18 @@
 //! The threadless engine against a sorted list that does the same, one operation after the other.
 //!
-//! After each operation: what fired is what was due, each at the first moment at which its tick had begun; every timer
-//! has the outcome, the payload and the remaining time that the list says; lengths agree; refusals have their reason.
+//! After each operation, exactly the due timers have fired, each at the first moment at which its tick had begun. Every
+//! timer has the outcome, the payload and the remaining time that the list says. Lengths agree, and refusals have their
+//! reason.
 //!
-//! Owned timers likewise, with one freedom: a ticket that was out for an earlier deadline may find the present one
-//! passed before the tick ends in which it lies.
+//! The same holds for owned timers, with one freedom: a ticket for an earlier deadline may find that the present
+//! deadline has passed although its tick has not ended.
 
+#[path = "../support/mod.rs"]
 mod support;
 
+mod operations;
+
+use operations::{Op, Settings, op, settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -19,82 +24,7 @@ use tourbillon::{
     RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    tick: u64,
-    shards: usize,
-    capacity: u32,
-    lane_capacity: u64,
-}
-
-/// Lengths are in parts of a tick: a fraction of 8 bits.
-#[derive(Clone, Debug)]
-enum Op {
-    Schedule {
-        caller: usize,
-        delay: u64,
-    },
-    ScheduleAgo {
-        caller: usize,
-        ago: u64,
-    },
-    ScheduleLast {
-        caller: usize,
-    },
-    Batch {
-        caller: usize,
-        delays: Vec<u64>,
-    },
-    Cancel {
-        caller: usize,
-        choice: usize,
-    },
-    Reschedule {
-        caller: usize,
-        choice: usize,
-        delay: u64,
-    },
-    Make,
-    Arm {
-        choice: usize,
-        delay: u64,
-    },
-    ArmAgo {
-        choice: usize,
-        ago: u64,
-    },
-    ArmAround {
-        choice: usize,
-        parts: u64,
-        earlier: bool,
-    },
-    ArmAtUnit {
-        choice: usize,
-        units: u64,
-        offset: u64,
-    },
-    /// Its handlers arm it again, one after the other.
-    ArmAgain {
-        choice: usize,
-        delays: Vec<u64>,
-    },
-    Disarm {
-        choice: usize,
-    },
-    Drop {
-        choice: usize,
-    },
-    Advance {
-        by: u64,
-    },
-    Stall {
-        by: u64,
-    },
-    Turn,
-    NextExpiry,
-}
-
-/// What a call for a timer may answer.
+/// The state of a timer, which decides the answer of a call for it.
 enum Fate {
     Pending { payload: u64, deadline: Timestamp },
     Gone,
@@ -111,10 +41,10 @@ struct Owned {
     deadline: Option<Timestamp>,
 }
 
-/// How long after their handlers owned timers are to be due again, by payload; the last first.
+/// The delays for which handlers arm owned timers again, by payload; the last delay comes first.
 type Plans = Arc<Mutex<BTreeMap<u64, Vec<Duration>>>>;
 
-/// What a handler saw, and for when it armed its timer again.
+/// The firing that a handler saw, and the deadline for which it armed its timer again.
 type Entry = (Shot, Option<Timestamp>);
 
 struct Model {
@@ -206,7 +136,7 @@ impl Model {
         match kind {
             Refusal::LaneFull => assert!(self.in_lane(caller) >= self.settings.lane_capacity),
             Refusal::EngineFull => {
-                // In the hands of the one thread.
+                // Slots that the only thread keeps in its magazines.
                 let unused = 2 * u64::from((self.settings.capacity / 64).max(1));
                 let used = (self.pending.len() + self.owned.len()) as u64;
                 assert!(used + unused >= u64::from(self.settings.capacity));
@@ -215,7 +145,7 @@ impl Model {
         }
     }
 
-    /// The shard of a user: the first one, or the one that the user chooses for each call.
+    /// The shard of a user: the first shard, or the shard that the user chooses for each call.
     fn lane(&self, caller: usize) -> usize {
         caller.saturating_sub(1) % self.settings.shards
     }
@@ -269,7 +199,7 @@ impl Model {
         owned.deadline = Some(told_apart(deadline));
     }
 
-    /// Arms for a moment near the one that it is armed for.
+    /// Arms a timer for a moment near its present deadline.
     fn arm_around(&mut self, choice: usize, distance: Duration, earlier: bool) {
         let now = self.engine.handle().now();
         let Some((_, Owned { deadline, .. })) = self.choose_owned(choice) else { return };
@@ -303,7 +233,7 @@ impl Model {
             let looked_at = match last {
                 _ if stall => end,
                 None => start,
-                // What a handler armed waits for another turn: with the next tick, or at the end.
+                // A timer that its handler armed waits for another turn: with the next tick, or at the end.
                 Some(last) => begin_of(last.as_nanos() / tick + 1).min(end),
             };
             let due = deadline.as_nanos().div_ceil(tick);
@@ -367,7 +297,7 @@ impl Model {
         }
     }
 
-    /// A timer of the past or present, and what the list says of it.
+    /// A timer of the past or present, and its state in the list.
     fn choose(&self, choice: usize) -> Option<(TimerId, Fate)> {
         // The youngest more often than the others.
         let span = if choice.is_multiple_of(2) { self.ids.len() } else { self.ids.len().min(20) };
@@ -541,55 +471,6 @@ impl Model {
         }
         assert_eq!(self.engine.handle().stats().owned.alive, 0);
     }
-}
-
-/// Parts of a tick: around nothing, around some ticks, around the reach of each level.
-fn parts() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        4 => 0..1_024_u64,
-        4 => 0..100_000_u64,
-        2 => 0..(1_u64 << 26),
-        1 => (0..50_u32, 0..1_024_u64).prop_map(|(power, offset)| (1_u64 << power) + offset),
-    ]
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let callers = || 0..5_usize;
-    prop_oneof![
-        8 => (callers(), parts()).prop_map(|(caller, delay)| Op::Schedule { caller, delay }),
-        1 => (callers(), parts()).prop_map(|(caller, ago)| Op::ScheduleAgo { caller, ago }),
-        1 => callers().prop_map(|caller| Op::ScheduleLast { caller }),
-        2 => (callers(), vec(parts(), 0..100)).prop_map(|(caller, delays)| Op::Batch { caller, delays }),
-        6 => (callers(), any::<usize>()).prop_map(|(caller, choice)| Op::Cancel { caller, choice }),
-        5 => (callers(), any::<usize>(), parts())
-            .prop_map(|(caller, choice, delay)| Op::Reschedule { caller, choice, delay }),
-        3 => Just(Op::Make),
-        8 => (any::<usize>(), parts()).prop_map(|(choice, delay)| Op::Arm { choice, delay }),
-        1 => (any::<usize>(), parts()).prop_map(|(choice, ago)| Op::ArmAgo { choice, ago }),
-        5 => (any::<usize>(), parts(), any::<bool>())
-            .prop_map(|(choice, parts, earlier)| Op::ArmAround { choice, parts, earlier }),
-        3 => (any::<usize>(), 0..3_u64, 0..5_u64)
-            .prop_map(|(choice, units, offset)| Op::ArmAtUnit { choice, units, offset }),
-        2 => (any::<usize>(), vec(parts(), 1..20)).prop_map(|(choice, delays)| Op::ArmAgain { choice, delays }),
-        4 => any::<usize>().prop_map(|choice| Op::Disarm { choice }),
-        2 => any::<usize>().prop_map(|choice| Op::Drop { choice }),
-        6 => parts().prop_map(|by| Op::Advance { by }),
-        1 => parts().prop_map(|by| Op::Stall { by }),
-        1 => Just(Op::Turn),
-        1 => Just(Op::NextExpiry),
-    ]
-}
-
-fn settings() -> impl Strategy<Value = Settings> {
-    let tick = prop_oneof![Just(1_000), Just(1_000_000), 1_000..20_000_000_u64];
-    let capacity = prop_oneof![1..10_u32, Just(500), Just(1 << 24)];
-    let lane_capacity = prop_oneof![Just(64), Just(1 << 16)];
-    (tick, 1..5_usize, capacity, lane_capacity).prop_map(|(tick, shards, capacity, lane_capacity)| Settings {
-        tick,
-        shards,
-        capacity,
-        lane_capacity,
-    })
 }
 
 proptest! {

@@ -1,0 +1,84 @@
+//! The reasons why ours loses, with places for figures.
+
+pub(super) const LOCKS: &str = "A caller that stays with one core's wheel, behind a mutex of its own, never waits for \
+    another caller.";
+pub(super) const REFRESHED: &str = "A random deadline sometimes lies before the timer's present ticket, and then \
+    costs another ticket. The rest is two cache misses, on the handle and on the timer's slot.";
+pub(super) const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whose thread wakes for each \
+    deadline waits for no tick, but takes more processor time: `Mutex<BTreeMap>` takes \
+    {expiry; 1,000,000 due over 2 s; Mutex<BTreeMap>; cpu}, ours \
+    {expiry; 1,000,000 due over 2 s; engine, own workers; cpu}. `Builder::tick` chooses between the two: our p99 is \
+    {expiry; 1,000,000 due over 2 s; engine, own workers; p99} with ticks of 1 ms and \
+    {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; p99} with ticks of 0.1 ms, which take \
+    {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
+pub(super) const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handlers that run inline need \
+    no such thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+pub(super) const WATCHED: &str = "In each tick in which timers are due, a shard's thread of ours wakes, and so does a \
+    thread that watches it. Handlers that run inline need no such thread, and then there are \
+    {expiry; 1,000,000 due over 2 s; engine, inline; wakes} wake-ups. Coarser ticks need fewer, and fire later: the \
+    two rows with such ticks have {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; wakes} with a p99 of \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 4 ms; p99}, and \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; wakes} with a p99 of \
+    {expiry; 1,000,000 due over 2 s; engine, inline, tick 16 ms; p99}.";
+pub(super) const ONE_LIST: &str = "Netty claims each timer by a compare-and-swap, as ours does, so the claim is not \
+    the reason. Netty's one thread walks the list of one slot and calls each handler in place. Our shards take \
+    tickets out of their wheels, hand them over in chunks to several threads on these two cores, and read the timer \
+    of each ticket elsewhere in memory. The cost of each of these steps has not been measured.";
+pub(super) const EACH_CLAIMED: &str = "A thread that holds a lock owns all due timers behind it at once. A due timer \
+    of ours is claimed by a compare-and-swap before its handler runs, because any thread may cancel it at that \
+    moment, and the timer is elsewhere in memory than its ticket. How much of the difference each of the two explains \
+    has not been measured.";
+pub(super) const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up \
+    its scheduler slice.";
+pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's timers are at the shard of the core on \
+    which the thread first used the engine, and in each tick in which something is due the shard's thread takes that \
+    core for a moment. At a million operations a second the thread that plays the load had no core for \
+    {mixed; 1,000,000 operations a second; engine, own workers; waited} by the scheduler's account, in short pieces: \
+    its longest gap was {mixed; 1,000,000 operations a second; engine, own workers; gap}. Beside `Mutex<cascading \
+    wheel>`, whose threads are not pinned, it had no core for \
+    {mixed; 1,000,000 operations a second; Mutex<cascading wheel>, a shard a core; waited}. With shards that may move \
+    it had none for {mixed; 1,000,000 operations a second; engine, own workers, unpinned; waited}, and an operation \
+    takes {mixed; 1,000,000 operations a second; engine, own workers, unpinned; op_p999}. The length of a scheduler \
+    slice makes no difference that the rounds show: with the system's slice in place of the short one the thread had \
+    no core for {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; waited}, and an \
+    operation takes {mixed; 1,000,000 operations a second; engine, own workers, the system's slice; op_p999}. It is \
+    the same with handlers that run inline: at 100,000 operations a second an operation takes \
+    {mixed; 100,000 operations a second; engine, inline; op_p999}, with a longest gap of \
+    {mixed; 100,000 operations a second; engine, inline; gap}, and the thread had no core for \
+    {mixed; 100,000 operations a second; engine, inline; waited} in all. Only one thread schedules here, so that a \
+    mutex is always free.";
+pub(super) const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all \
+    workers share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the \
+    tasks into its own queue. A task of the runtime that turns a loop's shard (`LoopShard::turn_as_task`) does so, \
+    too, and the lateness is then {proxy; 1,000 connections; engine, turned by a task; late_p99}.";
+pub(super) const ALSO_A_TASK: &str = "The task that turns the shard is one of the runtime's: it waits for its turn \
+    among the tasks that are ready. It sleeps by tokio's timer, so that each moment is rounded up to tokio's \
+    millisecond as well as to the engine's tick. How much each of the two adds has not been measured.";
+pub(super) const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our \
+    timers has a word on which threads race, and a ticket in a shard's wheel.";
+pub(super) const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is \
+    pending, and the future of this workload is ready at once. Our timeout reads the clock when it is created, as \
+    tokio's does ({timeout; a ready future; tokio, timeout; t1} from one thread).";
+pub(super) const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new \
+    one's. A queue behind a mutex moves its timer and keeps the entry. This is less work as long as no other thread \
+    wants the lock.";
+pub(super) const GUARDED: &str = "Each run of our tasks is claimed by a compare-and-swap, takes the lock of its task \
+    several times and that of its closure once, and arms the timer anew. tokio's task is polled by the worker that \
+    fired its timer, or by an idle worker that took the task from that worker's queue. The cost of each of these \
+    steps has not been measured.";
+pub(super) const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \
+    queue, which has a lock.";
+pub(super) const LOCKED_PUSH: &str = "tokio-util's queue has one owner, who needs no lock to push. Any thread may \
+    push to ours: each push takes and releases a lock, with a locked instruction each.";
+pub(super) const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer \
+    from one level to another. A cascading wheel is precise and takes \
+    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
+    timer is cheap. Our wheel moves tickets between chunks, and searches for the next occupied tick.";
+pub(super) const IN_ORDER: &str = "A tree stores its payloads side by side, in the order of their deadlines. Each \
+    insert pays for this order: {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
+    {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
+pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, both in the heap and in our \
+    wheel. The heap leaves the timer's place in the order until the whole heap is rebuilt, which does not happen in \
+    this workload. Our wheel sweeps some stale tickets every few cancels.";

@@ -1,0 +1,36 @@
+//! Several engines on one set of shards: their threads, their ends, and a set that is driven by hand.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod driven;
+mod engines;
+mod lifecycle;
+mod options;
+
+use std::sync::Arc;
+use support::Log;
+use tourbillon::{Builder, DrivenShards, Engine, Fired, Shards};
+
+fn small() -> Builder {
+    Builder::new().shards(2).workers(2)
+}
+
+fn driven() -> DrivenShards {
+    Builder::new().driven_shards().expect("a driven set")
+}
+
+/// An engine that logs the payloads that it fires.
+fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.push(timer.payload));
+    (engine.expect("an engine"), log)
+}
+
+/// A value of which the test sees whether the engine still has it.
+fn witness() -> (Arc<()>, impl Fn() -> usize) {
+    let witness = Arc::new(());
+    let count = Arc::downgrade(&witness);
+    (witness, move || count.strong_count())
+}

@@ -15,36 +15,56 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's stay in an engine, from the start of a chunk to its end.
+/// A worker's stay in an engine, from the start of a chunk to its end. It is passed by value: its references stay in
+/// registers, while the worker changes the [`Results`].
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
-    /// The slots of fired timers.
-    vacated: Magazine,
     counters: &'a StationCounters,
     stripe: Stripe,
+}
+
+/// The results of a session, which its end hands over.
+struct Results {
+    /// The slots of fired timers.
+    vacated: Magazine,
     lateness: Run,
 }
 
-impl<'a, T: Send + 'static> Session<'a, T> {
+/// A session until its end.
+struct OpenSession<'a, T: Send + 'static> {
+    session: Session<'a, T>,
+    results: Results,
+}
+
+impl<T: Send + 'static> Clone for Session<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Send + 'static> Copy for Session<'_, T> {}
+
+impl<'a, T: Send + 'static> OpenSession<'a, T> {
     fn begin(core: &'a StdArc<Core<T>>, shard: usize) -> Self {
         core.quiescence.begin_session();
         core.membership.begin_firing();
-        Self {
+        let session = Session {
             core,
             slab: &core.timers.slab,
-            vacated: Magazine::new(),
             counters: &core.admission().stations().at(shard).counters,
             stripe: Stripe::of_this_thread(),
-            lateness: Run::default(),
-        }
+        };
+        Self { session, results: Results { vacated: Magazine::new(), lateness: Run::default() } }
     }
+}
 
+impl<'a, T: Send + 'static> Session<'a, T> {
     /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
     fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
-        // Made here, not by the caller: the loop has its fields in registers.
-        let mut session = Self::begin(core, shard);
+        let mut open = OpenSession::begin(core, shard);
+        let (session, results) = (open.session, &mut open.results);
         let counters = session.counters;
         for ticket in chunk.tickets() {
             session.slab.prefetch(ticket.index);
@@ -61,9 +81,9 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             let come = verdict.max(tick.start_of(ticket.tick));
             let due_at = DueAt { now, verdict, come };
             let ran = if ticket.is_owned() {
-                session.fire_owned(ticket, due_at)
+                session.fire_owned(results, ticket, due_at)
             } else {
-                session.fire_scheduled(ticket, due_at)
+                session.fire_scheduled(results, ticket, due_at)
             };
             if ran {
                 called += 1;
@@ -77,8 +97,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Runs a handler.
-    fn call(&mut self, due: Due<'a, T>) {
-        self.counters.note_lateness(&mut self.lateness, due.lateness);
+    fn call(self, results: &mut Results, due: Due<'a, T>) {
+        self.counters.note_lateness(&mut results.lateness, due.lateness);
         let core = self.core;
         if !core.guarded.run(|| (core.handler)(due, core)) {
             self.counters.panics.add(1);
@@ -87,7 +107,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
 
     /// Fires a timer that was scheduled, if its ticket is still valid. Returns true if the handler ran.
     #[inline]
-    fn fire_scheduled(&mut self, ticket: Ticket, due_at: DueAt) -> bool {
+    fn fire_scheduled(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let slots = core.timers.slots();
@@ -99,11 +119,11 @@ impl<'a, T: Send + 'static> Session<'a, T> {
                 counters.count_fired(self.stripe);
                 let id = DueId::one_shot(TimerId::new(index, generation));
                 let lateness = due_at.now - deadline;
-                self.call(Due { id, deadline, lateness, payload });
+                self.call(results, Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
                     core.quiescence.announce();
                 }
-                slots.vacate(&mut self.vacated, index);
+                slots.vacate(&mut results.vacated, index);
                 return true;
             }
             Claim::Early { stamp, deadline } => {
@@ -117,7 +137,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
 
     /// Fires an owned timer, unless the timer was postponed, disarmed or dropped since its shard checked it. Returns
     /// true if the handler ran.
-    fn fire_owned(&mut self, ticket: Ticket, due_at: DueAt) -> bool {
+    fn fire_owned(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let timer = core.timers.slots().owned(index);
@@ -130,12 +150,12 @@ impl<'a, T: Send + 'static> Session<'a, T> {
                 let payload = unsafe { self.slab.peek(index) };
                 counters.count_owned_fired(self.stripe);
                 let (id, lateness) = (DueId::owned(index, core.timers.slots()), due_at.now - deadline);
-                self.call(Due { id, deadline, lateness, payload: Payload::Kept(payload) });
+                self.call(results, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = core.timers.take_waker(payload));
                 match then {
                     AfterRun::Later { stamp, check } => self.reissue_owned(index, stamp, check),
-                    AfterRun::Free => self.free_owned(index),
+                    AfterRun::Free => self.free_owned(results, index),
                     AfterRun::AtRest => {}
                 }
                 if waited {
@@ -150,7 +170,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             }
             Begin::Free => {
                 counters.passed_on.add(1);
-                self.free_owned(index);
+                self.free_owned(results, index);
             }
             Begin::AtRest => counters.stale_at_worker.add(1),
         }
@@ -158,23 +178,23 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Drops the payload that a handle left to the holder of its timer. The holder has vacated the slot.
-    fn free_owned(&mut self, index: u32) {
+    fn free_owned(self, results: &mut Results, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        self.core.timers.slots().vacate(&mut self.vacated, index);
+        self.core.timers.slots().vacate(&mut results.vacated, index);
         self.core.timers.count_destroyed();
         self.core.guarded.run(|| drop(payload));
     }
 
     /// Sends another ticket for a timer whose ticket came due early.
     #[cold]
-    fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
+    fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
         // A closed engine returns the timer by its state word; the ticket does not matter then.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
-    fn reissue_owned(&self, index: u32, stamp: u32, check: Timestamp) {
+    fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have come to this timer while we held it.
             self.core.shut_late_timer(index);
@@ -182,7 +202,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Posts a ticket that schedules nothing new.
-    fn send_ticket(&self, insertion: Insertion) -> Notified {
+    fn send_ticket(self, insertion: Insertion) -> Notified {
         let admission = self.core.admission();
         let mut local = lend(admission);
         let pushed = local.lane.push(insertion);
@@ -191,19 +211,20 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Session<'_, T> {
+impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     fn drop(&mut self) {
+        let Self { session: Session { core, counters, .. }, results } = self;
         here::end_firing();
-        self.counters.count_lateness(&mut self.lateness);
-        let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
-        let slots = self.core.timers.slots();
-        if self.core.membership.is_turned_here() {
+        counters.count_lateness(&mut results.lateness);
+        let vacated = core::mem::replace(&mut results.vacated, Magazine::new());
+        let slots = core.timers.slots();
+        if core.membership.is_turned_here() {
             // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
-            lend(self.core.admission()).magazines.put_all(slots, vacated);
+            lend(core.admission()).magazines.put_all(slots, vacated);
         } else {
             slots.give(vacated);
         }
-        self.core.quiescence.end_session();
+        core.quiescence.end_session();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Names: identifiers that say nothing, tests that are named by the number of a list, and the tags of invariants.
 
 use crate::circles::{crates, files_of};
-use crate::ratchet::Gate;
+use crate::gate;
 use crate::tags;
 use crate::tokens::{Token, tokens};
 use crate::words::repository;
@@ -126,19 +126,20 @@ fn by_place(
 
 #[test]
 fn no_binding_has_a_name_that_says_nothing() {
-    Gate::Names.hold_all(by_place(package, empty_names));
+    gate::hold_for_items("names that say nothing", by_place(package, empty_names));
 }
 
 #[test]
 fn no_test_is_named_by_a_number() {
-    Gate::Numbered.hold_all(by_place(package, numbered));
+    gate::hold_for_items("tests that are named by the number of a list", by_place(package, numbered));
 }
 
 #[test]
 fn a_tag_is_of_one_invariant_of_a_crate_on_its_own_line() {
     let crates =
         crates().into_iter().map(|folder| (folder.trim_end_matches("/src").to_owned(), files_of(&folder)));
-    Gate::Tags.hold_all(crates.map(|(name, files)| (name, unclear_tags(&files))));
+    let unclear = crates.map(|(name, files)| (name, unclear_tags(&files)));
+    gate::hold_for_items("tags that a crate explains twice, and invariants that share a line", unclear);
 }
 
 // --- The checks themselves ---

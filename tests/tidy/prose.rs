@@ -8,13 +8,13 @@
 //!
 //! At f4e018f, where all of this was first counted by hand, it finds 3 % in `src` and up to 20 % elsewhere.
 
-use crate::ratchet::Gate;
+use crate::gate;
 use crate::words::{comment, repository};
 use std::collections::BTreeMap;
 use std::env;
 
 /// The share that no part may exceed, in per cent. Part of it are sentences that are right as they are.
-const SHARE: usize = 3;
+const SHARE: usize = 2;
 
 /// Parts with fewer sentences have no share.
 const FEW: usize = 4;
@@ -268,7 +268,7 @@ fn the_share_of_marked_prose_is_small() {
         print(&parts, &wanted);
     }
     let shares = parts.iter().map(|(part, sentences)| (part.clone(), share(sentences)));
-    Gate::Prose.hold(shares.filter(|&(_, share)| share > SHARE));
+    gate::hold("marked sentences, in per cent", shares.filter(|&(_, share)| share > SHARE));
 }
 
 // --- The check itself ---

@@ -6,7 +6,7 @@
 
 use crate::circles::{Sources, Uses, crates, files_of};
 use crate::floors;
-use crate::ratchet::Gate;
+use crate::gate;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A crate as these rules see it.
@@ -142,17 +142,19 @@ fn our_houses() -> impl Iterator<Item = (String, House)> {
 #[test]
 fn a_crate_with_folders_lists_its_floors() {
     let unlisted = our_houses().filter(|(_, house)| house.has_folders && house.floors.is_empty());
-    Gate::Unlisted.hold(unlisted.map(|(name, _)| (name, 1)));
+    gate::hold("crates with folders and without a list of floors", unlisted.map(|(name, _)| (name, 1)));
 }
 
 #[test]
 fn no_file_of_a_crate_uses_a_higher_floor() {
-    Gate::Climbs.hold_all(our_houses().map(|(name, house)| (name, house.climbs())));
+    let climbs = our_houses().map(|(name, house)| (name, house.climbs()));
+    gate::hold_for_items("uses of a higher floor", climbs);
 }
 
 #[test]
 fn no_folders_use_each_other_in_a_circle() {
-    Gate::Circles.hold_all(our_houses().map(|(name, house)| (name, house.circles())));
+    let circles = our_houses().map(|(name, house)| (name, house.circles()));
+    gate::hold_for_items("folders in a circle", circles);
 }
 
 // --- The check itself ---

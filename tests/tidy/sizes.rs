@@ -4,7 +4,7 @@
 //! than the type's, is a constructor that stands with the value it makes, and does not count.
 
 use crate::circles::{Sources, block, crates, files_of, module, modules};
-use crate::ratchet::Gate;
+use crate::gate;
 use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +163,7 @@ fn files_are_not_too_long() {
     let all = repository();
     let files = all.iter().filter(|(path, _)| path.ends_with(".rs"));
     let long = files.map(|(path, source)| (path.clone(), lines(source))).filter(|(_, lines)| *lines > LINES);
-    Gate::Lines.hold(long);
+    gate::hold("lines of a file, without blank lines and comments", long);
 }
 
 #[test]
@@ -171,13 +171,13 @@ fn a_type_has_not_too_many_methods() {
     let names = |methods: &[(String, Method)]| {
         methods.iter().map(|(file, method)| format!("{file}: {}", method.name)).collect()
     };
-    Gate::Methods.hold_all(excesses(METHODS, names));
+    gate::hold_for_items("methods of a type", excesses(METHODS, names));
 }
 
 #[test]
 fn the_methods_of_a_type_are_in_few_files() {
     let files = |methods: &[(String, Method)]| methods.iter().map(|(file, _)| file.clone()).collect();
-    Gate::Spread.hold_all(excesses(FILES, files));
+    gate::hold_for_items("files with methods of a type", excesses(FILES, files));
 }
 
 // --- The checks themselves ---

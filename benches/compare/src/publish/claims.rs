@@ -1,9 +1,9 @@
 //! The goals for the figures, and whether they are met.
 
-use super::figure::figure;
 use super::tables::{escaped, markdown};
 use crate::results::{Outcome, Results, Row};
 use std::fmt;
+use tourbillon_book::figure::figure;
 
 /// A figure of ours, and its goal.
 struct Claim {

@@ -1,6 +1,5 @@
-//! Figures as text: three significant digits, a comma for each thousand.
+//! Headings and ranges as text.
 
-use crate::case::thousands;
 use crate::results::{Column, Samples};
 
 impl Column {
@@ -23,67 +22,10 @@ impl Samples {
     }
 }
 
-/// As `1.23`, `12.3`, `123`, `1,230`.
-pub(crate) fn figure(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    if value < 0.0 {
-        return format!("-{}", figure(-value));
-    }
-    let scientific = format!("{value:.2e}");
-    let Some((_, exponent)) = scientific.split_once('e') else { return "-".to_owned() };
-    let exponent: i32 = exponent.parse().expect("an exponent");
-    let rounded: f64 = scientific.parse().expect("a number");
-    match usize::try_from(2 - exponent) {
-        Ok(decimals) => format!("{rounded:.decimals$}"),
-        _ => grouped(rounded),
-    }
-}
-
-/// A count, to the last digit.
-pub(crate) fn count(value: f64) -> String {
-    if value.fract() == 0.0 && value >= 0.0 { grouped(value) } else { figure(value) }
-}
-
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    digits.parse().map_or(digits, thousands)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_have_three_significant_digits() {
-        let figures =
-            [0.0, 0.001_234, 0.25, 1.236, 9.999, 12.34, 48.0, 99.96, 123.4, 999.9, 12_345.0, 1e7, -1.5];
-        let texts = figures.map(figure);
-        let expected = [
-            "0",
-            "0.00123",
-            "0.250",
-            "1.24",
-            "10.0",
-            "12.3",
-            "48.0",
-            "100",
-            "123",
-            "1,000",
-            "12,300",
-            "10,000,000",
-            "-1.50",
-        ];
-        assert_eq!(texts, expected);
-        assert_eq!(figure(f64::NAN), "-");
-    }
-
-    #[test]
-    fn counts_keep_all_their_digits() {
-        assert_eq!(count(1_234_567.0), "1,234,567");
-        assert_eq!(count(0.5), "0.500");
-    }
+    use tourbillon_book::figure::{count, figure};
 
     #[test]
     fn a_range_is_given_where_rounds_differ() {

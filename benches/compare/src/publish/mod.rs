@@ -19,6 +19,7 @@ use crate::results::Results;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tourbillon_book::files;
 
 /// The command that makes the page, the tables and the plots anew.
 const COMMAND: &str = "cargo run --release -- publish";
@@ -50,30 +51,13 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     if let Some(stray) = stray(tables, &files) {
         return Err(format!("{} is nothing that the results give: remove it", stray.display()).into());
     }
-    if !is_check {
-        fs::create_dir_all(tables)?;
-        fs::create_dir_all(plots)?;
-    }
-    for (path, text) in files {
-        if is_check {
-            if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-                return Err(
-                    format!("{} is not what the results give: run `{COMMAND}`", path.display()).into()
-                );
-            }
-        } else {
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-    }
-    Ok(())
+    files::put(&files, is_check, COMMAND)
 }
 
 /// A Markdown file in the folder of tables that is neither one of `files` nor another package's.
 fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
-    let present = fs::read_dir(tables).ok()?.flatten().map(|entry| entry.path());
-    let mut pages = present.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let is_others = |path: &Path| OTHERS.iter().any(|name| path.ends_with(name));
-    pages.find(|path| !is_others(path) && files.iter().all(|(file, _)| file != path))
+    let is_others = |path: &PathBuf| OTHERS.iter().any(|name| path.ends_with(name));
+    files::strays(tables, "md", files).into_iter().find(|path| !is_others(path))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Results that were not measured, for tests of the publishing.
 
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::results::{Column, Outcome, Results, Row};
 use serde_json::json;
 use std::collections::BTreeMap;
+use tourbillon_book::figure::thousands;
 
 const NAMES: [&str; 14] = [
     "engine, Handle",

@@ -1,9 +1,9 @@
 //! Results as Markdown tables.
 
-use super::figure::{count, figure};
 use crate::results::{Column, Outcome, Results, Row, Samples};
 use comfy_table::{Table, presets};
 use serde_json::Value;
+use tourbillon_book::figure::{count, figure};
 
 /// Units of figures that count events and are not costs.
 const COUNTS: [&str; 2] = ["", "times"];

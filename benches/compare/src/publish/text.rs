@@ -3,8 +3,8 @@
 //! `{workload; case; contestant; column}` stands for a median with its unit, `{workload; case; contestant / other;
 //! column}` for the ratio of two medians.
 
-use super::figure::{count, figure};
 use crate::results::{Outcome, Results};
+use tourbillon_book::figure::{count, figure};
 
 /// The text in place of a figure that the results do not have.
 pub(super) const NOT_MEASURED: &str = "(not measured)";

@@ -1,11 +1,12 @@
 //! Timers that are all due at one instant: the time until the last of them has fired.
 
 use super::shots::Volley;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::fire;
 use crate::workload::{Family, Scale, Workload};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "burst",

@@ -4,7 +4,7 @@
 //! shared machine, and the default without the short scheduler slice.
 
 use super::expiry;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::entrants;
@@ -13,6 +13,7 @@ use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "busy",

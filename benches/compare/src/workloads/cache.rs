@@ -1,11 +1,12 @@
 //! Maps whose entries expire: the cost of a read and of a replacement.
 
 use super::below;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, payload};
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::uses::Lifetime;
 

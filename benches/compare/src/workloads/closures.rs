@@ -1,7 +1,7 @@
 //! Closures that are to run later, and are cancelled: their cost beside that of an engine's payload.
 
 use super::LONG;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, payload};
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime;
 use tourbillon::{Cancel, Engine};
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {

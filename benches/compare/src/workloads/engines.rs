@@ -2,7 +2,7 @@
 
 use super::LONG;
 use crate::baselines::{LazyHeap, Locked, Tree};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, Payload, payload};
 use crate::contestants::{Caller, Of, OneShots};
 use crate::process::cpu_time;
@@ -12,6 +12,7 @@ use crate::workload::{Entrant, Family, Scale, Workload};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired, Handle};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "engines",

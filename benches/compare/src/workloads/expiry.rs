@@ -4,7 +4,7 @@
 //! Each handler writes its time to a word at random, and does nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::contestants::{
     AcrossBoundary, CoarseInline, CoarserInline, Fine, FineInline, Of, OneShots, OursTimerEach,
@@ -12,6 +12,7 @@ use crate::contestants::{
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, fire};
 use crate::workload::{Entrant, Family, Scale, Workload};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "expiry",

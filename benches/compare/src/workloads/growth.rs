@@ -3,11 +3,12 @@
 use super::LONG;
 use super::pairs::Pairs;
 use super::start::Limit;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::schedule_and_cancel;
 use crate::workload::{Family, Scale, Workload};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "growth",

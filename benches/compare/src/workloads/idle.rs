@@ -2,13 +2,14 @@
 
 use super::pairs::Pairs;
 use super::{HOUR, LONG};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::process::{cpu_time, sleeps_of_other_threads};
 use crate::results::{Column, Figures};
 use crate::roster::fire;
 use crate::workload::{Family, Scale, Workload};
 use std::thread;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "idle",

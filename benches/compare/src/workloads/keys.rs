@@ -1,7 +1,7 @@
 //! Timers by key: a caller replaces the timer of a key again and again.
 
 use super::{LONG, below};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, Payload, payload};
 use crate::results::Figures;
 use crate::workload::{Entrant, Family, Scale, Workload, columns_by_threads, threads_key};
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::time::{DelayQueue, delay_queue};
 use tourbillon::{Engine, TimerId};
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::keyed::Keyed;
 

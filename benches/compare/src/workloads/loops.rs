@@ -4,7 +4,7 @@
 //! and asks for its next deadline, which its program must do. The loops in C do the same work in the same order:
 //! `crates/c/benches/peers.c`.
 
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, Payload, payload};
 use crate::contestants::{Clock, Fires, PER_ITERATION, Reads};
 use crate::foreign;
@@ -13,6 +13,7 @@ use crate::workload::{Entrant, Family, Scale, Workload};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Disarm, Engine, LoopShard, Timer, TimerId, Timestamp};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "loops",

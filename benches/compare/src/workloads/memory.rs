@@ -4,13 +4,14 @@
 use super::owned::Armed;
 use super::pairs::Pairs;
 use super::{HOUR, LONG};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::{Connections, OneShots, OursTimer, Owned};
 use crate::process::resident;
 use crate::results::{Column, Figures};
 use crate::roster::{entrants, schedule_and_cancel};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::ops::Range;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "memory",

@@ -10,7 +10,7 @@
 //! one row our threads do without the short slice that they ask for, and in another the scheduler may move them.
 
 use super::shots::{QUANTILES, Shots, Sorted};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, payload};
 use crate::contestants::{Caller, DefaultSlice, Of, OneShots, Stopwatch, Unpinned};
 use crate::process::{cpu_time, waited_for_a_core};
@@ -20,6 +20,7 @@ use crate::workload::{Family, Scale, Workload};
 use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "mixed",

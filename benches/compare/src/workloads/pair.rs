@@ -2,11 +2,12 @@
 
 use super::LONG;
 use super::pairs::Pairs;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::results::Figures;
 use crate::roster::schedule_and_cancel;
 use crate::workload::{Family, Scale, Workload, columns_by_threads};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "pair",

@@ -1,6 +1,6 @@
 //! Tasks that repeat: their lateness, and their cost in CPU time.
 
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::{First, Repeat, TaskEngine};
 
 use super::shots::Sorted;

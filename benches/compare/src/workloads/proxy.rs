@@ -5,7 +5,7 @@
 //! theirs from it.
 
 use super::shots::Sorted;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
@@ -19,6 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, LoopShard};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "proxy",

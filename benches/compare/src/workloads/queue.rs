@@ -1,7 +1,7 @@
 //! Queues whose items are received when they are due: the cost of a push with its removal, and of receiving many.
 
 use super::LONG;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, Payload, payload};
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio_util::time::DelayQueue;
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {

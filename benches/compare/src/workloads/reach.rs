@@ -1,12 +1,13 @@
 //! The number of tickets that arms of our owned timers cost. No time is measured: the engine runs on a manual clock,
 //! and counts.
 
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Payload, payload};
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::Duration;
 use tourbillon::{Builder, Disarm, DrivenEngine, Timer};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "reach",

@@ -3,7 +3,7 @@
 
 use super::below;
 use super::owned::{self, Work, in_iterations};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::contestants::{Connections, Owned};
 use crate::results::Figures;
@@ -11,6 +11,7 @@ use crate::roster::rearm;
 use crate::workload::{Family, Scale, Workload, columns_by_threads, threads_key};
 use std::ops::Range;
 use std::time::Duration;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "rearm",

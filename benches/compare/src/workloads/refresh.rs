@@ -2,7 +2,7 @@
 
 use super::owned::{self, Work, in_iterations};
 use super::{LONG, below};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::contestants::{Connections, Owned};
 use crate::results::Figures;
@@ -10,6 +10,7 @@ use crate::roster::refresh;
 use crate::workload::{Family, Scale, Workload, columns_by_threads, threads_key};
 use std::ops::Range;
 use std::time::Duration;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "refresh",

@@ -1,7 +1,7 @@
 //! A queue of jobs to be tried again: their lateness, and their cost in CPU time.
 
 use super::shots::Sorted;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::time::DelayQueue as TokioQueue;
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::uses::DelayQueue;
 

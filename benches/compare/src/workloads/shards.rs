@@ -3,12 +3,13 @@
 use super::LONG;
 use super::pairs::Pairs;
 use crate::baselines::ShardedWheel;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::{Fires, Of, OwnWorkers, Sharded};
 use crate::results::Figures;
 use crate::roster::entrants;
 use crate::workload::{Family, Scale, Workload, columns_by_threads};
 use std::thread;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "shards",

@@ -3,13 +3,14 @@
 use super::pairs::Pairs;
 use super::start::Limit;
 use super::{HOUR, LONG};
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::contestants::OneShots;
 use crate::process::{peak_resident, resident};
 use crate::results::{Column, Figures};
 use crate::roster::schedule_and_cancel;
 use crate::workload::{Family, Scale, Workload};
 use std::time::Duration;
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "storm",

@@ -8,7 +8,7 @@
 //! not in the time of inserts.
 
 use crate::baselines::for_each_structure;
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::{Chance, Demand, Fired, Payload, TICKS, Timers};
 use crate::process::resident;
 use crate::results::{Column, Figures};
@@ -16,6 +16,7 @@ use crate::turn;
 use crate::workload::{Entrant, Family, Scale, Turn, Workload};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
+use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "structures",

@@ -1,11 +1,12 @@
 //! Connections that receive data: the cost of a touch beside the arming that it consists of.
 
-use crate::case::{Case, thousands};
+use crate::case::Case;
 use crate::common::Chance;
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
 use tourbillon::{Armed, Engine, Timer};
+use tourbillon_book::figure::thousands;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::uses::{Connection, Limits};
 

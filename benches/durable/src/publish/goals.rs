@@ -1,11 +1,11 @@
 //! The goals, their verdicts, and the reasons why goals are missed, with figures.
 
 use super::cell;
-use super::figure::{count, figure};
 use crate::plan::{BULLMQ, BULLMQ_EVERYSEC, OURS, OURS_BY_DEFAULT, OURS_ON_REDIS, SERVICE};
 use crate::results::Results;
 use std::error::Error;
 use std::fmt::Write as _;
+use tourbillon_book::figure::{count, figure};
 
 enum Bound {
     /// At least this multiple of the contestant's figure.

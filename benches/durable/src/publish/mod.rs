@@ -1,19 +1,22 @@
 //! Makes the page from the results.
 
-mod figure;
 mod goals;
 mod plots;
 mod sections;
 
 use crate::plan::{CASES, CONTESTANTS, Contestant};
 use crate::results::{Results, Samples};
-use figure::{count, figure};
 use sections::{Column, SECTIONS, Section};
 use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tourbillon_book::figure::{count, figure};
+use tourbillon_book::files;
+
+/// The command that makes the page and the plots anew.
+const COMMAND: &str = "cargo run --release -- publish";
 
 /// The folder of the plots and of the raw results, beside the page.
 const PLOTS: &str = "durable";
@@ -24,27 +27,12 @@ pub(crate) fn publish(results: &Results, folder: &Path, is_check: bool) -> Resul
     let page = (folder.join("durable.md"), make(results, &plots)?);
     let files = plots.into_iter().map(|plot| (folder.join(PLOTS).join(file_of(plot.name)), plot.svg));
     let files: Vec<(PathBuf, String)> = files.chain([page]).collect();
-    let wrong = |path: &Path| {
-        let path = path.display();
-        Err(format!("{path} is not what the results give: run `cargo run --release -- publish`").into())
-    };
-    for (path, text) in &files {
-        if !is_check {
-            path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            fs::write(path, text)?;
-        } else if fs::read_to_string(path).ok().as_ref() != Some(text) {
-            return wrong(path);
+    files::put(&files, is_check, COMMAND)?;
+    for plot in files::strays(&folder.join(PLOTS), "svg", &files) {
+        if is_check {
+            return Err(files::differs(&plot, COMMAND));
         }
-    }
-    // A plot that is made no more.
-    for path in fs::read_dir(folder.join(PLOTS)).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let is_plot = path.extension().is_some_and(|extension| extension == "svg");
-        if is_plot && files.iter().all(|(file, _)| *file != path) {
-            if is_check {
-                return wrong(&path);
-            }
-            fs::remove_file(path)?;
-        }
+        fs::remove_file(plot)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The contestants in a plot with a line for each: with all of them it could not be read.
 
-use super::canvas::{INK, OURS, Pen};
 use crate::results::Row;
 use plotters::prelude::RGBColor;
+use tourbillon_book::canvas::{INK, OURS, Pen};
 
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0xd1, 0x4e, 0x0d),

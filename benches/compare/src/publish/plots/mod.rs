@@ -4,26 +4,21 @@
 //! itself, and charming needs a JavaScript engine. The axes are our own, since logarithmic axes of plotters may lose
 //! their labels (plotters-rs/plotters#654).
 
-mod axis;
-mod canvas;
 mod chosen;
-mod lines;
 mod rows;
 
 use crate::results::{Outcome, Results, Row};
-use axis::{ACROSS, Axis, UP};
-use canvas::Pen;
 use chosen::chosen;
-use lines::{Line, Panel};
 use std::error::Error;
+use tourbillon_book::Plot;
+use tourbillon_book::axis::{ACROSS, Axis, UP};
+use tourbillon_book::canvas::{self, Pen};
+use tourbillon_book::lines::{self, Line, Panel};
 
 /// The contestants in the plot of lateness by due time, beside the best other.
 const BY_DUE_TIME: [&str; 3] = [ACROSS_BOUNDARY, "engine, own workers", "engine, inline"];
 /// This contestant is drawn by due time only: in the other plots its line would be that of our own workers.
 const ACROSS_BOUNDARY: &str = "engine, own workers, across tick 65,536";
-
-/// The plot; `None` without figures to draw.
-type Plot = Result<Option<String>, Box<dyn Error>>;
 
 /// The names and the contents of the files; the same results always give the same files.
 pub(crate) fn draw(results: &Results) -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {

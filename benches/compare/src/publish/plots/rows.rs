@@ -1,15 +1,15 @@
 //! Plots with a row for each contestant, the smallest figure first.
 
-use super::Plot;
-use super::axis::{ACROSS, Axis};
-use super::canvas::{self, Drawn, INK, OURS, Plotting, STEPS, bold, label, name, text};
-use crate::publish::figure::figure;
 use crate::results::{Column, Outcome, Row};
 use plotters::chart::ChartBuilder;
 use plotters::element::{Circle, PathElement, Rectangle};
 use plotters::prelude::RGBColor;
 use plotters::style::Color;
 use plotters::style::text_anchor::HPos;
+use tourbillon_book::Plot;
+use tourbillon_book::axis::{ACROSS, Axis};
+use tourbillon_book::canvas::{self, Drawn, INK, OURS, Plotting, STEPS, bold, label, name, text};
+use tourbillon_book::figure::figure;
 
 const NAMES_WIDTH: u32 = 268;
 const FIGURE_WIDTH: i32 = 78;

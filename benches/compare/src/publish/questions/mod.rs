@@ -4,7 +4,6 @@ mod list;
 mod reasons;
 
 use super::families::family_of;
-use super::figure::figure;
 use super::tables::{escaped, markdown};
 use super::text::{fill_in, with_unit};
 use super::verdict::Verdict;
@@ -12,6 +11,7 @@ use crate::results::{Outcome, Results, Row, Samples};
 use crate::workload::Family;
 use list::QUESTIONS;
 use std::fmt;
+use tourbillon_book::figure::figure;
 
 /// A figure of ours beside the same figure of another contestant.
 struct Question {

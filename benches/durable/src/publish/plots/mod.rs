@@ -1,28 +1,16 @@
-//! The plots, as SVG: those of the engine's book, with a row's durability beside its name.
+//! The plots, as SVG, with a row's durability beside its name.
 
-// Their tests are the book's as well. The book uses all of each.
-#[allow(dead_code, reason = "the engine's book uses more of it")]
-#[path = "../../../../compare/src/publish/plots/axis.rs"]
-mod axis;
-#[allow(dead_code, reason = "the engine's book uses more of it")]
-#[path = "../../../../compare/src/publish/plots/canvas.rs"]
-mod canvas;
-#[allow(dead_code, reason = "the engine's book uses more of it")]
-#[path = "../../../../compare/src/publish/plots/lines.rs"]
-mod lines;
 mod rows;
 
 use crate::plan::{CONTESTANTS, Contestant, Survives};
 use crate::results::Results;
-use axis::{Axis, UP};
-use canvas::{OURS, Pen};
-use lines::{Line, Panel};
 use plotters::prelude::RGBColor;
 use rows::Rows;
 use std::error::Error;
-
-/// A plot's contents; `None` without figures to draw.
-type Plot = Result<Option<String>, Box<dyn Error>>;
+use tourbillon_book::Plot;
+use tourbillon_book::axis::{Axis, UP};
+use tourbillon_book::canvas::{OURS, Pen};
+use tourbillon_book::lines::{self, Line, Panel};
 
 /// The percentiles in the plot of lateness, by the keys of their figures.
 const PERCENTILES: [(&str, f64); 5] =

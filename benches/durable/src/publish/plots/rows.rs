@@ -1,15 +1,16 @@
 //! Plots with a row for each contestant, the best figure of the first column at the top.
 
-use super::axis::{ACROSS, Axis};
-use super::canvas::{self, INK, OURS, STEPS, bold, label, name, text};
-use super::{Plot, is_ours};
+use super::is_ours;
 use crate::plan::{CONTESTANTS, Contestant};
-use crate::publish::figure::figure;
 use crate::results::Results;
 use plotters::chart::ChartBuilder;
 use plotters::element::{Circle, PathElement, Rectangle};
 use plotters::style::Color;
 use plotters::style::text_anchor::HPos;
+use tourbillon_book::Plot;
+use tourbillon_book::axis::{ACROSS, Axis};
+use tourbillon_book::canvas::{self, INK, OURS, STEPS, bold, label, name, text};
+use tourbillon_book::figure::figure;
 
 const NAMES_WIDTH: u32 = 296;
 const FIGURE_WIDTH: i32 = 82;

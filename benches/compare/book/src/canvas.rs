@@ -1,7 +1,7 @@
 //! The common parts of all plots: size, colours, text. The ground is transparent, and all colours are readable on white
 //! and on black.
 
-use super::axis::Axis;
+use crate::axis::Axis;
 use plotters::chart::ChartContext;
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -17,43 +17,43 @@ const TITLE_HEIGHT: u32 = 40;
 const MARGIN: u32 = 8;
 const FONT: &str = "system-ui, Segoe UI, Helvetica, Arial, sans-serif";
 
-pub(crate) const INK: RGBColor = RGBColor(0x80, 0x85, 0x8d);
-pub(crate) const OURS: [RGBColor; 4] = [
+pub const INK: RGBColor = RGBColor(0x80, 0x85, 0x8d);
+pub const OURS: [RGBColor; 4] = [
     RGBColor(0x1a, 0x7f, 0xe0),
     RGBColor(0x56, 0xa8, 0xf5),
     RGBColor(0x5f, 0x66, 0xe0),
     RGBColor(0x8f, 0x95, 0xf2),
 ];
 /// Colours from few to many: of numbers of threads, or of quantiles.
-pub(crate) const STEPS: [RGBColor; 3] =
+pub const STEPS: [RGBColor; 3] =
     [RGBColor(0x2f, 0x97, 0xd8), RGBColor(0xcc, 0x8a, 0x00), RGBColor(0xc6, 0x45, 0x11)];
 
 type Plane = Cartesian2d<Axis, Axis>;
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(crate) type Chart<'c, 'a> = ChartContext<'c, SVGBackend<'a>, Plane>;
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub type Chart<'c, 'a> = ChartContext<'c, SVGBackend<'a>, Plane>;
 /// The area inside of the axes.
-pub(crate) type Plotting<'a> = DrawingArea<SVGBackend<'a>, Plane>;
-pub(crate) type Drawn = Result<(), Box<dyn Error>>;
+pub type Plotting<'a> = DrawingArea<SVGBackend<'a>, Plane>;
+pub type Drawn = Result<(), Box<dyn Error>>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pen {
-    pub(crate) colour: RGBColor,
-    pub(crate) width: u32,
+pub struct Pen {
+    pub colour: RGBColor,
+    pub width: u32,
 }
 
 impl Pen {
-    pub(crate) fn style(self) -> ShapeStyle {
+    pub fn style(self) -> ShapeStyle {
         self.colour.stroke_width(self.width).filled()
     }
 
     /// Bold beside a wide line.
-    pub(crate) fn text(self) -> TextStyle<'static> {
+    pub fn text(self) -> TextStyle<'static> {
         if self.width > 2 { bold(12.0, self.colour, HPos::Left) } else { text(12.0, self.colour, HPos::Left) }
     }
 }
 
 /// A picture with a title; `paint` draws the part below it.
-pub(crate) fn draw(
+pub fn draw(
     title: &str,
     height: u32,
     paint: impl FnOnce(&Area<'_>) -> Drawn,
@@ -71,7 +71,7 @@ pub(crate) fn draw(
 }
 
 /// Draws axes, and a line at each tick.
-pub(crate) fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
+pub fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
     let mut mesh = chart.configure_mesh();
     mesh.axis_style(INK.mix(0.6)).bold_line_style(INK.mix(0.25)).light_line_style(INK.mix(0.1));
     mesh.label_style(text(12.0, INK, HPos::Center)).set_all_tick_mark_size(4);
@@ -80,7 +80,7 @@ pub(crate) fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
 }
 
 /// Draws a text at a distance in pixels from a point of a plot.
-pub(crate) fn label(
+pub fn label(
     area: &Plotting<'_>,
     at: (f64, f64),
     offset: (i32, i32),
@@ -92,16 +92,16 @@ pub(crate) fn label(
 }
 
 /// The style of a text at, before or behind a point.
-pub(crate) fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
+pub fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Normal, pixels, colour, place)
 }
 
-pub(crate) fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
+pub fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Bold, pixels, colour, place)
 }
 
 /// The style of a contestant's name; our names are bold.
-pub(crate) fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
+pub fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
     if is_ours { bold(12.0, OURS[0], place) } else { text(12.0, INK, place) }
 }
 
@@ -113,6 +113,6 @@ fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextS
 }
 
 /// Converts a count for the size of a picture: counts are small.
-pub(crate) fn count(count: usize) -> u32 {
+pub fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

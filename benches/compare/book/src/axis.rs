@@ -1,6 +1,6 @@
 //! Axes: the positions of values and of ticks.
 
-use crate::publish::figure::figure;
+use crate::figure::figure;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
@@ -9,11 +9,11 @@ use std::ops::Range;
 type Tick = (f64, String);
 
 /// Texts side by side have room for two decades, one above the other for three.
-pub(crate) const ACROSS: f64 = 100.0;
-pub(crate) const UP: f64 = 1_000.0;
+pub const ACROSS: f64 = 100.0;
+pub const UP: f64 = 1_000.0;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
+pub struct Axis {
     is_log: bool,
     range: Range<f64>,
     ticks: Vec<Tick>,
@@ -22,7 +22,7 @@ pub(crate) struct Axis {
 impl Axis {
     /// A logarithmic axis from one of 1, 2, 5, 10, .. to another. Over more than `dense` times, only the powers of ten
     /// have a text. Values that are not above zero are at the lower end.
-    pub(crate) fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
+    pub fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = ends(values.filter(|value| *value > 0.0));
         let (below, above) = (least.log10().floor(), most.log10().ceil() + 1.0);
         let decades = (0..).map(|decade| below + f64::from(decade)).take_while(|decade| *decade <= above);
@@ -38,7 +38,7 @@ impl Axis {
     }
 
     /// A linear axis from zero.
-    pub(crate) fn linear(values: impl Iterator<Item = f64>) -> Self {
+    pub fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (_, most) = ends(values);
         let power = 10_f64.powf(most.log10().floor());
         let step = [0.2, 0.5, 1.0, 2.0].map(|part| part * power).into_iter().find(|step| most / step <= 6.0);
@@ -50,7 +50,7 @@ impl Axis {
     }
 
     /// Quantiles at equal distances, at positions 0, 1, ..
-    pub(crate) fn quantiles(quantiles: &[f64]) -> Self {
+    pub fn quantiles(quantiles: &[f64]) -> Self {
         let text = |quantile: &f64| short(format!("{:.4}", quantile * 100.0));
         let ticks: Vec<Tick> = (0..).map(f64::from).zip(quantiles.iter().map(text)).collect();
         let last = ticks.last().map_or(1.0, |(at, _)| at.max(1.0));
@@ -58,16 +58,16 @@ impl Axis {
     }
 
     /// Rows from the top down: the first row is at 0.
-    pub(crate) fn rows(count: usize) -> Self {
+    pub fn rows(count: usize) -> Self {
         let count = u32::try_from(count).map_or(f64::MAX, f64::from);
         Self { is_log: false, range: count - 0.5..-0.5, ticks: Vec::new() }
     }
 
-    pub(crate) fn start(&self) -> f64 {
+    pub fn start(&self) -> f64 {
         self.range.start
     }
 
-    pub(crate) fn end(&self) -> f64 {
+    pub fn end(&self) -> f64 {
         self.range.end
     }
 

@@ -1,8 +1,8 @@
 //! Line plots.
 
-use super::Plot;
-use super::axis::Axis;
-use super::canvas::{self, Area, Drawn, INK, Pen, Plotting, label, text};
+use crate::Plot;
+use crate::axis::Axis;
+use crate::canvas::{self, Area, Drawn, INK, Pen, Plotting, label, text};
 use plotters::chart::ChartBuilder;
 use plotters::element::{EmptyElement, PathElement};
 use plotters::series::LineSeries;
@@ -15,24 +15,24 @@ const LEGEND_COLUMNS: usize = 3;
 const LEGEND_HEIGHT: u32 = 22;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) pen: Pen,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    pub name: String,
+    pub pen: Pen,
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Lines on the same axes.
 #[derive(Debug)]
-pub(crate) struct Panel {
-    pub(crate) y_title: String,
-    pub(crate) x_title: &'static str,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+pub struct Panel {
+    pub y_title: String,
+    pub x_title: &'static str,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<Line>,
 }
 
 /// One panel whose lines have their names at their ends.
-pub(crate) fn labelled(title: &str, panel: &Panel) -> Plot {
+pub fn labelled(title: &str, panel: &Panel) -> Plot {
     if panel.lines.is_empty() {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub(crate) fn labelled(title: &str, panel: &Panel) -> Plot {
 }
 
 /// Panels under one legend.
-pub(crate) fn grid(title: &str, columns: usize, panels: &[Panel]) -> Plot {
+pub fn grid(title: &str, columns: usize, panels: &[Panel]) -> Plot {
     if panels.iter().all(|panel| panel.lines.is_empty()) {
         return Ok(None);
     }

@@ -1,0 +1,60 @@
+//! Published files, which are what the results give.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Writes the files, and makes their folders. With `is_check`, writes nothing.
+///
+/// # Errors
+/// A file cannot be written. With `is_check`, the first file that differs from its text, with the command that makes it
+/// anew.
+pub fn put(files: &[(PathBuf, String)], is_check: bool, command: &str) -> Result<(), Box<dyn Error>> {
+    for (path, text) in files {
+        if !is_check {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        } else if fs::read_to_string(path).ok().as_ref() != Some(text) {
+            return Err(differs(path, command));
+        }
+    }
+    Ok(())
+}
+
+/// The error for a file that the results do not give.
+#[must_use]
+pub fn differs(path: &Path, command: &str) -> Box<dyn Error> {
+    format!("{} is not what the results give: run `{command}`", path.display()).into()
+}
+
+/// The files of a folder with this extension that are not among `files`.
+#[must_use]
+pub fn strays(folder: &Path, extension: &str, files: &[(PathBuf, String)]) -> Vec<PathBuf> {
+    let present = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_stray = |path: &PathBuf| {
+        path.extension().is_some_and(|found| found == extension) && files.iter().all(|(file, _)| file != path)
+    };
+    present.filter(is_stray).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_passes_the_check_until_it_is_edited() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plots/a.svg");
+        let files = [(path.clone(), "a".to_owned())];
+        assert!(put(&files, true, "make").unwrap_err().to_string().ends_with("run `make`"));
+        assert!(!path.exists(), "a check writes nothing");
+        put(&files, false, "make").unwrap();
+        put(&files, true, "make").unwrap();
+        fs::write(&path, "b").unwrap();
+        assert!(put(&files, true, "make").is_err());
+        let stray = folder.path().join("plots/b.svg");
+        fs::write(&stray, "").unwrap();
+        fs::write(folder.path().join("plots/c.txt"), "").unwrap();
+        assert_eq!(strays(&folder.path().join("plots"), "svg", &files), [stray]);
+    }
+}

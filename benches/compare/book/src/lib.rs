@@ -1,0 +1,12 @@
+//! The publisher of the books of benchmarks: figures as text, plots, and files that are written or checked.
+
+pub mod axis;
+pub mod canvas;
+pub mod figure;
+pub mod files;
+pub mod lines;
+
+use std::error::Error;
+
+/// The contents of a plot; `None` without figures to draw.
+pub type Plot = Result<Option<String>, Box<dyn Error>>;

@@ -48,7 +48,7 @@ impl Dispatcher {
 
     /// Whether the calling thread belongs to a rayon pool that runs handlers: the thread may be doing something on
     /// behalf of a handler, and must not wait for handlers. The workers of the shards run only handlers, which
-    /// `is_firing_here` covers.
+    /// `shard::here::is_firing` covers.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             #[cfg(feature = "rayon")]

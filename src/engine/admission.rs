@@ -10,6 +10,7 @@ use crate::base::trace;
 use crate::lockfree::slab::Slots;
 use crate::shard::{ShardSet, next_id};
 use crate::system::clock::EngineClock;
+use crossbeam_utils::CachePadded;
 
 /// The admission of an engine's timers.
 pub(crate) struct Admission {
@@ -19,6 +20,12 @@ pub(crate) struct Admission {
     slots: StdArc<Slots>,
     clock: EngineClock,
     set: StdArc<ShardSet>,
+    /// Written at each refusal, on lines of its own: every admission reads the other fields.
+    refusals: CachePadded<RefusalCounts>,
+}
+
+/// The counts of refused calls, by their reason.
+struct RefusalCounts {
     /// Calls that found no slot.
     engine_full: Refusals,
     /// Calls that found no room in their lane.
@@ -35,8 +42,10 @@ impl Admission {
             slots,
             clock: set.settings().clock.clone(),
             set: StdArc::clone(set),
-            engine_full: Refusals::new(),
-            lane_full: Refusals::new(),
+            refusals: CachePadded::new(RefusalCounts {
+                engine_full: Refusals::new(),
+                lane_full: Refusals::new(),
+            }),
         }
     }
 
@@ -76,12 +85,12 @@ impl Admission {
 
     /// Calls that found no slot.
     pub(crate) fn engine_full(&self) -> &Refusals {
-        &self.engine_full
+        &self.refusals.engine_full
     }
 
     /// Calls that found no room in their lane.
     pub(crate) fn lane_full(&self) -> &Refusals {
-        &self.lane_full
+        &self.refusals.lane_full
     }
 
     /// Whether the engine was shut down: it admits no timer.
@@ -108,7 +117,7 @@ impl Admission {
         if self.is_shut_down() {
             return self.why_closed();
         }
-        if self.lane_full.note(self.clock.now()) {
+        if self.refusals.lane_full.note(self.clock.now()) {
             trace::lane_full(self.engine, shard, capacity);
         }
         Refusal::LaneFull
@@ -120,7 +129,7 @@ impl Admission {
         if self.is_shut_down() {
             return self.why_closed();
         }
-        if self.engine_full.note(self.clock.now()) {
+        if self.refusals.engine_full.note(self.clock.now()) {
             trace::engine_full(self.engine, self.slots.capacity());
         }
         Refusal::EngineFull

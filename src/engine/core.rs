@@ -60,11 +60,11 @@ impl Settings {
 impl<T: Send + 'static> Core<T> {
     pub(crate) fn new(set: StdArc<ShardSet>, settings: Settings, handler: Handler<T>) -> Self {
         let slab = Slab::new(settings.capacity, set.settings().clock.now());
-        let admission = Admission::new(&set, StdArc::clone(slab.slots()), settings.lane_capacity);
+        let timers = Timers::new(slab, &set, settings.lane_capacity);
         Self {
             quiescence: Quiescence::new(set.made_in()),
-            membership: Membership::new(admission.engine(), set, settings.dispatcher),
-            timers: Timers::new(slab, admission),
+            membership: Membership::new(timers.admission().engine(), set, settings.dispatcher),
+            timers,
             handler,
             guarded: settings.guarded,
             hooks: Hooks::new(),

@@ -57,6 +57,12 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
         };
         Self { session, results: Results { vacated: Magazine::new(), lateness: Run::default() } }
     }
+
+    /// The session and its results. Neither outlives the guard, at whose end the session ends.
+    #[inline(always)]
+    fn parts(&mut self) -> (Session<'_, T>, &mut Results) {
+        (self.session, &mut self.results)
+    }
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
@@ -64,7 +70,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
         let mut open = OpenSession::begin(core, shard);
-        let (session, results) = (open.session, &mut open.results);
+        let (session, results) = open.parts();
         let counters = session.counters;
         for ticket in chunk.tickets() {
             session.slab.prefetch(ticket.index);

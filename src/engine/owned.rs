@@ -197,7 +197,8 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's.
+    /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's. The caller announces an
+    /// end that a thread waits for, or the thread sleeps for ever.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {

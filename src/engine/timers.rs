@@ -4,10 +4,11 @@
 //! a shutdown.
 
 use super::admission::Admission;
-use crate::base::sync::OnceLock;
+use crate::base::sync::{OnceLock, StdArc};
 use crate::base::ticket::TimerId;
 use crate::lockfree::slab::{Slab, Slots};
 use crate::lockfree::state::Control;
+use crate::shard::ShardSet;
 use core::task::Waker;
 
 /// A thread checks whether a sweep is due after this many cancels of its own.
@@ -25,7 +26,10 @@ pub(crate) struct Timers<T> {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    pub(super) fn new(slab: Slab<T>, admission: Admission) -> Self {
+    /// The timers of another engine on `set`. The slots of the admission are those of the slab: a slot that the
+    /// admission gives away is the place of a payload.
+    pub(super) fn new(slab: Slab<T>, set: &StdArc<ShardSet>, lane_capacity: u64) -> Self {
+        let admission = Admission::new(set, StdArc::clone(slab.slots()), lane_capacity);
         Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
     }
 

@@ -51,7 +51,7 @@
 //! again for the same moment, which the thread would then take away.
 //!
 //! # Loops
-//! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::looped`). Its
+//! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::loop_shard`). Its
 //! announcement stands while it polls and while it handles its events: the word is the moment at which the loop looks
 //! at its lanes at the latest. A producer with an earlier ticket *lowers* the word to its deadline, so that the next
 //! look comes in time, and wakes the loop, which then reads the word. So the loop pays for fences only where it raises

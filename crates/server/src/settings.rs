@@ -153,7 +153,7 @@ impl Settings {
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
             redis: None,
-            cache: 64 << 20,
+            cache: 48 << 20,
             keep_free: 64 << 20,
             without_locks: false,
             scrub: 250,

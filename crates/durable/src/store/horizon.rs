@@ -87,7 +87,8 @@ impl Horizon {
     pub fn add(&mut self, due: UtcMillis, timers: u64) {
         let nth = self.span_of(due);
         if let Some(span) = self.spans.get_mut(nth) {
-            span.count += timers;
+            // The numbers of a damaged database may be of any size.
+            span.count = span.count.saturating_add(timers);
         }
     }
 
@@ -109,7 +110,7 @@ impl Horizon {
     /// ```
     #[must_use]
     pub fn placed(&self) -> u64 {
-        self.spans.iter().map(|span| span.count).sum()
+        self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.count))
     }
 }
 

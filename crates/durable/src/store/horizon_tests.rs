@@ -90,3 +90,17 @@ fn a_number_that_is_not_that_of_its_hour_is_a_fault() {
     }
     assert_eq!(check(), []);
 }
+
+#[test]
+fn numbers_of_a_damaged_database_do_not_overflow() {
+    let mut horizon = Horizon::empty(UtcMillis::from_millis(NOW));
+    for due in [NOW, NOW, NOW + 2 * 3_600_000] {
+        horizon.add(UtcMillis::from_millis(due), u64::MAX);
+    }
+    assert_eq!((horizon.spans[0].count, horizon.placed()), (u64::MAX, u64::MAX));
+    let mut counts = Counts::default();
+    for namespace in ["a", "b"] {
+        counts.by_namespace.insert((namespace.into(), Phase::Pending), u64::MAX);
+    }
+    assert_eq!(counts.of(Phase::Pending), u64::MAX);
+}

@@ -332,7 +332,8 @@ impl Counts {
     /// ```
     #[must_use]
     pub fn of(&self, phase: Phase) -> u64 {
-        self.by_namespace.iter().filter(|((_, other), _)| *other == phase).map(|(_, count)| count).sum()
+        let counts = self.by_namespace.iter().filter(|((_, other), _)| *other == phase);
+        counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 

@@ -203,3 +203,11 @@ fn the_example_has_every_setting_with_its_default() {
     assert_eq!(config, Config::default());
     assert!(left.is_empty(), "the example lacks {left:?}");
 }
+
+#[test]
+fn a_service_that_a_program_embeds_has_the_defaults_of_tourbillond() {
+    let config = Config::default();
+    let mut settings = config.settings().unwrap();
+    assert_eq!(settings.tokens.take(), Some(config.token_file()));
+    assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::new(&config.data)));
+}

@@ -35,7 +35,7 @@ pub(super) fn horizon<T: Tables>(
         horizon.add(due, 1);
         true
     })?;
-    let (mut hours, mut in_near, mut cut_hour) = (0, 0, None);
+    let (mut hours, mut in_near, mut cut_hour) = (0, 0_u64, None);
     Hours::each(reader.tables, |hour, count| {
         if hours == HOURS {
             cut_hour = Some(hour);
@@ -43,7 +43,7 @@ pub(super) fn horizon<T: Tables>(
         }
         hours += 1;
         if (first..=hour_of(near)).contains(&hour) {
-            in_near += count;
+            in_near = in_near.saturating_add(count);
         } else {
             horizon.add(start_of(hour), count);
         }
@@ -54,7 +54,8 @@ pub(super) fn horizon<T: Tables>(
         horizon.spans[from..=AN_HOUR + 1].iter_mut().for_each(|span| span.is_exact = false);
     } else {
         // The rest of the hour in which the near spans end.
-        horizon.spans[AN_HOUR + 1].count += in_near.saturating_sub(looked as u64);
+        let later = &mut horizon.spans[AN_HOUR + 1].count;
+        *later = later.saturating_add(in_near.saturating_sub(looked as u64));
     }
     if let Some(hour) = cut_hour {
         let from = horizon.span_of(start_of(hour));

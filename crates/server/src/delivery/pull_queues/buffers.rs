@@ -43,6 +43,11 @@ impl Buffers {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
 
+    /// Takes all buffers away. Later keys stay unique.
+    pub(super) fn close(&mut self) -> impl Sized + use<> {
+        core::mem::take(&mut self.by_reason)
+    }
+
     /// Forgets the buffers without timers.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();

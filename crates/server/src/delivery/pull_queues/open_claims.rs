@@ -59,8 +59,10 @@ impl OpenClaims {
     /// Opens a claim. The delivery gets the requests of its receiver.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
-        self.by_name.insert(name.into(), OpenEntry { namespace: namespace.into(), requests: sender });
-        self.by_namespace.add(namespace);
+        let entry = OpenEntry { namespace: namespace.into(), requests: sender };
+        if self.by_name.insert(name.into(), entry).is_none() {
+            self.by_namespace.add(namespace);
+        }
         requests
     }
 

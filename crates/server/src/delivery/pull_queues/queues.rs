@@ -164,7 +164,7 @@ impl PullQueues {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        let left = (state.receivers.close(), state.claims.close(), core::mem::take(&mut state.buffers));
+        let left = (state.receivers.close(), state.claims.close(), state.buffers.close());
         drop(state);
         // Dropped outside of the lock: the handlers see that nobody can end their claims any more, and take the lock.
         drop(left);

@@ -164,8 +164,10 @@ async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_th
     assert_eq!((&paused["namespace"], &paused["by"]["token"]), (&"shop".into(), &"head".into()), "{paused}");
     assert!(paused["detail"].as_str().unwrap().contains(r#""paused":true"#), "{paused}");
     assert_eq!(paused["by"]["peer"], "192.0.2.7", "the client's address, as the proxy names it");
+    // The log comes by a pipe, after the answers.
+    until("the log has the refusal", || daemon.find("the token is not known").is_some()).await;
     assert!(daemon.find("the token is not known").unwrap().contains("token-refused"), "{}", daemon.log());
-    assert!(daemon.find("a request was answered").is_some(), "{}", daemon.log());
+    until("the log has a request", || daemon.find("a request was answered").is_some()).await;
 
     let written = daemon.log() + &files(folder.path());
     let digits = |token: &str| token.rsplit('_').next().unwrap().to_owned();

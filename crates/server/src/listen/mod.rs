@@ -1,6 +1,7 @@
-//! Connections: addresses to listen at, TLS, limits of size and time, and the end of all.
+//! Accepts connections and serves them, with TLS and limits, until the server stops.
 //!
-//! The times are kept by the timer engine: a connection has one timer, which each change of its state moves.
+//! The timer engine measures all times. Each connection has a single timer, which moves when the connection's state
+//! changes.
 
 mod activity;
 mod body;
@@ -29,10 +30,10 @@ use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 use tower_service::Service;
 
-/// The pause after an error of `accept`: the process may have no file descriptors left, for example.
+/// The pause after an error of `accept`, for example because the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two looks at whether many connections have ended.
+/// The time between two checks whether many connections have ended.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Sockets that listen.
@@ -68,7 +69,7 @@ impl Listeners {
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// A change drops the connections.
+    /// Turns true when all connections are dropped at once.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
@@ -133,7 +134,7 @@ impl Server {
     }
 }
 
-/// Gives the memory of many connections that have ended back to the system, until the server stops.
+/// Returns memory to the system when many connections have ended. Runs until the server stops.
 async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -142,13 +143,13 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
             () = engine.sleep(LOOK) => {}
         }
         if places.have_emptied() {
-            // The call may take some time.
+            // Giving memory back may take some time.
             let _was_any = tokio::task::spawn_blocking(tourbillon_heap::give_back).await;
         }
     }
 }
 
-/// The state of a task that accepts connections.
+/// Accepts the connections of a listening socket.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
@@ -181,12 +182,12 @@ impl<S: Answers> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, mut place: Place) {
-        // Answers are small and written at once. If this fails, they are only later.
+        // Without this option small answers may be sent later, which is not an error.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
-        // On the heap, so that the task has it once.
+        // The future is boxed, so that the task holds a single copy of it.
         let connection = Box::pin(async move {
             let Some(config) = tls else {
                 return connection::serve(stream, service, engine, limits, stop, &mut place).await;
@@ -212,7 +213,7 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Closes a connection for which there is no place, with an answer if it can be read.
+    /// Closes a connection for which there is no room. Without TLS, it is answered with 503 first.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

@@ -1,8 +1,8 @@
-//! The limits of connections.
+//! Defines the limits of connections.
 
 use core::time::Duration;
 
-/// The limits of connections: their number, and the time for each stage of a connection.
+/// The limits of connections: how many there may be, and how long each of their states may last.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {

@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct Listeners(Vec<TcpListener>);
 
 impl Listeners {
-    /// Listens at these addresses. A port of zero is any free one.
+    /// Listens at these addresses. If a port is zero, the system chooses a free port.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Listeners {
         Ok(Self(listeners))
     }
 
-    /// The addresses, with the ports that the system chose.
+    /// Returns the addresses that the sockets listen at, with the ports that the system chose.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Listeners {
     }
 }
 
-/// A server that accepts connections. All of them end when it is dropped.
+/// A server that accepts connections. Dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Server {
     engine: Handle<Wakeup>,
@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { engine, stop, abort, places })
     }
 
-    /// Accepts no more connections, and ends each when its request under way has been answered.
+    /// Stops accepting connections. Each open connection ends once its requests under way are answered.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -127,7 +127,7 @@ impl Server {
         self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
 
-    /// Drops all connections.
+    /// Drops all connections at once, even those with requests under way.
     pub fn abort(&self) {
         self.stop();
         self.abort.send_replace(true);

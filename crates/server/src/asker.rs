@@ -1,5 +1,6 @@
-//! Knows who sent the request that a task fulfils, and the request's id. Log lines, stored timers and entries of the
-//! audit trail name the request by this id. Both are values of the task, so functions need not pass them on.
+//! Identifies the sender of the request that a task fulfils, and gives each request an id. Log lines, stored timers and
+//! entries of the audit trail name the request by this id. Sender and id are values of the task, so functions need not
+//! pass them on.
 
 use axum::extract::Request;
 use core::net::IpAddr;

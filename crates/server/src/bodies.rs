@@ -99,7 +99,7 @@ fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: u
     }
 }
 
-/// Counts as a waiting body of a client until the value is dropped.
+/// A waiting body of a client. It counts as waiting until the value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,

@@ -188,8 +188,7 @@ const LEAST_TIMEOUT_MS: u64 = 100;
 /// handler ends first, even if it waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// Returns the longest time for a single attempt, in milliseconds. Fails if the time is too short
-/// or too long.
+/// Returns the longest time for a single attempt, in milliseconds. Fails if the time is too short or too long.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;

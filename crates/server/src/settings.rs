@@ -11,9 +11,9 @@ use tourbillon_redis::Connect;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The folder of the service's files. It is made if it is missing.
+    /// The folder of the service's files. If it is missing, the service makes it.
     pub data: PathBuf,
-    /// The file of the tokens; `tokens.json` in the folder by default.
+    /// The file of the tokens. By default `tokens.json` in the folder.
     pub tokens: Option<PathBuf>,
     /// The rules that a callback's URL, method, headers and body must keep.
     pub rules: Rules,
@@ -51,8 +51,8 @@ pub struct Settings {
     /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
     /// The number of bytes that are left free on the folder's disk. While fewer are free, nothing new is stored, but
-    /// deliveries, cancellations and moves go on. The limit is at most an eighth of the disk, or 24 MiB. 64 MiB by
-    /// default. Zero for no limit.
+    /// deliveries, cancellations and moves go on. On a small disk the number is lowered to an eighth of the disk or 24
+    /// MiB, whichever is more. 64 MiB by default. Zero for no limit.
     pub keep_free: u64,
     /// Whether the folder may be on a file system without locks. Without locks, two services in the same folder lose
     /// each other's timers. False by default.

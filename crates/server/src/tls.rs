@@ -15,9 +15,9 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 pub enum TlsError {
     /// A file cannot be read.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// Why the file cannot be read.
         error: pem::Error,
     },
     /// The certificate and the key do not belong together, or their kind is unknown.
@@ -57,7 +57,7 @@ struct InUse {
 }
 
 impl Tls {
-    /// Reads a certificate, with those that vouch for it, and its key. Both files are in PEM.
+    /// Reads a certificate, the certificates of its issuers, and its key. Both files are in PEM.
     ///
     /// # Errors
     ///
@@ -68,7 +68,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads both files again. Open connections keep their certificate, and if this fails all connections do.
+    /// Reads both files again. Open connections keep their certificate. If the call fails, new connections get the
+    /// earlier certificate too.
     ///
     /// # Errors
     ///

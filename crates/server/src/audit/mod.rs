@@ -104,7 +104,7 @@ fn word(value: &impl serde::Serialize) -> String {
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// Opens entries of a service's audit trail. Clones share the trail.
+/// Begins entries of a service's audit trail, and reads them. Clones share the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -117,7 +117,7 @@ impl Audit {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// Returns who sent the present request, as an entry names them.
+    /// Returns the author of a change: the sender of the present request.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());

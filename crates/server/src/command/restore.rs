@@ -46,7 +46,7 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// The earliest due moment of restored timers: an absolute moment, or a time from now on.
+/// The moment at which restored timers become due that would be due earlier: an absolute moment, or a time from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

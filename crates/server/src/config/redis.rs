@@ -44,7 +44,7 @@ impl Config {
         !self.redis_servers.is_empty()
     }
 
-    /// Checks that the settings for Redis fit together.
+    /// Checks that the settings for Redis fit together. Fails with the reason if they do not.
     pub(super) fn check_redis(&self) -> Result<(), String> {
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),

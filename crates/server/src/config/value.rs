@@ -239,7 +239,7 @@ impl Value for ServerUrl {
     }
 }
 
-/// How many copies must have a change before Redis counts it as stored.
+/// How many replicas must confirm a change in Redis, and how long the store waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync(pub(crate) SyncPolicy);
 

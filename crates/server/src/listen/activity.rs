@@ -40,7 +40,7 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests under way. A request is under way until its answer has ended. There are few.
+    /// The requests under way, which are few. A request is under way until its answer has ended.
     under_way: Vec<Request>,
     /// The number that the next request gets.
     next: u64,
@@ -222,7 +222,7 @@ impl Activity {
     }
 }
 
-/// What an answer means for its connection.
+/// The consequences of an answer for its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
     /// Whether too many answers to requests that were not permitted already wait for the client.

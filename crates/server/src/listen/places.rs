@@ -24,8 +24,8 @@ const PART: usize = 64;
 /// An eighth of the places may be taken by strangers' connections.
 const STRANGERS: usize = 8;
 
-/// The number of connections whose memory is not worth giving back. Also the divisor for the strangers' connections
-/// that are closed at a time.
+/// Fewer connections than this use too little memory to be worth giving back. It also divides the strangers' part: an
+/// eighth of it is freed at a time.
 const FEW: usize = 8;
 
 /// The places of a server's connections, taken or free.

@@ -31,7 +31,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// Begins to log events down to this level, and panics. Only the first call in a process has an effect.
+/// Begins to log panics, and events down to this level. Only the first call in a process has an effect.
 pub(crate) fn begin(level: LevelFilter, form: Form) {
     let lines = fmt::layer().with_ansi(false).with_writer(line::Stderr);
     let lines = match form {

@@ -1,8 +1,8 @@
 //! Limits the log lines of each kind. If many events of a kind come together, the first get lines and the rest are
 //! counted.
 //!
-//! In ten seconds a kind has at most 20 lines. Then one line says how many more events there were. The limit does not
-//! hold for events of the level `debug`, which only somebody who wants them asks for.
+//! In ten seconds a kind has at most 20 lines. Then one line says how many more events there were. Events of the
+//! level `debug` have no limit, since they are logged only on request.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Kinds {
     }
 }
 
-/// Whether an event gets a line. Counts the event either way.
+/// Whether an event gets a line. The event counts towards the limit of its kind.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }

@@ -1,4 +1,4 @@
-//! The page of namespaces and tokens, for administrators of the whole service.
+//! Shows namespaces and tokens to administrators of the whole service, who can change them here.
 
 use super::fault::Fault;
 use super::posted::Posted;

@@ -276,7 +276,7 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
 pub(super) enum Kind {
     /// Counts of events. The chart shows rates, and its caption shows the sum.
     Events,
-    /// Lengths of time, in milliseconds.
+    /// Lengths of time, in milliseconds, such as the lateness of the oldest timer.
     Times,
     /// Counts of things that exist at a moment, such as stored timers.
     Numbers,

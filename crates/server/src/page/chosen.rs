@@ -58,8 +58,8 @@ fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     Ok((namespace, id_of(id)?))
 }
 
-/// Whether a problem concerns this timer only, so that the other chosen timers go on. The timer is gone, is not dead
-/// any more, or another timer has its key now.
+/// Whether a problem concerns this timer only, so that the other chosen timers go on. That is so if the timer is gone
+/// or not dead any more, or if another timer has its key now.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }
@@ -87,8 +87,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 
-/// Returns the address of the list that the form came from, with the word for the change done. Any other address leads
-/// to the list of dead timers.
+/// Returns the address of the list that the form came from, and adds the word for the change that was made. Any other
+/// address leads to the list of dead timers.
 fn back(from: &str, done: &str) -> String {
     let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
     let from = if is_list { from } else { "/ui/dead" };

@@ -33,7 +33,7 @@ pub(super) struct Asked {
     phase: String,
     /// The reason for which a timer is parked, such as `paused`.
     reason: String,
-    /// The earliest and the latest due moment of the timers shown.
+    /// The bounds of the due moments of the timers shown: `from` is the earliest, `until` the latest.
     from: String,
     until: String,
     /// `asc`, `desc`, or empty for the list's own order.
@@ -42,7 +42,7 @@ pub(super) struct Asked {
     place: String,
     error: String,
     cursor: String,
-    /// The word for the change that led to this page, which a message then names.
+    /// The word for the change that led to this page, for the message about it.
     pub(super) done: String,
 }
 
@@ -134,9 +134,9 @@ impl Asked {
     }
 }
 
-/// Returns the namespace that a page shows, or an empty text for all. If the address names none, a token for a single
-/// namespace decides it. Otherwise it is the service's namespace, if the service has only a single namespace. Fails if
-/// the visitor may not see it.
+/// Returns the namespace that a page shows, or an empty text for all namespaces. If the address names none, it is the
+/// namespace that the visitor's token is limited to, or the only namespace of the service. Fails if the visitor may not
+/// see the namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),

@@ -37,7 +37,7 @@ pub(super) struct Asked {
     q: String,
     /// The word for the way in which the timers ended. Empty: any way.
     how: String,
-    /// The history's number of the last timer on the page before. The page shows older timers.
+    /// The number of the last timer on the previous page, as the history counts ended timers.
     before: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ const MOST: usize = 200;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page. Any word shows the message.
+    /// The word for the change that led to this page. Unless it is empty, the page says that the host was reopened.
     done: String,
 }
 

@@ -1,4 +1,4 @@
-//! Answers a request that was not fulfilled with a page.
+//! Makes the pages that answer requests which were not fulfilled.
 
 use super::view::{Frame, show};
 use super::visitor::Visitor;

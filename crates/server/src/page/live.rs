@@ -70,7 +70,8 @@ impl Reader {
         }
     }
 
-    /// Waits for an event in a namespace that the visitor may see. An overflow of missed events also counts.
+    /// Waits for an event that the visitor may see. Missed events also end the wait, since the visitor might see some
+    /// of them.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

@@ -56,7 +56,7 @@ struct NodesPage<'a> {
     free: usize,
     /// The number of shards whose Redis server does not answer.
     silent: usize,
-    /// The numbers of the shards whose data is lost, as a text.
+    /// The numbers of the shards that their servers have lost, as a text.
     lost: String,
     late: Vec<Late>,
 }

@@ -14,7 +14,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
-/// The number of points in a chart of the history: 120 intervals, and the interval that is under way at the start.
+/// The greatest number of intervals in a chart of the history. The first of the 121 begins before the chart does.
 const POINTS: usize = 121;
 /// The lengths of history that a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];

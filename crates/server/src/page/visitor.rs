@@ -1,4 +1,4 @@
-//! Determines who sends a request to a page, and what that visitor may do.
+//! Determines who sends a request to a page, and with which permissions.
 
 use super::session::Sessions;
 use crate::asker;

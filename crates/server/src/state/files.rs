@@ -48,7 +48,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
 }
 
-/// Adds to an error of permissions which user owns the file and which user runs this process.
+/// Completes an error of missing permissions: it then names the user who owns the file and the user of this process.
 #[cfg(unix)]
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));

@@ -1,4 +1,4 @@
-//! Defines what the sender of a request may do.
+//! Defines the permissions of a request.
 
 use tourbillon_api::Role;
 

@@ -1,4 +1,4 @@
-//! Decides by its token what a request may do.
+//! Looks up the tokens of requests, which decide on the permissions of each request.
 //!
 //! If the file of tokens is missing at the start, every request is permitted. In this case the service must be
 //! reachable only from this machine. If the file appears later, requests need tokens from then on. If the file then

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The longest time for a request, including the connection.
+/// The longest time for a request, including the time for setting up a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time for setting up a connection.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Counts spans by what became of them.
+//! Counts spans by their outcome: exported, failed or dropped.
 
 use crate::state::Counter;
 

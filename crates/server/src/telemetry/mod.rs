@@ -59,7 +59,7 @@ impl Telemetry {
         Ok(Self { exporter, share: settings.share, counts })
     }
 
-    /// Begins the span of a creation.
+    /// Begins the span of a request that creates a timer. `caller` is the request's own trace context, if it has one.
     pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
         let (exporter, own) = match self.recording(caller, Trace::root) {
             Ok(recording) => recording,
@@ -143,7 +143,7 @@ impl Telemetry {
         }
     }
 
-    /// Returns the counts of spans by what became of them.
+    /// Returns the counts of spans by their outcome.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -30,7 +30,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The time between two looks at the file of tokens and the service's health.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Fails if other machines can reach the service and it lacks tokens or TLS.
+/// Fails if other machines can reach the service and it lacks tokens or TLS. Behind a proxy it needs tokens only.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
     let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;

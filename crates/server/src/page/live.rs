@@ -23,7 +23,7 @@ const FLOOR: Duration = Duration::from_secs(2);
 const CEILING: Duration = Duration::from_secs(10);
 
 /// Opens a stream of events, each of which makes the page refresh itself. The stream ends when the service stops, or
-/// when the visitor's token is no longer valid.
+/// when the visitor's permissions change.
 pub(super) async fn stream(
     State(service): State<Service>,
     visitor: Visitor,

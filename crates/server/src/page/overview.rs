@@ -148,7 +148,7 @@ fn disk_figure(disk: Disk) -> Figure {
     }
 }
 
-/// Makes the figure that counts the hosts whose breakers are not closed. `None` if no host ever got a callback.
+/// Makes the figure that counts the hosts whose breakers are not closed. `None` if no hosts are known.
 fn breakers_figure(service: &Service) -> Option<Figure> {
     let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;

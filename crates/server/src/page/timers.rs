@@ -90,8 +90,8 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// Returns the condition by which all listed timers can be changed together. `None` if other conditions narrow the
-/// list.
+/// Returns the label or the key's beginning by which all listed timers can be changed together. `None` unless it is the
+/// only condition of the list.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {

@@ -1,7 +1,8 @@
 //! Keeps spans while they are open, and sends them to the collector once they have ended.
 //!
 //! No work of the service waits for the collector. A span that ends is put into a queue; if the queue is full, the span
-//! is dropped and counted. A batch that cannot be sent is tried once more, then dropped and counted.
+//! is dropped and counted. A batch that cannot be sent is tried once more if the protocol permits
+//! that. If it fails again, it is dropped and counted.
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;

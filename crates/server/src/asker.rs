@@ -1,5 +1,6 @@
-//! The sender of the request that a task fulfils, and the request's id. Log lines, stored timers and entries of the
-//! audit trail name the request by this id. Both are values of the task, so that no function passes them on.
+//! Identifies the sender of the request that a task fulfils, and gives each request an id. Log lines, stored timers and
+//! entries of the audit trail name the request by this id. Sender and id are values of the task, so functions need not
+//! pass them on.
 
 use axum::extract::Request;
 use core::net::IpAddr;
@@ -7,13 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
 
-/// The header with the id of a request, in requests and answers.
+/// The header that carries a request's id, in requests and in answers.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest id that a client may give, in bytes.
 pub(crate) const LONGEST_ID: usize = 128;
 
-/// The id of a request.
+/// The id of a request, and whether the client gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId {
     text: Arc<str>,
@@ -21,8 +22,8 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// The id that the client gave, or else a new id. The client's id must stand in a single header, and have 1 to 128
-    /// letters, digits and characters of `-_.:/+=@`.
+    /// Returns the id that the client gave, or else a new random id. The client's id must be in a single header, and
+    /// have 1 to 128 letters, digits and characters of `-_.:/+=@`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
@@ -35,24 +36,24 @@ impl RequestId {
         &self.text
     }
 
-    /// The id, if it is the client's own.
+    /// Returns the id if the client gave it. `None` for an id that the service made.
     pub(crate) fn given(&self) -> Option<&str> {
         self.is_given.then_some(&self.text)
     }
 
-    /// The value of the header.
+    /// Returns the id as the value of the header.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.text).ok()
     }
 }
 
-/// Whether a text may be the id of a request.
+/// Whether a client may give this text as the id of a request.
 fn is_id(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)
 }
 
-/// The facts that a connection knows of a request, among the request's extensions.
+/// Facts about a request that its connection adds to the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: IpAddr,
@@ -65,7 +66,7 @@ pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The hash of the token that the request was permitted by.
+    /// The hash of the token that permitted the request. Unset if no token did.
     token: OnceLock<[u8; 32]>,
 }
 
@@ -73,19 +74,19 @@ tokio::task_local! {
     static PRESENT: Arc<Asker>;
 }
 
-/// The sender of the request that the present task fulfils, none if it fulfils none.
+/// Returns the sender of the request that the present task fulfils. `None` outside of a request.
 pub(crate) fn present() -> Option<Arc<Asker>> {
     PRESENT.try_with(Arc::clone).ok()
 }
 
-/// The id of the request that the present task fulfils.
+/// Returns the id of the request that the present task fulfils. `None` outside of a request.
 pub(crate) fn request_id() -> Option<RequestId> {
     PRESENT.try_with(|asker| asker.id.clone()).ok()
 }
 
 impl Asker {
-    /// The sender of this request. Behind a proxy its address is the last address in `X-Forwarded-For`: the proxy has
-    /// added it, and the client may have made up the others.
+    /// Determines the sender of a request. Behind a proxy, the last address in `X-Forwarded-For` counts: the proxy has
+    /// added it, and the client may have made up the addresses before it.
     pub(crate) fn of(request: &mut Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions_mut().remove::<Origin>() {
             Some(Origin { peer, id }) => (Some(peer.to_canonical()), id),
@@ -97,7 +98,7 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Runs the work that fulfils the request. Within it, [`present`] returns this sender.
+    /// Runs the work that fulfils the request. Within the work, [`present`] returns this sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
     }
@@ -110,14 +111,14 @@ impl Asker {
         self.peer
     }
 
-    /// Whether the request is a browser's, to the page.
+    /// Whether a browser sent the request to a page of the service.
     pub(crate) fn is_page(&self) -> bool {
         self.is_page
     }
 
-    /// Notes the hash of the token that the request was permitted by.
+    /// Records the hash of the token that permitted the request.
     pub(crate) fn signed(&self, token: &[u8; 32]) {
-        // A request is permitted once.
+        // A request is permitted only once, so the slot is still empty.
         let _is_first = self.token.set(*token);
     }
 
@@ -126,7 +127,7 @@ impl Asker {
     }
 }
 
-/// Logs that a token of the present request was refused. The line has nothing of the token.
+/// Logs that the present request's token was refused. The line reveals nothing of the token.
 pub(crate) fn log_refused_token(reason: &str) {
     let asker = present();
     let peer = asker.as_ref().and_then(|asker| asker.peer()).map(field::display);
@@ -134,7 +135,7 @@ pub(crate) fn log_refused_token(reason: &str) {
     warn!(target: "token-refused", peer, request, reason, "a token was refused");
 }
 
-/// The address that the last proxy has added.
+/// Returns the address that the last proxy has added.
 fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
     let value = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
     value.rsplit(',').next()?.trim().parse().ok()

@@ -1,10 +1,11 @@
-//! The reasons why a callback must not go to its host, and the settings that permit it.
+//! Explains why a callback must not go to its host, and which setting would permit it.
 
 use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// The reason why a callback to this URL is blocked, and the setting that would permit it, if there is such a setting.
+/// Explains why a callback to this URL is blocked. Names the setting that would permit the callback, if there is such a
+/// setting.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
@@ -20,8 +21,8 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
                     format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
                 }
                 (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
-                // The URL has a name. Whether its address is private is not shown: a client could explore the inner
-                // network by that.
+                // The URL has a name. The text does not show whether the name's address is private, since a client
+                // could explore the inner network with that.
                 (false, _) => {
                     format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
                 }
@@ -33,13 +34,13 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     }
 }
 
-/// Whether the URL has an address in place of a name.
+/// Whether the URL contains an address in place of a name.
 fn names_address(url: &str) -> bool {
     let url = Url::parse(url).ok();
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// The reason why a callback of a namespace must not go to this host.
+/// Explains why a callback of a namespace must not go to this host, which the namespace does not allow.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }
@@ -64,7 +65,7 @@ mod tests {
             let words = words(blocked, url);
             assert!(words.contains(remedy), "{words}");
             assert!(!words.contains("127.0.0.1"), "what a name resolves to is not shown: {words}");
-            // A reason and its beginning are kept with the timer, and shown, up to 200 bytes.
+            // The reason and the beginning that marks it are stored with the timer and shown, up to 200 bytes.
             assert!(words.len() < 180, "{words}");
         }
         assert!(host_words("a.example:443").contains("`allowed_hosts`"));

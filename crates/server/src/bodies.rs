@@ -1,11 +1,11 @@
-//! Bodies of requests under way: a bound of their bytes in memory, of which each client has a share.
+//! Limits the memory for the bodies of requests under way. Each client has a share of it.
 //!
 //! A body counts until its request is answered. If the request announces a length, the body counts with that length
-//! before its first byte is read; otherwise each frame counts as it arrives. If announced bodies counted as they
-//! arrive, too, many could begin, fill the room together, and none could end.
+//! before its first byte is read. Otherwise each frame counts as it arrives. If announced bodies counted only as they
+//! arrive, many could begin, fill the memory together, and none could finish.
 //!
-//! A body for which there is no room waits for [`PATIENCE`], in which nothing is read from its client. At most
-//! [`MOST_WAITING`] bodies wait, and each client has a share of them, too.
+//! A body for which there is no room waits for at most [`PATIENCE`]. While it waits, nothing is read from its client.
+//! At most [`MOST_WAITING`] bodies wait, and each client has a share of them too.
 
 use crate::share::free_for;
 use axum::RequestExt as _;
@@ -25,15 +25,15 @@ use tourbillon_api::{Problem, ProblemKind};
 
 /// The longest time for which a body waits for room.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The greatest number of bodies that wait.
+/// The greatest number of bodies that wait for room.
 const MOST_WAITING: usize = 128;
-/// The pause after which a client that was refused may try again.
+/// The pause after which a refused client may try again, in milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// The bodies under way, of clients that have the name `C` here.
+/// Counts the bytes of the bodies under way. `C` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes of all bodies together.
+    /// The greatest number of bytes that all bodies may have together.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -58,7 +58,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that a request of a client holds: none yet.
+    /// Returns the holder of the bytes of a client's request, which holds no bytes yet.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -89,7 +89,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Subtracts from the number of a client, which is forgotten at zero.
+/// Subtracts from a client's number. At zero the client is removed from the map.
 fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
     if let Some(has) = numbers.get_mut(client) {
         *has -= number;
@@ -99,14 +99,14 @@ fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: u
     }
 }
 
-/// A body of a client that waits for room, until this is dropped.
+/// A waiting body of a client. It counts as waiting until the value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
 }
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
-    /// None if too many wait.
+    /// Begins to wait. `None` if too many bodies wait already.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
         let has = state.waiting_by_client.get(client).copied().unwrap_or(0);
@@ -127,7 +127,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// The bytes that a client's request holds. They are given back on drop.
+/// Holds the bytes of a client's request. Dropping the value gives them back.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -135,7 +135,7 @@ pub(crate) struct Hold<C: Clone + Eq + Hash> {
 }
 
 impl<C: Clone + Eq + Hash> Hold<C> {
-    /// Reads the body of a request within the request's limit.
+    /// Reads the body of a request. Fails if the body is too large, if there is no room, or if the connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
@@ -150,7 +150,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
             self.grow(bytes.len().saturating_sub(left)).await?;
             left = left.saturating_sub(bytes.len());
             if all.is_empty() && first.is_empty() {
-                // Most bodies arrive as a whole.
+                // Most bodies arrive as a single frame, which is then not copied.
                 first = bytes;
             } else {
                 if all.is_empty() {
@@ -163,13 +163,13 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Holds further bytes. Waits if there is no room.
+    /// Holds further bytes. If there is no room, waits for it.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
             timeout(PATIENCE, self.room(bytes)).await.map_err(|_| BodyFault::NoRoom)?;
         }
-        // Ordering: Relaxed. The request alone counts its bytes.
+        // Ordering: Relaxed. Only this request counts its bytes.
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -177,7 +177,7 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     async fn room(&self, bytes: usize) {
         loop {
             let mut freed = core::pin::pin!(self.bodies.freed.notified());
-            // From here on no wake-up is lost: a body that ends before the `await` is noticed.
+            // From here on, a body that ends before the `await` is noticed, so no wake-up is lost.
             freed.as_mut().enable();
             if self.bodies.take(&self.client, bytes) {
                 return;
@@ -202,11 +202,11 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
     }
 }
 
-/// The reason why a body was not read to its end.
+/// Why a body was not read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// The room is full, or too many bodies wait for room.
+    /// There is no room for the body, or too many bodies wait for room.
     NoRoom,
     /// The client or its connection has failed.
     Broken(String),
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((refused.status, refused.retry_after_ms), (429, Some(AGAIN_MS)));
         assert_eq!(read(&other, 180).await.unwrap(), 180, "another client has a share");
 
-        // A body that waits is read once there is room, and one that is given up leaves nothing behind.
+        // A waiting body is read once there is room. A wait that is given up leaves nothing behind.
         let late = bodies.hold(1);
         let waits = tokio::spawn(async move { read(&late, 500).await });
         let given_up = bodies.hold(1);

@@ -1,4 +1,4 @@
-//! The client of a request: the facts that pass between its connection and the HTTP interface.
+//! Passes facts about a request between its connection and the HTTP interface.
 
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
@@ -7,28 +7,29 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// The facts that a connection learns from its requests.
+/// Receives facts about a request, for the connection that the request came over.
 pub(crate) trait Notes: Send + Sync + 'static {
-    /// The request waits for an event that may never come.
+    /// Records that the request waits for an event that may never come.
     fn waits(&self);
 
-    /// The request has a right.
+    /// Records that the request was permitted: its token is valid, or the service needs no tokens.
     fn is_known(&self);
 }
 
-/// The client of a request. The connection adds it to the request's extensions.
+/// The client that sent a request. The connection adds it to the request's extensions.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) peer: IpAddr,
     pub(crate) notes: Arc<dyn Notes>,
 }
 
-/// The address of a request's client, if a connection has shown it.
+/// Returns the address of the client that sent a request. `None` if the connection has not added it.
 pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.peer)
 }
 
-/// The network that an address stands for: a host with IPv6 has as many addresses as it likes.
+/// Returns the network that an address belongs to. Limits count networks, since an IPv6 host has as many addresses as
+/// it likes.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -38,15 +39,15 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Notes that a request has a right.
+/// Tells the connection that a request was permitted.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();
     }
 }
 
-/// Marks a request that may wait without end, such as a long poll. A handler that extracts it has its request ended
-/// once the client closes its half of the connection.
+/// Marks a request that may wait without end, such as a long poll. If a handler extracts this, its request ends once
+/// the client closes its half of the connection.
 #[derive(Debug)]
 pub(crate) struct Waits;
 

@@ -1,4 +1,4 @@
-//! Between the words of the HTTP interface and those of the store.
+//! Converts between the types of the HTTP interface and the types of the store.
 
 use crate::blocked;
 use crate::settings::Settings;
@@ -16,20 +16,20 @@ use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
-/// A timer to be stored: the kind of its work, and all the rest.
+/// A timer that is about to be stored: the kind of its work, and its other properties.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The stored form of a timer's work, from a request.
+/// The work of a timer in the form in which it is stored.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
     pub(crate) policy: Policy,
-    /// The callback as it was read, if the work is one.
+    /// The parsed callback. `None` if receivers fetch the timer from a queue.
     pub(crate) callback: Option<Callback>,
 }
 
-/// The order that a request describes, and its callback. `head` is stored with it, and `pointer` is the place of
-/// the timer in the request.
+/// Converts a request's timer into the form for the store. Returns its callback too, if it has a callback. `head` is
+/// stored before the work. Faults name their field by `pointer`, the timer's place in the request.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -49,7 +49,7 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The place of a field in a request, which becomes a text only for a problem.
+/// The place of a field in a request. It becomes a text only if the field has a fault.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 
@@ -59,7 +59,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// The stored form of a timer's work.
+/// Converts the work of a request's timer into its stored form.
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -87,7 +87,7 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// The due moment of two fields, of which at most one is given.
+/// Returns the due moment from two fields. Fails if both are given.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
@@ -185,10 +185,10 @@ const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
 /// The time by which the store's runtime waits longer for a handler than the handler waits for the receiver. So the
-/// handler ends first, although it may wait for a permit before its call.
+/// handler ends first, even if it waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// The time for one attempt, in milliseconds.
+/// Returns the longest time for a single attempt, in milliseconds. Fails if the time is too short or too long.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;
@@ -197,7 +197,7 @@ fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, P
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
-/// The policy for the store's runtime, which waits for a handler for at most `timeout`.
+/// Converts a request's policy for the store's runtime, which waits for a handler for at most `timeout`.
 fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
@@ -271,7 +271,7 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// A stored timer as a reader sees it, or, with its payload, a writer.
+/// Converts a stored timer for an answer. `with_payload` adds the headers and the body, which only writers may see.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
     api::Timer {
@@ -302,7 +302,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     }
 }
 
-/// The reason why a timer is dead.
+/// Returns the word for the reason why a timer is dead.
 pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
     match reason {
         DeathReason::Attempts => "attempts",
@@ -343,7 +343,7 @@ fn shown_work(timer: &Timer, with_payload: bool) -> ShownWork {
     }
 }
 
-/// A body as text if it is text, otherwise in base 64.
+/// Returns a body as text if it is valid UTF-8, otherwise in base 64.
 pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
@@ -351,7 +351,7 @@ pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// The problem of a timer that was not stored.
+/// Returns the problem for a timer that was not stored.
 pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
@@ -367,7 +367,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// The problem of a store's error.
+/// Returns the problem for an error of the store.
 pub(crate) fn unavailable(error: &StoreError) -> Problem {
     let detail = error.to_string();
     match error.kind() {

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// The floors, from below upwards. A module uses its own floor and those below.
+// The modules form floors, listed from below upwards. A module uses only its own floor and lower floors.
 
 // Floor 0: words, limits and texts, which use nothing else of this crate.
 mod asker;
@@ -21,7 +21,7 @@ mod log;
 mod settings;
 mod work;
 
-// Floor 2: the words of the HTTP interface as those of the store, and the state that all parts share.
+// Floor 2: conversion between the types of the HTTP interface and of the store, and the state that all parts share.
 mod convert;
 mod state;
 
@@ -36,7 +36,7 @@ mod delivery;
 // Floor 5: the service.
 mod service;
 
-// Floor 6: the ways in.
+// Floor 6: the HTTP interface and the pages, through which requests come in.
 mod http;
 mod listing;
 mod page;

@@ -1,7 +1,7 @@
-//! Lists of timers for people and programs, a page at a time, with cursors that hold for one list.
+//! Lists timers page by page. A cursor is valid only for its own list.
 //!
-//! The indexes of labels and of keys are each namespace's own. So a list of all namespaces by one of these is a *walk*:
-//! it asks one namespace after the other, and its order is that of the namespaces first.
+//! Each namespace has its own indexes of labels and of keys. So a list of all namespaces by label or key is a *walk*:
+//! it asks one namespace after the other, and is ordered by namespace first.
 
 use crate::convert::unavailable;
 use crate::service::{DeadGroup, Service};
@@ -14,39 +14,40 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of pages of the store that make a page of the list.
+/// The greatest number of the store's pages that are read for one page of a list.
 const MOST_PAGES: usize = 10;
-/// The same of a walk, which asks each namespace at least once.
+/// The greatest number of the store's pages that are read for one page of a walk, which asks each namespace at least
+/// once.
 const MOST_OF_A_WALK: usize = 50;
-/// The greatest number of timers that are read before it is known how large they are.
+/// The greatest number of timers that are read before their sizes are known.
 const FIRST: u32 = 50;
-/// The number of bytes of payloads with which a page ends early.
+/// The size of all payloads at which a page ends early, in bytes.
 const ENOUGH: usize = 1 << 20;
 
-/// A list, of which a cursor shows a place.
+/// A list of timers, defined by a filter and perhaps by a group of dead timers.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
-    /// The mark of the list's cursors, since a cursor means nothing in another list.
+    /// The beginning of all cursors of this list. A cursor with another beginning is refused.
     mark: [u8; 8],
 }
 
-/// A page of a list, and the text of the cursor of the next page.
+/// A page of a list, with the cursor of the next page if there may be one.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,
     pub(crate) next: Option<String>,
 }
 
-/// The name space of lists.
+/// The name space for the UUIDs from which the marks of lists are made.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
-/// The text of a cursor: the place in a list, behind the mark of the list.
+/// Encodes a cursor from the mark of its list and a place in the list.
 pub(crate) fn cursor_text(mark: &[u8], place: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode([mark, place].concat())
 }
 
-/// The place that a cursor shows in the list with this mark.
+/// Decodes the place from a cursor. Fails if the cursor's mark is not that of this list.
 pub(crate) fn place_of(cursor: &str, mark: &[u8]) -> Result<Vec<u8>, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
     let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark));
@@ -66,15 +67,15 @@ impl Listing {
         Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// Only the dead timers of a group.
+    /// Lists only the dead timers of a group.
     pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
         let filter = Filter { phase: Some(Phase::Dead), ..filter };
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// The page at the place of the cursor, or the first page without a cursor. It may have fewer timers than asked for
-    /// although more follow: if some of the store's timers are not of the list, or if the payloads of the first fifty
-    /// have a megabyte together.
+    /// Returns the page at the cursor, or the first page without a cursor. The page may have fewer than `limit` timers
+    /// although more follow. That happens if some of the store's timers do not belong to the list, or if the payloads
+    /// of the first fifty timers are large.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -91,8 +92,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes the timers that are not of the list. The timers by which schedules decide are in namespaces of their
-    /// own, which nobody asks for.
+    /// Removes the timers that do not belong to the list. Schedules keep their own inner timers in namespaces that no
+    /// list shows.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -100,7 +101,7 @@ impl Listing {
         });
     }
 
-    /// A page of a list that the store has as a whole.
+    /// Reads a page of a list that the store can list directly.
     async fn go_on(
         &self,
         service: &Service,
@@ -117,7 +118,7 @@ impl Listing {
             page.timers.extend(read.timers);
             page.next = read.next;
             most = room(&page.timers, limit);
-            // A page that has timers goes on only if none were left out.
+            // If timers were left out, a page that has some timers already ends here.
             if page.next.is_none() || most == 0 || !(is_whole || page.timers.is_empty()) {
                 break;
             }
@@ -127,7 +128,7 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// A page of a walk over all namespaces.
+    /// Reads a page of a list that asks one namespace after the other.
     async fn walk(
         &self,
         service: &Service,
@@ -161,7 +162,7 @@ impl Listing {
     }
 }
 
-/// The number of further timers that a page with these timers has room for, if they are as large.
+/// Returns how many further timers fit into a page. It assumes that they are as large as the timers in `timers`.
 fn room(timers: &[Timer], limit: u32) -> u32 {
     let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
     let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();

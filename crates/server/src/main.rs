@@ -1,4 +1,4 @@
-//! `tourbillond`: durable timers as a service.
+//! Starts `tourbillond`: durable timers as a service.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The settings of a service, after file, environment and flags were read.
+//! Defines the settings of a service, independent of where they come from.
 
 use crate::tls::Tls;
 use core::fmt;
@@ -11,11 +11,11 @@ use tourbillon_redis::Connect;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The folder of the service's files. It is made if it is missing.
+    /// The folder of the service's files. If it is missing, the service makes it.
     pub data: PathBuf,
-    /// The file of the tokens; `tokens.json` in the folder by default.
+    /// The file of the tokens. By default `tokens.json` in the folder.
     pub tokens: Option<PathBuf>,
-    /// The rules for the texts of callbacks.
+    /// The rules that a callback's URL, method, headers and body must keep.
     pub rules: Rules,
     /// How callbacks are sent.
     pub caller: CallerSettings,
@@ -23,72 +23,77 @@ pub struct Settings {
     pub concurrency: usize,
     /// The greatest number of callbacks of a namespace to one host at a time. 16 by default.
     pub host_concurrency: usize,
-    /// The same for a host that answers within a tenth of a second. 256 by default.
+    /// The greatest number of callbacks of a namespace at a time to a host that answers within a tenth of a second. 256
+    /// by default.
     pub prompt_host_concurrency: usize,
     /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
     pub open_claims: usize,
-    /// The least pause after a failed delivery, which no policy can shorten. 1 s by default.
+    /// The least pause after a failed delivery. No policy can shorten it. 1 s by default.
     pub least_pause: Duration,
-    /// The greatest number of timers that a namespace makes in a second, unless it has a limit of its own. 50,000 by
-    /// default.
+    /// The greatest number of timers that a namespace may create in a second, unless it has a limit of its own. 50,000
+    /// by default.
     pub creations: u32,
     /// The greatest number of schedules of a namespace, unless it has a limit of its own. 10,000 by default.
     pub max_schedules: u64,
-    /// The length of a lease: a service that dies on a shared store is taken over after it. 30 s by default.
+    /// The length of a lease. If a service on a shared store dies, others take its timers over after this time. 30 s by
+    /// default.
     pub lease: Duration,
     /// The greatest number of stored timers, 100 million by default.
     pub max_timers: u64,
-    /// The longest time to a due moment, a hundred years by default.
+    /// The longest time from a timer's creation to its due moment. A hundred years by default.
     pub max_delay: Duration,
-    /// The rate at which timers of a namespace are delivered that are late, after a downtime for example. 10,000 a
-    /// second by default.
+    /// The rate at which a namespace's late timers are delivered, for example after a downtime. 10,000 a second by
+    /// default.
     pub catch_up_rate: Option<u32>,
-    /// The Redis that has the timers, which other nodes share. By default the timers are in a file in the folder.
+    /// The Redis deployment that stores the timers, which other nodes share. By default a file in the folder stores
+    /// them.
     pub redis: Option<RedisSettings>,
     /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
-    /// The bytes that are left free on the disk of the folder: while fewer are free, nothing new is stored, and
-    /// deliveries, cancellations and moves go on. At most an eighth of the disk, or 24 MiB. 64 MiB by default; zero for
-    /// no limit.
+    /// The number of bytes that are left free on the folder's disk. While fewer are free, nothing new is stored, but
+    /// deliveries, cancellations and moves go on. On a small disk the number is lowered to an eighth of the disk or 24
+    /// MiB, whichever is more. 64 MiB by default. Zero for no limit.
     pub keep_free: u64,
-    /// Whether the folder may be on a file system without locks. Two services in one folder then lose each other's
-    /// timers. False by default.
+    /// Whether the folder may be on a file system without locks. Without locks, two services in the same folder lose
+    /// each other's timers. False by default.
     pub without_locks: bool,
-    /// The entries of the store that are looked at in a second, in search of damage; none with 0. 250 by default.
+    /// The number of the store's entries that are checked for damage in a second. 250 by default. Zero turns the search
+    /// off.
     pub scrub: u32,
-    /// Whether a proxy stands before the service, which names its clients' addresses in `X-Forwarded-For`. False by
+    /// Whether a proxy stands before the service and names its clients' addresses in `X-Forwarded-For`. False by
     /// default.
     pub behind_proxy: bool,
-    /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS
-    /// only.
+    /// Whether clients reach the service over TLS, from the service itself or from a proxy. Browsers then send the
+    /// page's cookie over TLS only.
     pub over_tls: bool,
-    /// The certificate of which the metrics show the end, if the service has one.
+    /// The service's certificate, if it has one. The metrics show when it expires.
     pub tls: Option<Tls>,
-    /// The spans of creations and deliveries. None are sent by default.
+    /// How spans of creations and deliveries are sent. By default none are sent.
     pub telemetry: TelemetrySettings,
 }
 
-/// The Redis that has a service's timers.
+/// The Redis deployment that stores a service's timers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
-    /// The servers.
+    /// The servers, and how to connect to them.
     pub connect: Connect,
     /// The name of the deployment. Services that name the same deployment share its timers.
     pub deployment: String,
-    /// The number of shards of a deployment that is made. `None` by default: a deployment is taken as it is, and made
-    /// with 64.
+    /// The number of shards of a new deployment. `None`, the default, accepts an existing deployment with any number,
+    /// and makes a new deployment with 64.
     pub shards: Option<u16>,
     /// The name of this node, for people.
     pub node: String,
-    /// The time for which this node takes shards for itself, as `RedisBuilder::ttl` has it. 10 s by default.
+    /// The time for which this node claims shards. If the node dies, other nodes take its shards over after this time:
+    /// see `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The time by which the servers' data may go back, as `RedisBuilder::may_lose` has it. 10 s by default.
+    /// The time by which the servers' data may go back after a failure: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 
 impl RedisSettings {
-    /// A deployment on these servers.
+    /// Makes the settings for a deployment on these servers, with defaults.
     pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
         Self {
             connect,
@@ -101,17 +106,17 @@ impl RedisSettings {
     }
 }
 
-/// The spans of OpenTelemetry that a service sends to a collector, by OTLP over HTTP with protobuf.
+/// How a service sends its spans to a collector of OpenTelemetry, by OTLP over HTTP with protobuf.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {
-    /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. None are sent by default. It needs
-    /// the crate's feature `otel`; without it, a service with an endpoint is not opened.
+    /// The URL that spans are posted to, such as `http://127.0.0.1:4318/v1/traces`. By default none are sent. Sending
+    /// needs the crate's feature `otel`: without it, a service with an endpoint is not opened.
     pub endpoint: Option<String>,
     /// The attribute `service.name` of all spans. `tourbillond` by default.
     pub service_name: String,
-    /// The share of the traces without a caller's `traceparent` that is recorded, from 0 to 1. 1 by default. For the
-    /// others the caller's flag decides.
+    /// The share of traces that is recorded, from 0 to 1, among creations without a `traceparent`. 1 by default. With a
+    /// `traceparent`, the caller's flag decides.
     pub share: f64,
     /// Headers of the requests to the collector. They may be secret, and `Debug` does not show their values.
     pub headers: Vec<(String, String)>,
@@ -134,7 +139,7 @@ impl fmt::Debug for TelemetrySettings {
 }
 
 impl Settings {
-    /// The settings by default, with this folder.
+    /// Returns the default settings with this folder for the service's files.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),

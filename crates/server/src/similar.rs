@@ -1,8 +1,8 @@
-//! Names that were probably meant.
+//! Suggests a known name for a name that was probably misspelt.
 
-/// The name that most resembles a text, for a suggestion. None if no name is near. A text that is much longer or
-/// shorter than all names costs nothing: the comparison takes time in proportion to both lengths, and a request may
-/// have a text of megabytes.
+/// Returns the name that most resembles a text, for a suggestion. `None` if no name is close. Names of a very different
+/// length are skipped first: a comparison takes time in proportion to both lengths, and a request's text may have
+/// megabytes.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);
     let near = names.filter(|name| length.abs_diff(name.chars().count()) <= most);

@@ -1,6 +1,7 @@
-//! Texts that are shortened before they are kept or shown.
+//! Shortens texts before they are stored or shown.
 
-/// The first bytes of a text, as one line: at most `most` of them, and never a part of a character.
+/// Cuts a text to at most `most` bytes, at the end of a character. Control characters become spaces, so the result is a
+/// single line.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -1,4 +1,4 @@
-//! TLS: the certificate and its key, which can be read again while connections are open.
+//! Holds the certificate for TLS and its key. Both can be read again while connections are open.
 
 use core::fmt;
 use rustls::ServerConfig;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// The reason why a certificate cannot be used.
+/// Why a certificate cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// Why the file cannot be read.
         error: pem::Error,
     },
-    /// The certificate and the key do not fit, or are of no known kind.
+    /// The certificate and the key do not belong together, or their kind is unknown.
     Unusable(rustls::Error),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for TlsError {
 
 impl core::error::Error for TlsError {}
 
-/// The certificate of a service. It can be cloned; the clones are the same.
+/// The certificate of a service, with its key. Clones share it.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -48,16 +48,16 @@ struct Inner {
     in_use: RwLock<InUse>,
 }
 
-/// The certificate as it was read.
+/// The certificate in the version that was read last.
 #[derive(Clone)]
 struct InUse {
     config: Arc<ServerConfig>,
-    /// In seconds since 1970.
+    /// The moment at which the certificate, or its issuer's, expires, in seconds since 1970.
     expiry: i64,
 }
 
 impl Tls {
-    /// Reads a certificate, with those that vouch for it, and its key. Both files are in PEM.
+    /// Reads a certificate, the certificates of its issuers, and its key. Both files are in PEM.
     ///
     /// # Errors
     ///
@@ -68,7 +68,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads both files again. Open connections keep their certificate, and if this fails all connections do.
+    /// Reads both files again. Open connections keep their certificate. If the call fails, new connections get the
+    /// earlier certificate too.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl Tls {
         self.in_use().config
     }
 
-    /// The moment from which clients refuse the certificate or its issuer's, in seconds since 1970.
+    /// Returns the moment from which clients refuse the certificate or its issuer's, in seconds since 1970.
     pub(crate) fn expiry(&self) -> i64 {
         self.in_use().expiry
     }

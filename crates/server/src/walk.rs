@@ -1,18 +1,18 @@
-//! The place in a walk over namespaces, each of which is asked for the pages of its list.
+//! Finds the next place in a walk over namespaces, which reads the pages of each namespace's list.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A namespace, and the place after a page of its list.
+/// A place in a walk: a namespace, and the cursor of the next page of its list.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// The beginning of the namespace that follows `other`, or of the first namespace if `other` is none. A walk that
-    /// goes back starts with the last namespace.
+    /// Returns the beginning of the namespace that follows `other`. Without `other`, it is the first namespace of the
+    /// walk. If the walk goes back, the order is reversed. `None` at the end of the walk.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -26,14 +26,14 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// The length of the namespace, the namespace, and the place in its list.
+    /// Encodes the place: the length of the namespace's name, the name, and the cursor.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);
         [&[length], self.namespace.as_bytes(), cursor].concat()
     }
 
-    /// The place with these bytes.
+    /// Decodes a place that [`bytes`](Self::bytes) has encoded. `None` if the bytes are not a place.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first()?;
         let (namespace, cursor) = rest.split_at_checked(usize::from(*length))?;

@@ -1,64 +1,65 @@
-//! The work of a timer when it is due, in its stored form.
+//! Writes and reads the stored form of a timer's work: a callback, or an entry for a queue.
 
 use crate::asker::LONGEST_ID;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// The name of the kind of timers that send a callback.
+/// The kind of timers that send a callback when they are due.
 pub(crate) const CALLBACK: &str = "callback";
-/// The name of the kind of timers that receivers fetch.
+/// The kind of timers that receivers fetch from a queue when they are due.
 pub(crate) const PULL: &str = "pull";
 
-/// The header of a callback with the id of the request that made its timer.
+/// The header of a callback that names the request which made the timer.
 pub(crate) const REQUEST_ID: &str = "tourbillon-request-id";
 
-/// The longest time for one attempt of a callback.
+/// The longest time for a single attempt of a callback.
 pub(crate) const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
-/// The longest time for which a claim is open, with all its renewals.
+/// The longest time for which a receiver may hold a timer, with all renewals.
 pub(crate) const LONGEST_CLAIM: Duration = Duration::from_secs(3_600);
-/// The beginning of the error of a timer whose destination is blocked.
+/// The text with which the error of a timer begins if its destination is blocked.
 pub(crate) const BLOCKED: &str = "blocked-destination";
 
-/// An HTTP request, as it is stored.
+/// The HTTP request that a timer sends, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredCallback {
     pub(crate) url: Box<str>,
     pub(crate) method: Box<str>,
     pub(crate) headers: Vec<(Box<str>, Box<str>)>,
     pub(crate) body: Vec<u8>,
-    /// The time for one attempt.
+    /// The longest time for a single attempt, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// A place in a queue, as it is stored.
+/// The queue and the body of a timer that receivers fetch, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPull {
     pub(crate) queue: Box<str>,
     pub(crate) body: Vec<u8>,
-    /// The time until a claim must be ended or renewed.
+    /// The time within which a receiver must end or renew its claim, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// The head of a stored form, before the work.
+/// Facts about the request that made a timer. They are stored before the timer's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
-    /// The fingerprint of the request that made the work, if it had an idempotency key.
+    /// The fingerprint of the request. `None` if the request had no idempotency key.
     pub(crate) fingerprint: Option<u128>,
-    /// The id of that request, if its client gave it one.
+    /// The id of the request. `None` if the client gave no id.
     #[serde(borrow)]
     pub(crate) request: Option<&'a str>,
 }
 
-/// The versions of the stored form, its first byte: a work, a work after the fingerprint of its request, and a work
-/// after a head. Each work has the first that has room for its head.
+/// The version of the stored form is its first byte. The first version has only the work. The second has the request's
+/// fingerprint before the work. The third has a whole head before the work. A new work gets the first version that has
+/// room for its head.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The length of a stored form besides the texts and the body of its work, but for headers.
+/// The number of bytes that a stored form adds to its texts and its body. Headers add more.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// The stored form of a work.
+/// Writes a work and its head in their stored form.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = match head {
@@ -72,7 +73,7 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// The head of a stored form, and the work's own bytes. Fails with the reason why the bytes have none.
+/// Splits a stored form into its head and the bytes of its work. Fails with the reason if that is impossible.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -90,13 +91,13 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// The work of a stored form. Fails with the reason why the bytes are none.
+/// Reads the work of a stored form. Fails with the reason if the bytes are not such a work.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// The head of a stored work. It is empty if the bytes are not a work.
+/// Reads the head of a stored form. Returns an empty head if the bytes are not a stored form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! A change as the audit trail has it, and its outcome.
+//! Describes a change and its outcome for the audit trail.
 
 use crate::state::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
-/// A change that belongs in the trail.
+/// A change that the audit trail records.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
     action: AuditAction,
@@ -21,17 +21,17 @@ impl Deed {
         Self { namespace: Some(name.to_owned()), ..self }
     }
 
-    /// Names the changed thing: the id of a timer or a token, the key of a schedule.
+    /// Names the changed thing, such as the id of a timer or a token, or the key of a schedule.
     pub(crate) fn target(self, target: impl Into<String>) -> Self {
         Self { target: Some(target.into()), ..self }
     }
 
-    /// Describes the change. The text must have no secret and no payload.
+    /// Describes the change. The text must not contain secrets or payloads.
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// The entry about this change. The reason of a failure takes the place of the detail.
+    /// Makes the entry about this change. If the change failed, the reason replaces the description.
     pub(crate) fn entry(self, by: AuditAuthor, end: End) -> AuditEntry {
         let Self { action, namespace, target, detail } = self;
         let End { outcome, count, reason } = end;
@@ -39,7 +39,7 @@ impl Deed {
     }
 }
 
-/// The outcome of a change.
+/// How a change ended.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     outcome: AuditOutcome,
@@ -52,22 +52,22 @@ impl End {
         Self { outcome, count: None, reason: None }
     }
 
-    /// The change goes on.
+    /// Says that the change has begun and continues.
     pub(crate) const fn begun() -> Self {
         Self::of(AuditOutcome::Begun)
     }
 
-    /// The change was made.
+    /// Says that the change was made.
     pub(crate) const fn done() -> Self {
         Self::of(AuditOutcome::Done)
     }
 
-    /// The change was not made, or not to its end.
+    /// Says that the change was not made, or only in part.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..Self::of(AuditOutcome::Failed) }
     }
 
-    /// It is not known whether the change was made.
+    /// Says that nobody knows whether the change was made.
     pub(crate) const fn unknown() -> Self {
         Self::of(AuditOutcome::Unknown)
     }

@@ -1,8 +1,8 @@
-//! The audit trail of a service: the changes, with their authors.
+//! Records changes of the service and their authors in the audit trail.
 //!
-//! A change that belongs in it begins a [`Note`], and ends the note with its outcome. A note that is dropped before,
-//! since the client has gone for example, says that the outcome is not known. An entry that cannot be written hinders
-//! no change: the log has it, with the reason.
+//! A change that the trail records begins a [`Note`], and ends the note with its outcome. A note that is dropped
+//! earlier, for example because the client has gone, records that the outcome is not known. If an entry cannot be
+//! written, the change is made all the same, and the log has the reason.
 
 mod change;
 mod trail;
@@ -19,37 +19,37 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// A change that is under way.
+/// The unfinished entry of a change that is under way.
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// None once the note has ended.
+    /// The change. `None` once the entry is written or given up.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
 
 impl Note {
-    /// Adds to the change a fact that is known only now.
+    /// Adds a fact to the change that was not known when the note began.
     pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
         self.deed = self.deed.take().map(more);
         self
     }
 
-    /// Writes the entry. Returns once it survives a loss of power.
+    /// Writes the entry. Returns once the entry survives a loss of power.
     pub(crate) async fn end(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             write(self.trail.clone(), deed.entry(self.by.clone(), end.into())).await;
         }
     }
 
-    /// As [`end`](Self::end). Blocks.
+    /// Writes the entry as [`end`](Self::end) does. Blocks the calling thread.
     pub(crate) fn end_blocking(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             append(&self.trail, deed.entry(self.by.clone(), end.into()));
         }
     }
 
-    /// Writes no entry, since nothing was changed.
+    /// Drops the note without an entry, since nothing was changed.
     pub(crate) fn forget(mut self) {
         self.deed = None;
     }
@@ -66,11 +66,11 @@ impl Drop for Note {
 
 /// Writes an entry on a thread that may block.
 async fn write(trail: Trail, entry: AuditEntry) {
-    // A failure is logged there.
+    // `append` logs a failure itself.
     let _written = tokio::task::spawn_blocking(move || append(&trail, entry)).await;
 }
 
-/// Writes an entry into the log and the trail.
+/// Writes an entry into the log and into the audit trail.
 fn append(trail: &Trail, entry: AuditEntry) {
     log(&entry);
     if let Err(error) = trail.append(entry) {
@@ -98,13 +98,13 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// The word of a value that is one word in JSON.
+/// Returns the text of a value that is a single word in JSON.
 fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// The audit trail of a service. It can be cloned; the clones are the same.
+/// Begins entries of a service's audit trail, and reads them. Clones share the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -112,12 +112,12 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// The trail in this data folder, in which entries name their tokens.
+    /// Uses the audit trail in this data folder. `tokens` gives the names of authors.
     pub(crate) fn new(data: &Path, tokens: Tokens) -> Self {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// The sender of the present request, as the trail names it.
+    /// Returns the author of a change: the sender of the present request.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());
@@ -137,19 +137,20 @@ impl Audit {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Begins the entry of a change, if a person asks for it on the page. Programs change timers too often for a trail.
+    /// Begins the entry of a change if the request came from a browser's page. Programs change timers too often for the
+    /// trail.
     pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
         asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
     }
 
-    /// Writes an entry on a thread that may block.
+    /// Writes a finished entry on a thread that may block.
     pub(crate) async fn write(&self, entry: AuditEntry) {
         write(self.trail.clone(), entry).await;
     }
 
-    /// Entries of the audit trail, the newest first. With the cursor of the next page, if there may be one.
+    /// Returns a page of entries, the newest first, with the cursor of the next page if there may be more.
     ///
-    /// On a shared store these are the changes that this node was asked for.
+    /// If nodes share the store, these are the changes that this node was asked for.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

@@ -1,13 +1,14 @@
-//! The files of the audit trail: entries as lines of JSON, in the order in which they were written.
+//! Stores the audit trail in files: each entry is a line of JSON, in the order of writing.
 //!
-//! The folder `audit` in the data folder has files with numbers. An entry is appended to the last file and synced; a
-//! file of 4 MiB or more gets no further entry, and four files are kept: about 40,000 entries. Commands of
-//! `tourbillond` write here too, beside a service that runs: a lock of the folder has one writer at a time.
+//! The files are numbered and lie in the folder `audit` in the data folder. An entry is appended to the last file and
+//! synced. A file of 4 MiB or more gets no further entry. Four files are kept, which is about 40,000 entries. Commands
+//! of `tourbillond` write here too while a service runs, so writers take turns by a lock on the folder.
 //!
-//! Once there are five files, the first two are merged into a file of the usual size, for which the namespace with the
-//! most bytes loses its oldest entries. So a token that is bound to a namespace cannot push out the entries of others.
+//! When a fifth file begins, the first two are merged into one file of the usual size. The namespace with the most
+//! bytes then loses its oldest entries. So a token that is bound to a namespace cannot push out the entries of other
+//! namespaces.
 //!
-//! A line that a loss of power has torn is left out by readers, and the next entry begins on a line of its own.
+//! Readers skip a line that a loss of power has cut. The next entry begins on a new line.
 
 use crate::state::files;
 use crate::text::cut;
@@ -17,23 +18,23 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The size from which a file gets no further entry, in bytes.
+/// A file of this size or more gets no further entry, in bytes.
 const FULL: u64 = 4 << 20;
-/// The number of files that are kept.
+/// The greatest number of files that are kept.
 const KEPT: usize = 4;
-/// The greatest lengths of a detail and of any other text that a client has chosen, in bytes.
+/// The greatest length of an entry's description, in bytes. Below it: that of any other text that a client has chosen.
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
-/// The conditions of a list, all of which hold for its entries.
+/// The conditions of a list of entries. An entry must meet all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
-    /// The name of a token, or its id.
+    /// The name or the id of the author's token.
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
-    /// The entries are before this moment.
+    /// Only entries before this moment are wanted.
     pub(crate) until: Option<Moment>,
 }
 
@@ -48,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// A position in the trail: the beginning of an entry. The entries before it are older.
+/// The place of an entry in the trail: its file, and its offset in the file in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrailPosition {
     file: u32,
@@ -56,7 +57,7 @@ pub(crate) struct TrailPosition {
 }
 
 impl TrailPosition {
-    /// The position in the form of a cursor.
+    /// Writes the position as a cursor for clients.
     pub(crate) fn cursor(self) -> String {
         format!("{}-{}", self.file, self.offset)
     }
@@ -67,12 +68,12 @@ impl TrailPosition {
     }
 }
 
-/// The files of the trail.
+/// The folder with the files of the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 
 impl Trail {
-    /// The trail of the service with this data folder.
+    /// Uses the trail of the service with this data folder.
     pub(crate) fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -81,7 +82,7 @@ impl Trail {
         self.0.join(format!("{number:06}.jsonl"))
     }
 
-    /// The numbers of the files, the lowest first.
+    /// Returns the numbers of the files, the lowest first.
     fn numbers(&self) -> io::Result<Vec<u32>> {
         let mut numbers = Vec::new();
         match self.0.read_dir() {
@@ -100,21 +101,21 @@ impl Trail {
         Ok(numbers)
     }
 
-    /// Appends an entry. It survives a loss of power once the call has returned. Blocks.
+    /// Appends an entry, which survives a loss of power once the call has returned. Blocks the calling thread.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written. The entry may be there nevertheless.
+    /// Fails if the file cannot be written. Even then the entry may be in the file.
     pub(crate) fn append(&self, mut entry: AuditEntry) -> io::Result<()> {
         entry.detail = entry.detail.map(|detail| cut(&detail, LONGEST_DETAIL));
         for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
             *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
         }
-        // A command of another user, the administrator for example, must not take the trail from the service.
+        // A command may run as another user, such as the administrator. Its files must still belong to the service.
         files::make_folder(&self.0)?;
         files::give_to_owner_of_folder(&self.0)?;
         let lock = files::open_lock(&self.0.join("lock"))?;
-        // On a file system without locks an append is whole all the same; only a file may become a little longer.
+        // Some file systems have no locks. An append is still complete there; a file may only become a little longer.
         let _held = lock.lock();
         let numbers = self.numbers()?;
         let last = numbers.last().copied().unwrap_or(0);
@@ -124,7 +125,7 @@ impl Trail {
         files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
-        // A loss of power may have cut the last line: the entry begins on a line of its own.
+        // A loss of power may have cut the last line. Then a line break is written first.
         if is_torn(&mut file)? {
             line.insert(0, b'\n');
         }
@@ -132,15 +133,15 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            // A crash may have left several files too many.
+            // After a crash there may be more surplus files than a single merge removes.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
         Ok(())
     }
 
-    /// Merges two files. If the result is too large, the namespace with the most bytes loses its oldest entries. After
-    /// a crash during an earlier merge, the second file may have the entries of the first already.
+    /// Merges two files into the second. If the result is too large, the namespace with the most bytes loses its oldest
+    /// entries. After a crash during an earlier merge, the second file may already contain the entries of the first.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -185,8 +186,8 @@ impl Trail {
         options.open(self.path(number))
     }
 
-    /// At most `limit` wanted entries, the newest first, and with `before` only entries before that place. With them
-    /// comes the place before which there may be more. Blocks.
+    /// Returns at most `limit` wanted entries, the newest first. With `before`, only entries before that position
+    /// count. Returns also the position before which there may be more entries. Blocks the calling thread.
     ///
     /// # Errors
     ///
@@ -198,7 +199,8 @@ impl Trail {
         limit: usize,
     ) -> io::Result<(Vec<AuditEntry>, Option<TrailPosition>)> {
         let lock = files::open_lock(&self.0.join("lock"));
-        // Two files become one. Without the folder there are no entries.
+        // The lock keeps a merge from running during the read. If the lock file cannot be opened, the read goes on
+        // without it.
         let _held = lock.as_ref().map(|lock| lock.lock_shared());
         let mut entries = Vec::new();
         for file in self.numbers()?.into_iter().rev() {
@@ -208,7 +210,7 @@ impl Trail {
                 _ => usize::MAX,
             };
             let bytes = match std::fs::read(self.path(file)) {
-                // A writer has removed this file, the oldest, since the list was read.
+                // A writer has removed this file since its name was read: it was the oldest.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
@@ -224,15 +226,15 @@ impl Trail {
     }
 }
 
-/// A namespace's part of some entries.
+/// The lines and bytes that a namespace has in two files that are merged.
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The places of its entries among the lines, the oldest first.
+    /// The indexes of the namespace's lines, the oldest first.
     places: VecDeque<usize>,
 }
 
-/// Whether a file ends within a line.
+/// Whether a file ends in the middle of a line.
 fn is_torn(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);
@@ -243,7 +245,7 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// The lines of a text with their places in it, the last line first.
+/// Returns the lines of a text, the last line first, each with its offset.
 fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut end = bytes.len();
     core::iter::from_fn(move || {
@@ -280,7 +282,7 @@ mod tests {
         }
     }
 
-    /// All wanted entries, in pages of this size.
+    /// Reads all wanted entries, in pages of `limit` entries.
     fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
         let (mut moments, mut place) = (Vec::new(), None);
         loop {
@@ -329,7 +331,7 @@ mod tests {
         for torn in 1..whole.len() {
             std::fs::write(&path, [&whole[..], &whole[..torn]].concat()).unwrap();
             trail.append(entry(2, "a", "")).unwrap();
-            // All of the second line but its break is an entry that is not torn.
+            // If only the line break is missing, the entry is still read.
             let expected: &[u64] = if torn == whole.len() - 1 { &[2, 1, 1] } else { &[2, 1] };
             assert_eq!(all(&trail, &Wanted::default(), 9), expected, "{torn} bytes of a line");
         }
@@ -342,7 +344,7 @@ mod tests {
         trail.append(entry(1, "quiet", "")).unwrap();
         let unbound = AuditEntry { namespace: None, ..entry(2, "", "") };
         trail.append(unbound).unwrap();
-        // The noisy namespace fills file after file. An entry is synced, so most are written at once.
+        // The noisy namespace fills many files. Each append is synced, so most entries are written at once.
         for round in 0..3 * KEPT {
             let line = |number| {
                 let noisy = entry(3, "noisy", &"d".repeat(900));
@@ -382,7 +384,7 @@ mod tests {
         assert_eq!(trail.numbers().unwrap(), [6, 7, 8, 9]);
         let (newest, next) = trail.newest(&Wanted::default(), None, 1).unwrap();
         assert_eq!(newest[0].at, Moment::from_millis(9));
-        // The file of the cursor is gone by the time of the next page.
+        // The file of a cursor may be gone when the next page is asked for.
         let gone = Some(TrailPosition { file: 5, offset: 7 });
         assert_eq!(trail.newest(&Wanted::default(), gone, 1).unwrap(), (Vec::new(), None));
         assert_eq!(trail.newest(&Wanted::default(), next, 9).unwrap().0.len(), 8);

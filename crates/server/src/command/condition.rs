@@ -1,4 +1,4 @@
-//! The condition of a running service. Each look logs the changes since the look before.
+//! Logs changes in the condition of a running service, which is looked at about once a second.
 
 use crate::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 use tracing::{error, info, warn};
 
-/// The condition at the last look.
+/// The condition of the service when it was last looked at.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
     refuses: bool,
     has_no_collector: bool,
-    /// The number of damaged entries that the search has found so far.
+    /// The number of damaged store entries found so far.
     damaged: u64,
     breakers: Breakers,
 }
@@ -28,7 +28,7 @@ impl Condition {
         self.breakers.note(&service.reports().breakers());
     }
 
-    /// Logs that the loop has died, or is alive again.
+    /// Logs if the delivery loop has died since the last look, or is alive again.
     pub(super) fn note_loop(&mut self, alive: &Result<(), Box<str>>) {
         match alive {
             Err(reason) if !self.is_dead => error!(target: "loop", "the loop is dead: {reason}"),
@@ -38,7 +38,7 @@ impl Condition {
         self.is_dead = alive.is_err();
     }
 
-    /// Logs that the collector takes no spans, or takes them again.
+    /// Logs if the collector has stopped taking spans since the last look, or takes them again.
     fn note_collector(&mut self, fault: Option<&str>) {
         match fault {
             Some(error) if !self.has_no_collector => {
@@ -50,7 +50,7 @@ impl Condition {
         self.has_no_collector = fault.is_some();
     }
 
-    /// Logs that the store refuses changes, or takes them again.
+    /// Logs if the store has begun to refuse changes since the last look, or takes them again.
     fn note_refusal(&mut self, refusal: Option<&StoreError>) {
         match refusal {
             Some(error) if !self.refuses => {
@@ -62,7 +62,7 @@ impl Condition {
         self.refuses = refusal.is_some();
     }
 
-    /// Logs the number of damaged entries that the search has found since the last look.
+    /// Logs how many damaged store entries were found since the last look.
     fn note_damage(&mut self, damaged: u64) {
         let count = damaged.saturating_sub(self.damaged);
         if count > 0 {
@@ -89,7 +89,8 @@ impl Condition {
     }
 }
 
-/// The hosts whose breakers are open. A breaker that opens and closes between two looks has no line.
+/// The hosts whose breakers were open at the last look. A breaker that opens and closes between two looks is not
+/// logged.
 #[derive(Debug, Default)]
 struct Breakers(BTreeSet<Box<str>>);
 

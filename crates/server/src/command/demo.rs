@@ -1,7 +1,7 @@
-//! `tourbillond demo`: a service and a receiver of callbacks on this machine, with files in a folder that is removed.
+//! Runs `tourbillond demo`: a service and a receiver of callbacks on this machine, with files in a temporary folder.
 //!
-//! Three timers show what the service does: a callback that arrives, a callback that fails and is repeated, and a timer
-//! that is cancelled. The timers are made over HTTP, as any client makes them.
+//! Three timers show the abilities of the service. The first timer's callback arrives. The second timer's callback
+//! fails and is repeated. The third timer is cancelled. The timers are made over HTTP, as any client makes them.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
@@ -40,14 +40,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// The receiver. It answers the first callback to `/unsure` with 503.
+/// The state of the receiver, which answers the first callback to `/unsure` with 503.
 #[derive(Clone)]
 struct Receiver {
     received: mpsc::UnboundedSender<Received>,
     has_failed: Arc<Mutex<bool>>,
 }
 
-/// A callback.
+/// A callback that the receiver got, and the status that it answered.
 struct Received {
     path: String,
     id: String,
@@ -71,12 +71,12 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
         |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("?").to_owned();
     let received =
         Received { path, id: header("webhook-id"), attempt: header("tourbillon-attempt"), body, status };
-    // After the demonstration the callbacks of the user's own timers are printed too.
+    // After the demonstration, the callbacks of the user's own timers are printed too.
     let _ended = receiver.received.send(received);
     status
 }
 
-/// Sends a request to the service and returns its answer.
+/// Sends a request to the service and returns its answer as JSON.
 async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Result<Value, Failure> {
     let stream = TcpStream::connect(service).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -94,7 +94,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// Prints lines with the time since the start.
+/// Prints lines that begin with the time since the start.
 struct Clock(Instant);
 
 impl Clock {
@@ -113,7 +113,7 @@ fn say_at(time: Duration, line: impl core::fmt::Display) -> Result<(), Failure> 
     print(format_args!("{:6.2} s  {line}\n", time.as_secs_f64()))
 }
 
-/// An address of this machine: the service's usual port, or a free one.
+/// Listens on the service's usual address, or on a free port of this machine if that is taken.
 async fn listen() -> Result<Listeners, Failure> {
     let usual = Config::default().listen;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -150,7 +150,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
             "callback": { "url": format!("{hooks}{path}"), "json": { "timer": key } },
             "policy": { "backoff": { "kind": "fixed", "pause_ms": 1_500 } },
         });
-        // The delay begins at some moment between the request and its answer.
+        // The service counts the delay from some moment between the request and its answer.
         let begun = clock.0.elapsed();
         let answer = send(address, "PUT", &format!("/v1/namespaces/default/timers/{key}"), timer).await?;
         let id = &answer["id"];
@@ -176,11 +176,11 @@ async fn show(ends: bool) -> Result<(), Failure> {
         clock.say_received(&callback)?;
         missing -= 1;
     }
-    // The moment at which the cancelled timer was due has passed by now.
+    // By now the due moment of the cancelled timer has passed.
     clock.say("   the callback of the cancelled timer has not arrived")?;
     print(format_args!("{}", how_to_go_on(address, &hooks)))?;
     if !ends {
-        // One wait for the whole time: a signal that comes while nobody waits is lost.
+        // A single wait covers the whole time. Between two waits a signal could be lost.
         let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
         loop {
             tokio::select! {

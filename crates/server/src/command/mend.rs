@@ -1,5 +1,5 @@
-//! `tourbillond mend`: brings shards back that their Redis servers have lost, and removes the damaged records of a
-//! file.
+//! Runs `tourbillond mend`. On Redis it brings back shards that their servers have lost. With a file it removes the
+//! damaged records.
 
 use super::terminal::{Failure, Outcome, note, print};
 use crate::audit::{Deed, End};
@@ -58,7 +58,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the damaged records that a store in a file has set aside.
+/// Removes the records that the store in a file has set aside as damaged.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.data.join("timers.redb");
     if !path.exists() {

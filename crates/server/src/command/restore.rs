@@ -1,4 +1,4 @@
-//! `tourbillond restore`: stores the timers of a backup in the empty store of a service that does not run.
+//! Runs `tourbillond restore`, which stores the timers of a backup in the empty store of a stopped service.
 
 use super::terminal::{Outcome, note, print, say};
 use crate::audit::{Deed, End};
@@ -46,7 +46,7 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// A moment, or a time from now on.
+/// The moment at which restored timers become due that would be due earlier: an absolute moment, or a time from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

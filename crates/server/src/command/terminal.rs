@@ -1,4 +1,4 @@
-//! Output and exit codes of the commands, and their entries in the audit trail.
+//! Prints the output of commands, chooses their exit codes, and records their changes in the audit trail.
 
 use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
@@ -8,26 +8,26 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use tourbillon_api::{AuditAuthor, AuditVia};
 
-/// The reason why a command failed, for a person.
+/// The reason why a command failed, in words for people.
 pub(super) type Failure = Box<dyn core::error::Error>;
 
-/// The result of a command: an exit code, or a failure to print.
+/// The result of a command: its exit code, or a failure.
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
-/// The code with which the program ends after a failure.
+/// Returns the exit code after a failure: 2 for a wrong setting, otherwise 1.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
     let is_of_setting = failure.is::<ConfigError>() || failure.is::<TlsError>();
     if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// Tells a person, on the standard error.
+/// Prints a message for people to the standard error.
 pub(super) fn say(line: impl fmt::Display) {
-    // A standard error that is closed wants no lines.
+    // If the standard error is closed, nobody wants the message.
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Adds the change that this command made to the audit trail of the service. Without a data folder there is no entry: a
-/// command that names only the file of tokens must not make a folder.
+/// Records a change that this command made in the service's audit trail. If the data folder is missing, nothing is
+/// recorded: a command that names only the file of tokens must not make a folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();
@@ -50,7 +50,7 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
     }
 }
 
-/// Prints to the standard output. Fails if it cannot be written, unless its reader left.
+/// Prints to the standard output. Fails if that cannot be written, but not if its reader has left.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     match write!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,4 @@
-//! `tourbillond token`: makes, lists and revokes tokens.
+//! Runs `tourbillond token`, which makes, lists and revokes tokens.
 
 use super::terminal::{Failure, Outcome, note, print, say};
 use crate::audit::{Deed, End};
@@ -62,7 +62,7 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
-/// A new file for a token. It is removed unless the token is kept in it.
+/// A new file for a token. Dropping the value removes the file; `keep` writes the token and keeps the file.
 struct Out(tempfile::NamedTempFile, PathBuf);
 
 impl Out {
@@ -87,7 +87,7 @@ impl Out {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
-    // Relative paths do not show that the command ran in the wrong folder.
+    // An absolute path shows if the command ran in the wrong folder.
     let path = config.token_file();
     let path = std::path::absolute(&path).unwrap_or(path);
     let file = TokenFile::new(&path);
@@ -95,7 +95,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("new", matches)) => {
             let out = matches.get_one::<PathBuf>("out");
-            // Before the token is stored, so that no token is made that cannot be handed over.
+            // The file is made before the token is stored. So no token is made that cannot be handed over.
             let out = out.map(|path| Out::create(path)).transpose()?;
             let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
             let role = match text("role") {
@@ -114,7 +114,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
                 Some(out) => out.keep(&token),
                 None => print(format_args!("{token}\n")),
             };
-            // A token that nobody has must not be accepted.
+            // The token was not handed over, so the service must not accept it.
             if handed_over.is_err() {
                 note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), End::done());
                 file.revoke(&stored.id()).map_err(failure)?;

@@ -1,4 +1,4 @@
-//! The file of settings, in TOML.
+//! Reads the file of settings, in TOML.
 
 use super::table::{SETTINGS, Setting};
 use super::value::Form;
@@ -7,18 +7,18 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// A value in the file.
+/// A setting's value in the file, with its line.
 pub(super) struct Entry {
     pub(super) setting: &'static Setting,
     pub(super) text: String,
     pub(super) line: usize,
 }
 
-/// A fault of the file, and its place.
+/// A fault in the file of settings, with its path and line.
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
-    /// The number of the line, from 1 on; 0 for the whole file.
+    /// The number of the wrong line, from 1 on. 0: the file as a whole.
     pub(crate) line: usize,
     pub(crate) message: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Reads the text of a file. Fails with the first fault.
+/// Reads the settings in the text of a file. Fails with the first fault.
 pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
     let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };
@@ -69,7 +69,7 @@ pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> 
 fn unknown(key: &str) -> String {
     let sections = SETTINGS.iter().map(Setting::section).filter(|section| !section.is_empty());
     let names = SETTINGS.iter().map(|setting| setting.key).chain(sections);
-    // The name may be right, and its section wrong.
+    // The name may be right although its section is wrong.
     let last = key.rsplit('.').next().unwrap_or(key);
     let elsewhere = SETTINGS.iter().find(|setting| setting.key.rsplit('.').next() == Some(last));
     match similar(key, names).or(elsewhere.map(|setting| setting.key)) {
@@ -78,7 +78,7 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// The text of a value, if it has this form.
+/// Returns the text of a value. `None` if the value does not have the setting's form.
 fn text_of(form: Form, value: &DeValue<'_>) -> Option<String> {
     match (form, value) {
         (Form::Text, DeValue::String(text)) => Some(text.to_string()),

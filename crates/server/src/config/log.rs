@@ -1,10 +1,10 @@
-//! The values of the log's settings.
+//! Reads and writes the values of the settings for the log.
 
 use super::value::{Form, Value};
 use crate::log;
 use tracing::level_filters::LevelFilter;
 
-/// The levels, the gravest first.
+/// The names of the log's levels, the gravest first.
 const LEVELS: [(&str, LevelFilter); 4] = [
     ("error", LevelFilter::ERROR),
     ("warn", LevelFilter::WARN),

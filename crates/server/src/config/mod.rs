@@ -1,8 +1,8 @@
-//! The configuration: defaults, then the file, then the environment, then flags. A later source wins.
+//! Loads the configuration: defaults, then the file, then the environment, then flags. A later source wins.
 //!
-//! All come from one table ([`table`]). Variables that OpenTelemetry names stand between the defaults and the file
-//! ([`standard`]). No setting is a secret: tokens and keys are in files, and the settings are the
-//! paths of these.
+//! All sources use a single table of settings ([`table`]). Variables that OpenTelemetry defines ([`standard`]) rank
+//! between the defaults and the file. Settings never contain secrets: tokens and keys are in files, and the settings
+//! are the paths of these files.
 
 mod file;
 mod log;
@@ -29,15 +29,15 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reads a length of time.
+/// Parses a length of time, such as `250ms` or `5m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text)
 }
 
-/// The file that is read if it is there and no other is named.
+/// The file of settings that is read if it exists and `--config` is not given.
 pub(crate) const FILE: &str = "tourbillon.toml";
 
-/// The place from which a value comes.
+/// Where the value of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -57,26 +57,26 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The settings and the origin of each, in the order of the table.
+/// The loaded settings. `origins` says where each value comes from, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) origins: Vec<Origin>,
-    /// Variables that are probably misspelt.
+    /// Warnings to be logged at the start, mostly about variables that are probably misspelt.
     pub(crate) warnings: Vec<String>,
 }
 
-/// The reason why there is no configuration.
+/// Why the configuration cannot be used.
 #[derive(Debug)]
 pub(crate) enum ConfigError {
     Read(PathBuf, io::Error),
     File(FileFault),
-    /// A value of a variable or a flag.
+    /// The value of a variable or a flag is wrong.
     Value {
         origin: Origin,
         message: String,
     },
-    /// Values that do not go together.
+    /// The values of several settings contradict each other.
     Together(String),
 }
 
@@ -93,18 +93,18 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Where the values come from.
+/// The sources from which the settings are loaded.
 pub(crate) struct Sources<'a> {
     /// The file that `--config` names.
     pub(crate) file: Option<&'a Path>,
-    /// The folder of the file that is read if no other is named.
+    /// The folder in which `tourbillon.toml` is searched for if `--config` is not given.
     pub(crate) folder: &'a Path,
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The value of a flag, if it was given.
+    /// Returns the value of a setting's flag, if the flag was given.
     pub(crate) flag: &'a dyn Fn(&Setting) -> Option<String>,
 }
 
-/// Reads all sources.
+/// Loads the settings from all sources. Fails if a value is wrong, or if values contradict each other.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let mut loaded = Loaded {
         config: Config::default(),
@@ -114,7 +114,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let standard = standard::read(&sources.environment);
     loaded.warnings.extend(standard.warnings);
     for (key, name, value) in standard.values {
-        // Other programs use these variables, too. So a bad value is a warning, and the service starts.
+        // Other programs use these variables too. So a bad value is only a warning, and the service starts.
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
         if let Some(Err(error)) =
             setting.map(|setting| loaded.set(setting, &value, Origin::Variable(name.to_owned())))
@@ -178,8 +178,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Warns of an unknown variable that resembles a setting. It is not an error, since other programs may have
-    /// variables with this prefix.
+    /// Warns of an unknown variable whose name is close to a setting's. An error would be too strict, since other
+    /// programs may use variables with this prefix.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
@@ -236,12 +236,12 @@ impl Config {
         Ok(())
     }
 
-    /// The file of the tokens.
+    /// Returns the path of the file of tokens.
     pub(crate) fn token_file(&self) -> PathBuf {
         self.tokens.clone().unwrap_or_else(|| self.data.join("tokens.json"))
     }
 
-    /// The limits of connections.
+    /// Returns the limits of connections that the configuration sets.
     pub(crate) fn connection_limits(&self) -> crate::listen::Limits {
         crate::listen::Limits {
             connections: self.max_connections,
@@ -254,7 +254,7 @@ impl Config {
         }
     }
 
-    /// The settings of the service.
+    /// Translates the configuration into the settings of the service.
     pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
         let mut settings = Settings::new(&self.data);
         settings.tokens = Some(self.token_file());
@@ -297,7 +297,7 @@ impl Config {
     }
 }
 
-/// hyper's smallest buffer for a header.
+/// The smallest buffer for a request's header that hyper accepts, in bytes.
 const SMALLEST_HEADER: usize = 8 << 10;
 
 #[cfg(test)]

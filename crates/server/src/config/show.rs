@@ -1,11 +1,11 @@
-//! The configuration as it is, with the origin of each value.
+//! Prints the configuration in effect, with the origin of each value.
 
 use super::table::{Config, SETTINGS, Setting};
 use super::{Form, Loaded};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 
-/// A value as it stands in a file.
+/// Returns a setting's value as a file of settings would have it.
 fn in_file(setting: &Setting, config: &Config) -> Value {
     let text = (setting.get)(config);
     match setting.form {
@@ -16,7 +16,7 @@ fn in_file(setting: &Setting, config: &Config) -> Value {
     }
 }
 
-/// A line for each setting. The lines are a file of settings, with the origins as comments.
+/// Prints the configuration as a file of settings. A comment on each line has the origin.
 pub(crate) fn lines(loaded: &Loaded) -> String {
     let mut out = String::new();
     let mut section = "";
@@ -32,7 +32,7 @@ pub(crate) fn lines(loaded: &Loaded) -> String {
     out
 }
 
-/// A JSON object with an entry for each setting.
+/// Returns the configuration as a JSON object with an entry for each setting.
 pub(crate) fn json(loaded: &Loaded) -> Value {
     let entries = SETTINGS.iter().zip(&loaded.origins).map(|(setting, origin)| {
         let entry = json!({

@@ -1,25 +1,25 @@
-//! The variables of the environment that OpenTelemetry names. They are for all programs of a machine, so a fault of
-//! them is a warning, and a setting of this program's own wins over them. Headers that cannot be read are an error:
-//! without them the collector would refuse each span.
+//! Reads the environment variables that OpenTelemetry defines. All programs of a machine may use these variables. So a
+//! fault in them is only a warning, and a setting of this program wins over them. Headers that cannot be read are an
+//! error, since without its headers the collector would refuse each span.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// The settings that the variables give, and warnings about variables.
+/// The settings that the variables set, and the warnings about bad variables.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
-    /// The key of a setting, the variable, and the value.
+    /// For each setting: its key, the name of the variable, and the value.
     pub(super) values: Vec<(&'static str, &'static str, String)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// The value of a variable. An empty value counts as unset.
+/// Returns the value of a variable. An empty value counts as unset.
 fn value_of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
     let value = environment.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.to_str());
     value.filter(|value| !value.is_empty())
 }
 
-/// Reads the variables for settings of the table.
+/// Reads the variables that have a counterpart in the table of settings.
 pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     let value = |name| value_of(environment, name);
     let mut read = Standard::default();
@@ -55,8 +55,8 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// The headers for the collector, which may be secret and thus are not settings: names and percent-encoded values, with
-/// commas between. Fails with the name of a variable that cannot be read.
+/// Parses the headers for the collector: names and percent-encoded values, separated by commas. The headers may be
+/// secret, so they are not settings. Fails with the name of the variable that cannot be parsed.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
     let Some((variable, text)) =

@@ -1,4 +1,4 @@
-//! Which source of a setting wins, and the faults of each.
+//! Tests which source of a setting wins, and how faults in each source are reported.
 
 use super::*;
 use std::fs;
@@ -117,8 +117,8 @@ fn a_misspelt_variable_is_a_warning() {
     assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
 }
 
-/// The variables of OpenTelemetry are for all programs of a machine. So the program's own settings win, and a fault in
-/// such a variable is a warning.
+/// All programs of a machine use OpenTelemetry's variables. So the program's own settings win, and a fault in such a
+/// variable is only a warning.
 #[test]
 fn a_setting_wins_over_a_variable_of_opentelemetry() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn the_example_has_every_setting_with_its_default() {
     let text = include_str!("../../packaging/tourbillon.toml");
     let path = Path::new("packaging/tourbillon.toml");
     assert!(file::entries(path, text).unwrap().is_empty(), "every setting of the example is a comment");
-    // With the marks of its settings removed, the example sets each to its default.
+    // The example has its settings commented out. With the comment signs removed, it sets each setting to its default.
     let is_setting = |line: &str| line.contains(" = ") || line.starts_with('[');
     let set = text.lines().map(|line| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') && is_setting(rest) => rest,

@@ -1,4 +1,4 @@
-//! The values of settings, as texts.
+//! Parses and writes the values of settings.
 
 use core::fmt::Write as _;
 use core::net::SocketAddr;
@@ -8,7 +8,7 @@ use tourbillon_callback::guard::Range;
 use tourbillon_redis::SyncPolicy;
 use url::Url;
 
-/// The type of a value in a file.
+/// The type that a setting's value has in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -18,7 +18,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form in plain words.
+    /// Describes the type in words for people.
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Text => "a text in quotes",
@@ -29,17 +29,17 @@ impl Form {
     }
 }
 
-/// A value of a setting, which has a form as text.
+/// A type of values of settings, which can be parsed from text.
 pub(crate) trait Value: Sized {
-    /// The type of the value in a file.
+    /// The type that the value has in the file.
     const FORM: Form;
-    /// The words for it in the help.
+    /// The placeholder for the value in the help, such as `PATH`.
     const NAME: &'static str;
 
-    /// Reads a value. Fails with a description of the texts that it accepts.
+    /// Parses a value. Fails with a description of the texts that are accepted.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// Writes a value in the way in which `parse` reads it.
+    /// Writes the value so that `parse` can read it.
     fn show(&self) -> String;
 }
 
@@ -75,7 +75,7 @@ macro_rules! numbers {
 
 numbers! { u32 u64 usize }
 
-/// The units of time, the greatest first.
+/// The units of time with their milliseconds, the greatest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Value for Duration {
@@ -99,7 +99,7 @@ impl Value for Duration {
     }
 }
 
-/// A number of bytes.
+/// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) usize);
 
@@ -130,7 +130,7 @@ impl Value for PathBuf {
     const NAME: &'static str = "PATH";
 
     fn parse(text: &str) -> Result<Self, String> {
-        // The text is not repeated in the message: it may be a secret.
+        // The message does not repeat the text, which may be a secret.
         if text.starts_with("-----BEGIN") || text.starts_with("tb_") {
             return Err("the setting is the path of a file, and must not be the secret itself".to_owned());
         }
@@ -142,7 +142,7 @@ impl Value for PathBuf {
     }
 }
 
-/// A text that is not empty.
+/// A text with at least one character.
 impl Value for String {
     const FORM: Form = Form::Text;
     const NAME: &'static str = "TEXT";
@@ -160,7 +160,7 @@ impl Value for String {
     }
 }
 
-/// A share, from 0 to 1.
+/// A share of a whole, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share(pub(crate) f64);
 
@@ -178,7 +178,7 @@ impl Value for Share {
     }
 }
 
-/// The URL to which spans are posted.
+/// The URL that spans are posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint(pub(crate) String);
 
@@ -186,9 +186,9 @@ impl Value for Endpoint {
     const FORM: Form = Form::Text;
     const NAME: &'static str = "URL";
 
-    /// A URL without a path gets the path at which collectors take spans.
+    /// Parses a URL. If it has no path, it gets the path at which collectors take spans.
     fn parse(text: &str) -> Result<Self, String> {
-        // A URL may have a password: the text is not repeated in the message.
+        // A URL may contain a password, so the message does not repeat the text.
         let mut url = Url::parse(text)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https"))
@@ -218,7 +218,7 @@ impl Value for ServerUrl {
     const NAME: &'static str = "URL";
 
     fn parse(text: &str) -> Result<Self, String> {
-        // A URL may have a password: the text is not repeated in the message.
+        // A URL may contain a password, so the message does not repeat the text.
         let has_place = |url: &Url| match url.scheme() {
             "redis" | "rediss" => url.host_str().is_some_and(|host| !host.is_empty()),
             "unix" => !url.path().is_empty(),
@@ -239,7 +239,7 @@ impl Value for ServerUrl {
     }
 }
 
-/// The copies that a change in Redis waits for.
+/// How many replicas must confirm a change in Redis, and how long the store waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync(pub(crate) SyncPolicy);
 
@@ -280,7 +280,7 @@ impl Value for Sync {
     }
 }
 
-/// The empty text stands for none.
+/// A setting that may be unset, which an empty text stands for.
 impl<T: Value> Value for Option<T> {
     const FORM: Form = T::FORM;
     const NAME: &'static str = T::NAME;
@@ -321,7 +321,7 @@ impl Value for Range {
     }
 }
 
-/// A list; its text has commas.
+/// A list of values, separated by commas.
 impl<T: Value> Value for Vec<T> {
     const FORM: Form = Form::List;
     const NAME: &'static str = T::NAME;

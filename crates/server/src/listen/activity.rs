@@ -1,4 +1,7 @@
-//! The activity of a connection: the event that it waits for, and since when.
+//! Records the state of a connection: the event that it waits for, and since when.
+//!
+//! A request is *permitted* if its token is valid, or if the service needs no tokens. A *stranger's* connection has had
+//! requests answered, and none of them was permitted.
 //!
 //! | the connection | its time begins with | and lasts |
 //! |---|---|---|
@@ -10,15 +13,15 @@
 //! | takes no byte of any answer | the first write that waits | the write timeout |
 //! | takes nothing of one answer (HTTP/2) | the piece that waits | the write timeout, at most twice |
 //!
-//! A connection with HTTP/2 that has no request under way is idle whatever frames it sends, and one that answers pings
-//! takes nothing of an answer by that.
+//! An HTTP/2 connection that has no request under way is idle, whatever frames it sends. An answer to a ping does not
+//! count as taking a part of an answer.
 //!
 //! # A client that closes its half
 //! A client with HTTP/1 may close its half of the connection after a request and wait for the answer. A client that has
-//! gone looks the same. So the end is held back while a request is under way that has arrived in full, and is shown
-//! once the answer is written. Requests that may wait without end, a long poll or a stream of events, are an exception:
-//! they end with the client's half. Otherwise a timer could be handed to a client that has gone, and would be late by
-//! its lease.
+//! gone looks the same. So while a request that has arrived in full is under way, the end is held back: the connection
+//! does not see it until the answer is written. A long poll and a stream of events are exceptions, since they may wait
+//! without end. They end when the client closes its half. Otherwise a timer could be handed to a client that has gone,
+//! and would be late by its lease.
 
 use super::limits::Limits;
 use crate::client::Notes;
@@ -28,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The state of one connection.
+/// The state of a connection, shared by its stream, its requests and its deadline.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -37,22 +40,23 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests that are under way, until the last byte of their answers. They are few.
+    /// The requests under way, which are few. A request is under way until its answer has ended.
     under_way: Vec<Request>,
-    /// The number of the next request.
+    /// The number that the next request gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether a request had a right, and whether a request was answered without a right.
+    /// Whether any request was permitted. Below it: whether any request was answered without being permitted.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
-    /// The connection's start, or the end of the last answer.
+    /// The moment at which the connection began, or its last answer ended.
     quiet_since: Timestamp,
-    /// The first byte after that.
+    /// The moment of the first byte that arrived after `quiet_since`.
     first_byte: Option<Timestamp>,
-    /// The first write that waits for the client.
+    /// Since when a write has been waiting for the client to take bytes.
     blocked_since: Option<Timestamp>,
-    /// The task that reads from the connection, while the end of the client's half is held back from it.
+    /// Wakes the task that reads from the connection. Set while the end of the client's half is held back from that
+    /// task.
     reader: Option<Waker>,
     /// The moment at which the server began to stop.
     stopping_since: Option<Timestamp>,
@@ -61,19 +65,19 @@ struct State {
 #[derive(Debug)]
 struct Request {
     number: u64,
-    /// Whether nobody waits for the body any more: it has arrived, or is not read.
+    /// Whether the body is done: it has arrived in full, or its reader was dropped.
     is_complete: bool,
-    /// Whether the connection has tried to read more bytes of the client, and has found the end.
+    /// Whether the connection has reached the client's end while this request was under way.
     has_ended: bool,
-    /// Whether the request wanted more of its body after that.
+    /// Whether the request has asked for more of its body after the client's end.
     wants_more: bool,
-    /// Whether it may wait without end.
+    /// Whether the request may wait without end, such as a long poll.
     waits: bool,
-    /// Whether it has a right.
+    /// Whether the request was permitted.
     is_known: bool,
-    /// Whether it had no right when it was answered.
+    /// Whether the request was answered without being permitted.
     is_answered_unknown: bool,
-    /// The moment at which the connection got a piece of the answer; none once it asks for the next piece.
+    /// When the connection took a piece of the answer to send. `None` once it asks for the next piece.
     offered: Option<Timestamp>,
 }
 
@@ -88,27 +92,28 @@ impl State {
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// The reader, if the state has changed so that it may see the end.
+    /// Takes the reader's waker if the end need not be held back any more.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
 }
 
-/// Since when a connection is of no use to its client, and whether it has been of use before.
+/// Orders idle connections by how little they are of use. Connections that never sent a request come first, then those
+/// that have been quiet the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
     pub(super) since: Timestamp,
 }
 
-/// The order in which strangers' connections make room: those first that wait for no answer.
+/// Orders strangers' connections by how soon they make room. Connections without a request under way come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
     pub(super) since: Timestamp,
 }
 
-/// The time for the frames by which a connection without requests says that it ends.
+/// The time that a connection without requests gets for its last frames, which say that it ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
 impl Activity {
@@ -133,7 +138,7 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes the reader if it may see the end now.
+    /// Changes the state. Wakes the reader if the end need not be held back any more.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -144,13 +149,13 @@ impl Activity {
         }
     }
 
-    /// The moment at which the connection's patience ends, if it has an end.
+    /// Returns the moment at which the connection is closed if its state does not change. `None`: it may go on.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Timestamp> {
         let state = self.lock();
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
         let untaken = state.blocked_since.into_iter().chain(offered).min();
         let untaken = untaken.map(|since| since + limits.write_timeout);
-        // The write timeout holds for the rest of the last answer.
+        // While the server stops, the rest of the last answer has the write timeout.
         let is_writing = state.stopping_since.is_some() && state.blocked_since.is_some();
         let is_waiting = state.under_way.is_empty() && !is_writing;
         let waiting = is_waiting.then(|| match (state.stopping_since, state.first_byte) {
@@ -162,15 +167,15 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// How long the connection has had no request that has arrived in full. None while it has one.
+    /// Since when the connection has been idle. `None` while a request that has arrived in full is under way.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// How long a stranger's connection has been quiet, and whether it waits for no answer. A stranger's requests were
-    /// answered, and none had a right.
+    /// Since when a stranger's connection has been quiet, and whether a request of it is under way. `None` if the
+    /// connection is not a stranger's.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -178,7 +183,7 @@ impl Activity {
         is_strange.then_some(Strangeness { is_waiting, since: state.quiet_since })
     }
 
-    /// Notes that the server stops.
+    /// Records that the server has begun to stop.
     pub(super) fn note_stop(&self) {
         self.lock().stopping_since = Some(self.engine.now());
     }
@@ -197,7 +202,7 @@ impl Activity {
         });
     }
 
-    /// Waits until the end of the client's half may be shown.
+    /// Waits until the reader may see the end of the client's half.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.holds_end() {
@@ -210,7 +215,7 @@ impl Activity {
         state.reader = Some(cx.waker().clone());
         drop(state);
         if is_new {
-            // The request under way is a part of the same task, and looks whether more of its body has come.
+            // The request runs in the same task. Once woken, it finds out whether its body needs more bytes.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -220,13 +225,13 @@ impl Activity {
 /// The consequences of an answer for its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// More answers without a right wait for the client than may.
+    /// Whether too many answers to requests that were not permitted already wait for the client.
     pub(super) is_beyond: bool,
-    /// The connection is a stranger's from now on.
+    /// Whether this answer makes the connection a stranger's.
     pub(super) makes_a_stranger: bool,
 }
 
-/// A request is under way for as long as this is alive.
+/// Marks a request as under way. Dropping the value ends the request.
 #[derive(Debug)]
 pub(super) struct UnderWay(Stage);
 
@@ -256,7 +261,8 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Notes that the request is answered. `most_unknown` answers to requests without a right may wait for the client.
+    /// Records that the request is answered. At most `most_unknown` answers to requests that were not permitted may
+    /// wait for the client.
     pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
@@ -268,12 +274,12 @@ impl UnderWay {
         Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
     }
 
-    /// The client has taken the piece before, if there was one.
+    /// Records that the client has taken the previous piece of the answer, if any.
     pub(super) fn note_taken(&self) {
         self.0.change(|request| request.offered = None);
     }
 
-    /// A piece of the answer was given to the connection.
+    /// Records that the connection took a piece of the answer to send.
     pub(super) fn note_offered(&self) {
         let now = self.0.activity.engine.now();
         self.0.change(|request| request.offered = Some(now));
@@ -290,7 +296,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The stage of a request, which its parts note.
+/// Refers to a request under way, so that its parts can record how far it has come.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     activity: Arc<Activity>,
@@ -300,19 +306,19 @@ pub(super) struct Stage {
 impl Stage {
     fn change(&self, change: impl FnOnce(&mut Request)) {
         self.activity.change(|state| {
-            // The answer may have ended before.
+            // The answer may have ended already.
             if let Some(request) = state.request(self.number) {
                 change(request);
             }
         });
     }
 
-    /// The request has looked for more of its body, and nothing has come.
+    /// Records that the request asked for more of its body, and that no bytes were there.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }
 
-    /// Nobody waits for the body any more.
+    /// Records that nothing more of the body is awaited.
     pub(super) fn note_complete(&self) {
         self.change(|request| request.is_complete = true);
     }

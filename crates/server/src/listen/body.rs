@@ -1,4 +1,4 @@
-//! The bodies of requests, with limits of size and time, and the bodies of answers, whose end is the request's end.
+//! Wraps the bodies of requests, to limit their size and time, and the bodies of answers, to see when a request ends.
 
 use super::activity::{Stage, UnderWay};
 use super::limits::Limits;
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The reason why a request's body was not read to its end.
+/// Why a request's body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFault {
     TooLarge,
@@ -31,7 +31,7 @@ impl fmt::Display for BodyFault {
 
 impl core::error::Error for BodyFault {}
 
-/// The fault of a request's body, for the layer that writes the answer.
+/// Passes the fault of a request's body to the layer that writes the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fault(Arc<OnceLock<BodyFault>>);
 
@@ -45,14 +45,14 @@ impl Fault {
     }
 }
 
-/// The body of a request, which ends with a fault once it is too large or too slow.
+/// The body of a request. Reading it fails once it is too large or too slow.
 #[derive(Debug)]
 pub(super) struct Received {
     body: Incoming,
     left: usize,
     engine: Handle<Wakeup>,
     deadline: Timestamp,
-    /// Made when the body is first waited for: most bodies arrive with their header.
+    /// Created when the body is first waited for. Most bodies arrive together with their header.
     sleep: Option<Sleep>,
     fault: Fault,
     stage: Stage,
@@ -120,26 +120,26 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // Nobody waits for the rest.
+        // The rest of the body is not awaited any more.
         self.stage.note_complete();
     }
 }
 
-/// The greatest piece of an answer with HTTP/2, in bytes.
+/// The greatest piece of an answer that HTTP/2 is given at a time, in bytes.
 const PIECE: usize = 16 << 10;
 
-/// The body of an answer. Its request is under way until the body is dropped.
+/// The body of an answer. Its request stays under way until the body is dropped.
 ///
-/// With HTTP/2 the answer goes out in pieces, and its last byte by itself: a connection asks for a piece once the
-/// client has room for it, and takes the whole piece into its own memory even if the room is a single byte. So the
-/// question for the next piece shows that the client takes bytes, and at most a piece of each answer is in memory
-/// beyond the client's window.
+/// With HTTP/2 the answer goes out in pieces, and its last byte goes by itself. An HTTP/2 connection asks for a piece
+/// once the client has room for it. It then takes the whole piece into its own memory, even if the client has room for
+/// a single byte. So asking for the next piece shows that the client takes bytes. Beyond the client's window, at most
+/// one piece of each answer is in memory.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// The rest of the body's frame that is being sent in pieces.
+    /// The bytes of the current frame that are still to be sent in pieces.
     rest: Bytes,
 }
 
@@ -148,7 +148,7 @@ impl Answering {
         Self { body, under_way, is_http2, rest: Bytes::new() }
     }
 
-    /// The first part of these bytes, which goes out next. Keeps the rest.
+    /// Splits off the piece of these bytes that goes out next. Keeps the rest for later.
     fn piece(&mut self, mut bytes: Bytes) -> Bytes {
         if !self.is_http2 || bytes.len() < 2 {
             return bytes;

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end.
+//! Serves a connection, from its first byte to its end.
 
 use super::activity::{Activity, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
@@ -29,19 +29,19 @@ use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 use tower_service::Service;
 
-/// The longest time between two looks at a connection that has no deadline. An answer of HTTP/2 is made in a task of
-/// its own, which does not wake the connection's.
+/// The longest time between two checks of a connection's deadline while it has none. The task that makes an HTTP/2
+/// answer does not wake the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
-/// The time between two pings of HTTP/2, and the time for the answer.
+/// The time between two HTTP/2 pings, and also the time that the client has for its answer.
 const PING: Duration = Duration::from_secs(20);
-/// The greatest number of requests at a time on one connection of HTTP/2.
+/// The greatest number of requests under way on an HTTP/2 connection.
 const STREAMS: u32 = 100;
-/// The greatest number of answers to requests without a right that wait for the client of one connection.
+/// The greatest number of answers that wait for the client of a connection although their requests were not permitted.
 const MOST_UNKNOWN: usize = 4;
-/// The bytes of a body that a client with HTTP/2 may send ahead, and those of all bodies of its connection.
+/// The number of bytes that an HTTP/2 client may send ahead: for a single body, and for all bodies of a connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// A service that answers requests and never fails.
+/// A service that answers each request and never fails.
 pub(super) trait Answers:
     Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -60,7 +60,7 @@ impl<S> Answers for S where
 {
 }
 
-/// Serves the requests of one connection. `stop` changes once. From then on no further requests are taken.
+/// Serves the requests of a connection. Once `stop` turns true, no further requests are taken.
 pub(super) async fn serve<S>(
     stream: S,
     service: impl Answers,
@@ -77,13 +77,13 @@ pub(super) async fn serve<S>(
         let id = RequestId::of(request.headers());
         request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
-        // An answer of HTTP/2 that waits for its client keeps the room of this future otherwise.
+        // The future is boxed. Otherwise an HTTP/2 answer that waits for its client would keep the future's memory.
         let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
         Box::pin(answer(asked, service.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // The header has its timeout here, so that a connection may be idle for longer than a header may take.
+    // `Patience` limits the time for the header instead. So a connection may be idle for longer than a header may take.
     builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header);
     builder
         .http2()
@@ -102,7 +102,7 @@ pub(super) async fn serve<S>(
     loop {
         tokio::select! {
             biased;
-            // A fault of the connection concerns the client alone.
+            // An error of the connection concerns only its client.
             _ended = &mut connection => return,
             _changed = stop.wait_for(|stop| *stop), if !is_stopping => {
                 is_stopping = true;
@@ -114,14 +114,14 @@ pub(super) async fn serve<S>(
                 if activity.idleness().is_some() || activity.strangeness().is_some() {
                     return;
                 }
-                // A request came at that moment.
+                // A request came at the same moment, so it is still answered.
                 connection.as_mut().graceful_shutdown();
             }
         }
     }
 }
 
-/// Ends once the connection's time is over.
+/// A future that ends once the connection's deadline has passed.
 struct Patience {
     activity: Arc<Activity>,
     limits: Limits,
@@ -137,7 +137,7 @@ impl Future for Patience {
         loop {
             let deadline = this.activity.deadline(&this.limits);
             let wake = deadline.unwrap_or_else(|| {
-                // The sleep stays for a while: an answer would otherwise move it twice.
+                // A sleep that is still ahead stays as it is, since each answer would otherwise move it twice.
                 let now = this.engine.now();
                 let look = LOOK.min(this.limits.write_timeout);
                 if this.sleep.deadline() > now { this.sleep.deadline() } else { now + look }
@@ -153,7 +153,7 @@ impl Future for Patience {
     }
 }
 
-/// A request with its sender and its place among the requests of the connection.
+/// A request, with its sender and its entry among the connection's requests.
 struct Asked {
     request: Request<Incoming>,
     id: RequestId,
@@ -162,7 +162,7 @@ struct Asked {
     places: Arc<Places>,
 }
 
-/// Answers one request.
+/// Answers a request, unless its host is not named properly or its body cannot be read.
 async fn answer(
     asked: Asked,
     mut service: impl Answers,
@@ -182,7 +182,7 @@ async fn answer(
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
-        // The handler knows only that the body has failed. The fault has the reason.
+        // The handler only knows that reading the body failed. `fault` has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
     let noted = under_way.note_answer(MOST_UNKNOWN);
@@ -192,14 +192,14 @@ async fn answer(
     let response = if noted.is_beyond { too_many() } else { response };
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
     if fault.get().is_some() && !is_http2 {
-        // The rest of the body is still to come.
+        // The rest of the body is still on its way, so the connection cannot take another request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
 
-/// Whether a request names its host as its version demands. If it named two hosts, a proxy before the service might
-/// take the other of them.
+/// Whether a request names its host as its HTTP version demands. If it named two hosts, a proxy before the service
+/// might use a different host than the service does.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -209,14 +209,14 @@ fn has_one_host(request: &Request<Incoming>) -> bool {
     }
 }
 
-/// The answer to a request that does not name its host.
+/// Makes the answer to a request that does not name its host properly.
 fn bad_host(id: &RequestId) -> Response<Answer> {
     let detail = "a request with HTTP/1.1 has one header Host, with a host and perhaps a port";
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// The answer to a request without a right if too many such answers wait for the client already. It has no body that
-/// would wait, too.
+/// Makes the answer if too many answers already wait for the client although their requests were not permitted. It has
+/// no body, so it does not wait too.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -224,7 +224,7 @@ fn too_many() -> Response<Answer> {
     response
 }
 
-/// The answer to a request whose body was not read to its end.
+/// Makes the answer to a request whose body was not read to its end.
 fn refusal(fault: BodyFault, limits: &Limits, id: &RequestId) -> Response<Answer> {
     let problem = match fault {
         BodyFault::TooLarge => {

@@ -1,8 +1,8 @@
-//! The limits of connections.
+//! Defines the limits of connections.
 
 use core::time::Duration;
 
-/// The limits of connections: their number, and the time for each stage of a connection.
+/// The limits of connections: how many there may be, and how long each of their states may last.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
@@ -12,13 +12,13 @@ pub struct Limits {
     pub header: usize,
     /// The greatest size of a request's body, in bytes. 8 MiB by default.
     pub body: usize,
-    /// The time for a header, and for the handshake of TLS. 10 s by default.
+    /// The longest time for the handshake of TLS, and for a request's header to arrive. 10 s by default.
     pub header_timeout: Duration,
-    /// The time for a body. 30 s by default.
+    /// The longest time for a request's body to arrive. 30 s by default.
     pub body_timeout: Duration,
-    /// The time for which a connection is kept without a request. 75 s by default.
+    /// The longest time for which a connection is kept open without a request. 75 s by default.
     pub idle_timeout: Duration,
-    /// The time for which a client may read nothing of an answer. 30 s by default.
+    /// The longest time for which a client may take nothing of an answer. 30 s by default.
     pub write_timeout: Duration,
 }
 

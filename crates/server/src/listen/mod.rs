@@ -1,6 +1,7 @@
-//! Connections: addresses to listen at, TLS, limits of size and time, and the end of all.
+//! Accepts connections and serves them, with TLS and limits, until the server stops.
 //!
-//! The times are kept by the timer engine: a connection has one timer, which each change of its state moves.
+//! The timer engine measures all times. Each connection has a single timer, which moves when the connection's state
+//! changes.
 
 mod activity;
 mod body;
@@ -29,10 +30,10 @@ use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 use tower_service::Service;
 
-/// The pause after an error of `accept`: the process may have no file descriptors left, for example.
+/// The pause after an error of `accept`, for example because the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two looks at whether many connections have ended.
+/// The time between two checks whether many connections have ended.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Sockets that listen.
@@ -40,7 +41,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct Listeners(Vec<TcpListener>);
 
 impl Listeners {
-    /// Listens at these addresses. A port of zero is any free one.
+    /// Listens at these addresses. If a port is zero, the system chooses a free port.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl Listeners {
         Ok(Self(listeners))
     }
 
-    /// The addresses, with the ports that the system chose.
+    /// Returns the addresses that the sockets listen at, with the ports that the system chose.
     ///
     /// # Errors
     ///
@@ -63,12 +64,12 @@ impl Listeners {
     }
 }
 
-/// A server that accepts connections. All of them end when it is dropped.
+/// A server that accepts connections. Dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// A change drops the connections.
+    /// Turns true when all connections are dropped at once.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
@@ -116,7 +117,7 @@ impl Server {
         Ok(Self { engine, stop, abort, places })
     }
 
-    /// Accepts no more connections, and ends each when its request under way has been answered.
+    /// Stops accepting connections. Each open connection ends once its requests under way are answered.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -126,14 +127,14 @@ impl Server {
         self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
 
-    /// Drops all connections.
+    /// Drops all connections at once, even those with requests under way.
     pub fn abort(&self) {
         self.stop();
         self.abort.send_replace(true);
     }
 }
 
-/// Gives the memory of many connections that have ended back to the system, until the server stops.
+/// Returns memory to the system when many connections have ended. Runs until the server stops.
 async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -142,13 +143,13 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
             () = engine.sleep(LOOK) => {}
         }
         if places.have_emptied() {
-            // The call may take some time.
+            // Giving memory back may take some time.
             let _was_any = tokio::task::spawn_blocking(tourbillon_heap::give_back).await;
         }
     }
 }
 
-/// The state of a task that accepts connections.
+/// Accepts the connections of a listening socket.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
@@ -181,12 +182,12 @@ impl<S: Answers> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, mut place: Place) {
-        // Answers are small and written at once. If this fails, they are only later.
+        // Without this option small answers may be sent later, which is not an error.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
-        // On the heap, so that the task has it once.
+        // The future is boxed, so that the task holds a single copy of it.
         let connection = Box::pin(async move {
             let Some(config) = tls else {
                 return connection::serve(stream, service, engine, limits, stop, &mut place).await;
@@ -212,7 +213,7 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Closes a connection for which there is no place, with an answer if it can be read.
+    /// Closes a connection for which there is no room. Without TLS, it is answered with 503 first.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

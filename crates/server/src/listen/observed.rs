@@ -1,4 +1,4 @@
-//! A connection's stream, whose reads and writes are noted.
+//! Wraps a connection's stream, to record its reads and writes.
 
 use super::activity::Activity;
 use core::pin::Pin;
@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that notes its reads and writes, and holds the client's end back: see `activity`.
+/// A stream that records its reads and writes, and holds back the end of the client's half: see `activity`.
 #[derive(Debug)]
 pub(super) struct Observed<S> {
     stream: S,
@@ -63,7 +63,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        // TLS takes a write while the socket is full, and waits for it here.
+        // TLS accepts a write while the socket is full, and then waits for the socket in `poll_flush`.
         self.activity.note_write(flushed.is_pending());
         flushed
     }

@@ -1,13 +1,14 @@
-//! The places of connections.
+//! Limits the number of connections, and decides which connections are closed to make room. Each open connection takes
+//! a *place*.
 //!
-//! If all places are taken, connections that are of no use to their clients make room. Those that have sent no request
-//! go before those that have no request under way. Among them the address that has most goes first, and of its
-//! connections those that are quiet for the longest time. A few places are for clients on this machine only, so that a
-//! check of the service's health finds one whatever others hold.
+//! If all places are taken, idle connections make room. Connections that never sent a request go first, then
+//! connections without a request under way. Among these, the address with the most connections loses its longest quiet
+//! connections. A few places are kept for clients on this machine. So a check of the service's health finds a place,
+//! however many connections others hold.
 //!
-//! Strangers have a part of the places: connections whose requests were answered, and of which none had a right. Each
-//! holds more memory than a silent one, above all with HTTP/2 and answers that the client does not take. Beyond their
-//! part they make room for each other, whether they are idle or not.
+//! A stranger's connection has had requests answered, and none of them was permitted. Strangers may take only a part of
+//! the places, since each uses more memory than a silent connection: above all an HTTP/2 connection whose client does
+//! not take its answers. Beyond their part, strangers' connections are closed even if they are not idle.
 
 use super::activity::{Activity, Idleness, Strangeness};
 use crate::client::network;
@@ -17,21 +18,22 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A part of the places: for clients on this machine, and to make room at a time.
+/// A 64th of the places is kept for clients on this machine. As many connections are closed at a time to make room.
 const PART: usize = 64;
 
-/// The part of the places that strangers have.
+/// An eighth of the places may be taken by strangers' connections.
 const STRANGERS: usize = 8;
 
-/// The number of connections up to which their memory is little.
+/// Fewer connections than this use too little memory to be worth giving back. It also divides the strangers' part: an
+/// eighth of it is freed at a time.
 const FEW: usize = 8;
 
-/// The places of a server's connections.
+/// The places of a server's connections, taken or free.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of connections, those that have left their places included.
+    /// The number of connections that are open, including those that have lost their places but not ended yet.
     open: watch::Sender<usize>,
 }
 
@@ -39,9 +41,9 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers: those at the last count, and those that have come since.
+    /// An upper bound of the number of strangers' connections: the last exact count plus all newcomers since.
     strangers: usize,
-    /// The greatest number of connections since it was last found that many have ended.
+    /// The greatest number of connections since memory was last given back.
     peak: usize,
 }
 
@@ -52,14 +54,14 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of a connection, until it is dropped.
+/// The place of a connection. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Sent once the place is another connection's.
+    /// Receives a message once another connection takes the place.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -72,7 +74,8 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection, if there is one, or another connection can do without.
+    /// Takes a place for a new connection. If all are taken, closes idle connections first. `None` if none of them is
+    /// idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
@@ -90,18 +93,18 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Notes that a further connection is a stranger's. If these have more than their part, some lose their places.
+    /// Counts another stranger's connection. If there are too many, some of them lose their places.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
         state.strangers += 1;
-        // Several places are freed at once, so that not each new stranger costs a count.
+        // Several places are freed at once, so that not every new stranger costs an exact count.
         if state.strangers > most {
             state.limit_strangers(most - most / FEW);
         }
     }
 
-    /// Whether half of the connections have ended since this was last true. Few connections do not count.
+    /// Whether half of the connections have ended since this method last returned true. A few connections do not count.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -115,13 +118,13 @@ impl Places {
     /// Waits until all connections have ended.
     pub(super) async fn ended(&self) {
         let mut open = self.open.subscribe();
-        // The sender is here.
+        // The sender belongs to this value, so the wait cannot fail.
         let _never_fails = open.wait_for(|open| *open == 0).await;
     }
 }
 
 impl State {
-    /// Counts the strangers, and takes the places of all but `most` of them.
+    /// Counts the strangers' connections exactly, then takes the places of all but `most` of them.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self
@@ -147,15 +150,15 @@ impl State {
         }
     }
 
-    /// Takes a place from its connection.
+    /// Takes a connection's place, which makes the connection end.
     fn evict(&mut self, number: u64) {
         if let Some(taken) = self.taken.remove(&number) {
-            // A connection that has ended by itself has left as well.
+            // If the connection has ended by itself, nobody receives this.
             let _has_ended = taken.leave.send(());
         }
     }
 
-    /// Takes at most `most` places from connections that can do without. Returns whether it took any.
+    /// Takes the places of at most `most` idle connections. Returns whether there was any.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self
@@ -187,7 +190,7 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the place is another connection's.
+    /// Waits until the place is taken away.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {
@@ -246,7 +249,7 @@ mod tests {
         let mut new = door.take("198.51.100.1").unwrap();
         assert!(silent[..2].iter_mut().all(has_left) && !silent[2..].iter_mut().any(has_left));
         assert!(!other.iter_mut().any(has_left) && !has_left(&mut new));
-        // They end, and their places are not given twice.
+        // Their connections end, and the places are not freed a second time.
         drop(silent.drain(..2));
         assert_eq!(door.places.lock().taken.len(), 125);
         assert_eq!(*door.places.open.borrow(), 125);

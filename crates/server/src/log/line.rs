@@ -1,10 +1,10 @@
-//! The writer of lines.
+//! Writes log lines to the standard error, and escapes characters that would break a line.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The standard error, of which each write is one line.
+/// Writes to the standard error. `tracing` hands each log line over in a single write.
 pub(super) struct Stderr;
 
 impl MakeWriter<'_> for Stderr {
@@ -27,7 +27,7 @@ impl Write for Stderr {
     }
 }
 
-/// A line whose only control character is the break at its end. The others are escaped as JSON has it.
+/// Escapes all control characters as JSON does, except the line break at the end.
 fn escaped(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     let body = text.strip_suffix('\n').unwrap_or(&text);
@@ -46,7 +46,7 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Whether a terminal, or a reader of lines, takes a character as a command.
+/// Whether a terminal, or a program that reads lines, would obey this character instead of showing it.
 fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

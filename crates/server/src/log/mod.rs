@@ -1,11 +1,12 @@
-//! The log of a service: a line on the standard error for each event that this crate emits by `tracing`.
+//! Writes the log of a service: a line on the standard error for each event that this crate emits with `tracing`.
 //!
 //! A line has the moment in UTC, a level, a kind, a message and fields. The kind is the event's target; the guide lists
-//! all of them. These rules hold for every line, so that no caller has to think of them:
+//! all kinds. These rules hold for every line, so that no caller has to think of them:
 //!
-//! - A storm of one kind makes few lines: [`storm`].
-//! - A line stays one line, whatever values it has: [`line`].
-//! - Other crates' events make no lines: a connection's would have the headers of requests, and with them tokens.
+//! - Many events of one kind make few lines: [`storm`].
+//! - Any value fits into its line, since control characters are escaped: [`line`].
+//! - Events of other crates make no lines. A line about a connection would contain the headers of requests, and with
+//!   them tokens.
 
 mod line;
 mod storm;
@@ -21,16 +22,16 @@ use tracing::{Event, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::{fmt, registry};
 
-/// The form of the lines.
+/// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The moment, the level, the kind, the message and the fields.
+    /// Plain text: the moment, the level, the kind, the message and the fields.
     Text,
-    /// An object of JSON.
+    /// A JSON object on each line.
     Json,
 }
 
-/// Writes lines from now on, down to this level, and one for each panic. Only the first call in a process counts.
+/// Begins to log panics, and events down to this level. Only the first call in a process has an effect.
 pub(crate) fn begin(level: LevelFilter, form: Form) {
     let lines = fmt::layer().with_ansi(false).with_writer(line::Stderr);
     let lines = match form {
@@ -50,7 +51,8 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
     }
 }
 
-/// The events that make lines: those of this crate down to a level, but for the surplus of a storm.
+/// Selects the events that make lines: events of this crate down to a level. [`storm`] leaves out the surplus of a
+/// kind.
 struct Own(LevelFilter);
 
 impl Own {

@@ -1,7 +1,8 @@
-//! Storms: of many events of one kind, the first get lines, and the others are counted.
+//! Limits the log lines of each kind. If many events of a kind come together, the first get lines and the rest are
+//! counted.
 //!
-//! In ten seconds a kind has at most 20 lines. After them one line says how many more there were. Lines that somebody
-//! asks for by the level `debug` have no bound.
+//! In ten seconds a kind has at most 20 lines. Then one line says how many more events there were. Events of the
+//! level `debug` have no limit, since they are logged only on request.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -9,27 +10,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Level, Metadata, error, info, warn};
 
-/// The greatest number of lines of a kind within a span.
+/// The greatest number of lines of a kind within [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of the lines that say how many more there were.
+/// The kind of the lines that say how many events were left out.
 const MORE: &str = "more";
 
-/// The kinds of which there were lines lately.
+/// The kinds of recent events, with the number of their lines.
 static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// The lines of a kind within a span.
+/// The span of ten seconds in which a kind's lines are counted.
 struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of the last event that was not written.
+    /// The level of the latest event that was left out.
     level: Level,
 }
 
-/// The lines of a kind that were not written.
+/// The number of events of a kind that were left out.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -55,7 +56,7 @@ impl Kinds {
         false
     }
 
-    /// Forgets the kinds whose span is over. Returns the numbers of their events that were not written.
+    /// Forgets the kinds whose span is over. Returns how many events of each were left out.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -69,7 +70,7 @@ impl Kinds {
     }
 }
 
-/// Whether an event gets a line.
+/// Whether an event gets a line. The event counts towards the limit of its kind.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -85,13 +86,13 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Says how many lines were left out of the kinds whose span is over. The service calls it about once a second.
+/// Logs how many lines were left out of the kinds whose span is over. The service calls it about once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);
 }
 
-/// Says how many lines were left out, at the end of the process.
+/// Logs how many lines were left out so far. Called at the end of the process.
 pub(crate) fn finish() {
     tell(|_| true);
 }

@@ -1,4 +1,4 @@
-//! Namespaces and tokens, for administrators.
+//! Shows namespaces and tokens to administrators of the whole service, who can change them here.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -20,7 +20,7 @@ use tourbillon_api::{AuditAction, NamespaceLimits, NamespaceView, Problem, Probl
 const MOST: usize = 500;
 /// The longest name of a token, in bytes.
 const LONGEST_NAME: usize = 100;
-/// The longest time for which the page makes a token, in days.
+/// The longest time for which a token made on this page is valid, in days.
 const MOST_DAYS: u64 = 3_650;
 
 struct NamespaceRow {
@@ -45,7 +45,7 @@ struct TokenRow {
     is_expired: bool,
 }
 
-/// A secret that is shown once.
+/// A new token or signing secret, which the page shows only once.
 struct Secret {
     title: String,
     text: String,
@@ -59,7 +59,7 @@ struct AccessPage<'a> {
     namespaces: Vec<NamespaceRow>,
     tokens: Vec<TokenRow>,
     is_open: bool,
-    /// The flag by which the command line finds the file of tokens.
+    /// The command-line flag that names the service's file of tokens.
     place: String,
     secret: Option<Secret>,
 }
@@ -124,7 +124,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
         is_expired: token.is_expired(),
     });
     let page = AccessPage {
-        // A refreshed page would lose the secret.
+        // The page is not refreshed: a refresh would lose the secret.
         frame: Frame::still(visitor, "access"),
         mark: &visitor.mark,
         namespaces: namespaces.into_iter().map(namespace_row).collect(),
@@ -136,7 +136,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
     Ok(show(&page))
 }
 
-/// The flag that leads another program to the service's file of tokens.
+/// Returns the command-line flag with which another program finds the service's file of tokens.
 fn token_place(settings: &Settings) -> String {
     let absolute = |path: &std::path::Path| {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
@@ -154,12 +154,12 @@ fn check(visitor: &Visitor) -> Result<(), Fault> {
     Err(Fault::forbidden("Namespaces and tokens are shown to administrators of the whole service."))
 }
 
-/// Shows the namespaces and tokens.
+/// Shows the page of namespaces and tokens.
 pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
     page(&service, &visitor, None).await
 }
 
-/// Changes a namespace.
+/// Makes, pauses, resumes or removes a namespace, or makes a signing secret for it, as `verb` says.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -196,7 +196,7 @@ pub(super) async fn change_namespace(
     Ok(Redirect::to("/ui/access").into_response())
 }
 
-/// Changes the file of tokens on a thread that may block, and reads it again.
+/// Runs `change`, which writes the file of tokens, on a thread that may block. Then the service reads the file again.
 async fn change_file<T: Send + 'static>(
     service: &Service,
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
@@ -218,7 +218,7 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-/// Makes or revokes a token.
+/// Makes or revokes a token, as `verb` says. A new token is shown once, on the answer.
 pub(super) async fn change_token(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -227,7 +227,7 @@ pub(super) async fn change_token(
     let Posted { visitor, fields } = &form;
     check(visitor)?;
     if visitor.is_open {
-        // The first token closes the service to its present users, the page's visitor among them.
+        // While the service has no tokens, everybody may use it. The first token would lock out this visitor too.
         return Err(Fault::forbidden(
             "The first token is made on the command line: `tourbillond token new`.",
         ));

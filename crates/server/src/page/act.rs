@@ -1,4 +1,4 @@
-//! Changes of one timer.
+//! Handles the buttons on a timer's page, which change that timer.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::CancelResult;
 
-/// The word that confirms that a timer is cancelled.
+/// The word that a visitor types to confirm a cancellation.
 const WORD: &str = "cancel";
 
 /// Changes a timer, and leads back to its page.

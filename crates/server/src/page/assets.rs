@@ -1,4 +1,4 @@
-//! The files of the page.
+//! The style sheet, the script and the icon that all pages load.
 
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;

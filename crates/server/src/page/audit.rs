@@ -1,4 +1,4 @@
-//! The audit trail, for administrators.
+//! Shows the audit trail to administrators of the whole service.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -14,10 +14,10 @@ use serde::Deserialize;
 use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
 use url::form_urlencoded::Serializer;
 
-/// The number of entries on a page.
+/// The number of entries that one page of the list shows.
 const ON_A_PAGE: u32 = 50;
 
-/// The actions by which the list is filtered, with their words in addresses.
+/// The actions that the filter offers, written as in the address and in the API.
 const ACTIONS: [&str; 15] = [
     "cancel-many",
     "replay-many",
@@ -36,7 +36,7 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The conditions of the list. An empty field is not a condition.
+/// The filter of the list, from the address. An empty field filters nothing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -59,7 +59,7 @@ impl Asked {
         })
     }
 
-    /// The address of the list from a cursor on.
+    /// Returns the address of the list with the same filter, beginning at a cursor.
     fn address(&self, cursor: &str) -> String {
         let pairs = [
             ("namespace", &*self.namespace),
@@ -132,7 +132,7 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
     }
 }
 
-/// Shows the audit trail.
+/// Shows a page of the audit trail, to administrators only.
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,

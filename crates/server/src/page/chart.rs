@@ -1,16 +1,18 @@
-//! Charts: drawings that are made on the service. Colours and sizes of text are classes, since a page may have no
-//! styles of its own. Each mark has its numbers as a title, and each chart a table or a text of the same numbers.
+//! Draws charts as SVG on the service.
+//!
+//! Colours and sizes of text are classes, since the content security policy forbids styles within a page. Each mark has
+//! a title with its numbers. Each chart stands next to a table or a text with the same numbers.
 
 use super::text::{number, per_hour, plain, rate, short, span};
 use askama::Template;
 use core::fmt;
 use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond, Node, Nodes, Shard};
 
-/// The width of a drawing. Places and widths are hundredths of a percent, and heights are pixels: a drawing is as wide
-/// as the window permits, and its texts keep their size.
+/// The width of a drawing. Horizontal places and widths are hundredths of a percent, so a drawing is as wide as the
+/// window permits. Heights are pixels, so texts keep their size.
 const WIDTH: u64 = 10_000;
 
-/// A part of a drawing's width.
+/// A horizontal place or width in hundredths of a percent of the drawing's width.
 #[derive(Clone, Copy, Debug)]
 struct Part(u64);
 
@@ -20,7 +22,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A rectangle of a drawing.
+/// A rectangle in a drawing. `title` is shown when the pointer rests on it.
 struct Rect {
     x: Part,
     y: u64,
@@ -30,22 +32,22 @@ struct Rect {
     title: String,
 }
 
-/// A text of a drawing.
+/// A text in a drawing.
 struct Label {
     x: Part,
-    /// The line that the text stands on.
+    /// The height of the baseline on which the text stands.
     y: u64,
     text: String,
     class: &'static str,
 }
 
-/// A line across a drawing, with the number that it stands for.
+/// A horizontal line across a drawing, labelled with the value at that height.
 struct Line {
     y: u64,
     text: String,
 }
 
-/// A chart of rectangles.
+/// A drawing of rectangles, lines and labels. The template `chart.svg` renders it.
 #[derive(Template)]
 #[template(path = "chart.svg", escape = "html")]
 pub(super) struct Chart {
@@ -56,13 +58,14 @@ pub(super) struct Chart {
     labels: Vec<Label>,
 }
 
-/// The place above the bars for numbers.
+/// The space above the bars that is kept for their numbers, in pixels.
 const ABOVE: u64 = 16;
-/// The place below the bars for labels, and the distance of the line that the labels stand on.
+/// The space below the bars that is kept for labels, and the distance from the bars to the labels' baseline, in pixels.
 const BELOW: u64 = 18;
 const BASE: u64 = 14;
 
-/// A number between 0 and `height`: the share of `value` in `most`. A value that is not zero can be seen.
+/// Scales `value` from the range 0 to `most` to the range 0 to `height`. A value above 0 yields at least 1, so it stays
+/// visible.
 fn scaled(value: u64, most: u64, height: u64) -> u64 {
     if value == 0 || most == 0 {
         return 0;
@@ -71,12 +74,12 @@ fn scaled(value: u64, most: u64, height: u64) -> u64 {
     u64::try_from(share).unwrap_or(height).clamp(1, height)
 }
 
-/// The same on a logarithmic axis: each doubling is as high as the others.
+/// Scales `value` as [`scaled`] does, but on a logarithmic axis: each doubling adds the same height.
 fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
     if value == 0 {
         return 0;
     }
-    // In 16ths of a doubling.
+    // Logarithms are counted in sixteenths of a doubling.
     let log = |value: u64| {
         let whole = u64::from(value.ilog2());
         let rest = (u128::from(value) << 4) >> whole;
@@ -86,23 +89,23 @@ fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
     (value * height / most).clamp(2, height)
 }
 
-/// The lines of a logarithmic axis: at zero and at powers of ten, at most five.
+/// Returns the lines of a logarithmic axis: at zero and at powers of ten, at most five lines.
 fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     let powers: Vec<u64> = core::iter::successors(Some(1_u64), |power| power.checked_mul(10))
         .take_while(|p| *p <= most)
         .collect();
     let step = powers.len().div_ceil(4).max(1);
-    // The line at zero has no number, since the number at the line above is too near.
+    // The line at zero has no number: the number of the next line is too close.
     let zero = Line { y: ABOVE + height, text: String::new() };
-    // From the greatest power downwards, so that the greatest has its line.
+    // The steps go down from the greatest power, so that the greatest always has a line.
     let powers = powers.iter().rev().step_by(step);
     let lines = powers
         .map(|power| Line { y: ABOVE + height - scaled_by_log(*power, most, height), text: short(*power) });
     core::iter::once(zero).chain(lines).collect()
 }
 
-/// The pending timers by the time until they are due: each bucket ends later than the bucket before it, by about the
-/// same factor. The ends of the buckets are the marks of the axis.
+/// Draws the numbers of pending timers by the time until they are due. Each bucket ends later than the bucket before
+/// it, by about the same factor. The ends of the buckets are marked on the axis. Returns `None` if nothing is pending.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
@@ -117,7 +120,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
             Some(within) => (format!("due in {} to {}", span(before), span(within)), right, coarse(within)),
             None => (format!("due in more than {}", span(before)), middle, "later".to_owned()),
         };
-        // A narrow window has no room for each of them.
+        // A narrow window has no room for all marks, so every second mark is hidden in it.
         let class = if at > 0 && at % 2 == 0 { "tick middle wide" } else { "tick middle" };
         labels.push(Label { x: Part(x), y: ABOVE + HEIGHT + BASE, text: mark, class });
         let height = scaled_by_log(bucket.count, most, HEIGHT);
@@ -144,7 +147,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     })
 }
 
-/// A length of time in its greatest unit.
+/// Writes a length of time in its greatest unit only.
 fn coarse(millis: u64) -> String {
     let text = span(millis);
     let mut words = text.split(' ');
@@ -154,16 +157,16 @@ fn coarse(millis: u64) -> String {
     }
 }
 
-/// The class of the greatest lateness.
+/// The class number of the greatest lateness.
 const HOTTEST: u32 = 9;
 
-/// The class of a lateness: from `h1`, below 2 ms, to `h9`.
+/// Returns the number of a lateness's class: from 1, below 2 ms, to 9. The style sheet names them `h1` to `h9`.
 fn heat(millis: u64) -> u32 {
     const BOUNDS: [u64; 8] = [2, 5, 10, 50, 250, 1_000, 5_000, 30_000];
     1 + u32::try_from(BOUNDS.iter().filter(|bound| millis >= **bound).count()).unwrap_or(8)
 }
 
-/// The lateness by second of the minute, none if there was no delivery.
+/// Draws the lateness of deliveries by the second of the minute. Returns `None` if there was no delivery.
 pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     const HEIGHT: u64 = 40;
     const STRIP: u64 = 26;
@@ -203,8 +206,8 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
-/// The shards of each node that has some, or lives: a row for a node, a mark for a shard, by how late its first timer
-/// is. None if there are no shards.
+/// Draws a row for each node that lives or has shards, with a mark for each of its shards. A mark shows how late the
+/// shard's first timer is. Returns `None` if there are no shards.
 pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const ROW: u64 = 44;
     const CELL: u64 = 24;
@@ -237,7 +240,7 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
         });
         for shard in own {
             let heat = if shard.silent || shard.lost { HOTTEST } else { heat(shard.overdue_ms) };
-            // On time, a third of the row; the latest, all of it.
+            // A shard that is on time fills a third of the row's height. The latest class fills all of it.
             let height = 6 + 2 * u64::from(heat);
             let lateness = match shard.overdue_ms {
                 _ if shard.lost => "its server has lost it".to_owned(),
@@ -268,18 +271,18 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     })
 }
 
-/// The kind of a series' values.
+/// The meaning of a series' values, which decides how the chart writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Numbers of events, which are shown as rates and added up in the caption.
+    /// Counts of events. The chart shows rates, and its caption shows the sum.
     Events,
-    /// Lengths of time, in milliseconds.
+    /// Lengths of time, in milliseconds, such as the lateness of the oldest timer.
     Times,
-    /// Numbers of things at a moment, such as stored timers.
+    /// Counts of things that exist at a moment, such as stored timers.
     Numbers,
 }
 
-/// A series of the history.
+/// One value of the history that gets a small chart of its own.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
@@ -296,14 +299,14 @@ pub(super) const SERIES: [Series; 6] = [
     Series { name: "Pending", class: "bar", value: |point| point.pending, kind: Kind::Numbers },
 ];
 
-/// A small chart of one series.
+/// A small chart of one series, with its name and a caption.
 pub(super) struct Small {
     pub(super) name: &'static str,
     pub(super) caption: String,
     pub(super) chart: Chart,
 }
 
-/// The labels of a time axis that begins `hours` ago and ends now.
+/// Returns the labels of a time axis that begins `hours` ago and ends now.
 fn ago(hours: u64, y: u64) -> Vec<Label> {
     let text = |quarters: u64| {
         let minutes = hours * 15 * quarters;
@@ -317,13 +320,13 @@ fn ago(hours: u64, y: u64) -> Vec<Label> {
     ]
 }
 
-/// The history of the last `hours`, a chart for each series. Gaps stay empty.
+/// Draws the history of the last `hours`: a small chart for each series. Intervals without data stay empty.
 pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
     const HEIGHT: u64 = 56;
     let (since, until) = (history.since.as_millis(), history.until.as_millis());
     let length = until.saturating_sub(since).max(1);
     let small = |series: &Series| {
-        // Events are compared by their rates, since the service may have run for a part of an interval only.
+        // Events are compared by rate, since the service may have run for only a part of an interval.
         let height_of = |point: &HistoryPoint| match series.kind {
             Kind::Events => per_hour((series.value)(point), point.covered_ms),
             Kind::Times | Kind::Numbers => (series.value)(point),

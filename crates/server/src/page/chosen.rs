@@ -1,4 +1,4 @@
-//! Changes of the dead letters that a visitor has chosen.
+//! Replays or drops the dead timers that a visitor has ticked in the list.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -9,9 +9,9 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{CancelResult, Phase, Problem, ProblemKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers of one form.
+/// The greatest number of timers that one form may choose.
 const MOST: usize = 200;
-/// The word that confirms that timers are dropped.
+/// The word that a visitor types to confirm that the chosen timers are dropped.
 const WORD: &str = "drop";
 
 /// Replays or drops the chosen timers, and leads back to the list.
@@ -51,14 +51,15 @@ pub(super) async fn change(
     Ok(Redirect::to(&back(form.fields.get("back"), done)).into_response())
 }
 
-/// The namespace and the id of a choice.
+/// Splits a ticked value, `namespace/id`, into its two parts.
 fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     let (namespace, id) =
         text.split_once('/').ok_or_else(|| Fault::bad("A choice has a namespace and an id."))?;
     Ok((namespace, id_of(id)?))
 }
 
-/// Whether a refusal is the timer's own: it has gone, is not dead any more, or its key is another timer's by now.
+/// Whether a problem concerns this timer only, so that the other chosen timers go on. That is so if the timer is gone
+/// or not dead any more, or if another timer has its key now.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }
@@ -71,7 +72,8 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
     }
 }
 
-/// Drops a dead timer. A timer that another visitor replays at the same moment may be cancelled.
+/// Drops a dead timer. Returns false if the timer is not dead. If another visitor replays the timer at the same moment,
+/// the replayed timer may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
     let stored = match service.stored_timers().get(namespace, id.into()).await {
         Ok(timer) => timer.state.phase(),
@@ -85,7 +87,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 
-/// The address of the list from which the form came.
+/// Returns the address of the list that the form came from, and adds the word for the change that was made. Any other
+/// address leads to the list of dead timers.
 fn back(from: &str, done: &str) -> String {
     let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
     let from = if is_list { from } else { "/ui/dead" };

@@ -1,4 +1,4 @@
-//! The conditions of a list, as an address has them.
+//! Reads the conditions of a list of timers from its address, and writes them into addresses.
 
 use super::fault::Fault;
 use super::view::phase_name;
@@ -14,15 +14,15 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
 use url::form_urlencoded::Serializer;
 
-/// The number of timers on a page.
+/// The number of timers that one page of a list shows.
 pub(super) const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that a form offers.
+/// The greatest number of namespaces that a form offers to choose from.
 const MOST_OFFERED: usize = 100;
-/// The longest text of a condition, in bytes, and that of a cursor.
+/// The greatest length of a condition's text, in bytes. Below it: the greatest length of a cursor.
 const LONGEST: usize = 255;
 const LONGEST_CURSOR: usize = 1_024;
 
-/// The conditions of a list. An empty field is not a condition.
+/// The conditions of a list as the address has them, not yet checked. An empty field sets no condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -31,25 +31,25 @@ pub(super) struct Asked {
     q: String,
     label: String,
     phase: String,
-    /// The reason for which timers are parked.
+    /// The reason for which a timer is parked, such as `paused`.
     reason: String,
-    /// The due moments between which timers are.
+    /// The bounds of the due moments of the timers shown: `from` is the earliest, `until` the latest.
     from: String,
     until: String,
     /// `asc`, `desc`, or empty for the list's own order.
     order: String,
-    /// The place and the error of dead timers.
+    /// The receiver and the last error by which dead timers are grouped.
     place: String,
     error: String,
     cursor: String,
-    /// The change that led here.
+    /// The word for the change that led to this page, for the message about it.
     pub(super) done: String,
 }
 
-/// The conditions, parsed. An empty text is not a condition.
+/// The conditions of a list, parsed and permitted to the visitor. An empty text sets no condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
-    /// The namespace, empty for all of them.
+    /// The namespace that is listed. Empty: all namespaces.
     pub(super) namespace: String,
     pub(super) q: String,
     pub(super) label: String,
@@ -60,14 +60,14 @@ pub(super) struct Conditions {
     pub(super) descending: bool,
     pub(super) group: Option<DeadGroup>,
     pub(super) cursor: String,
-    /// Whether the list shows dead timers only, the latest first.
+    /// Whether this is the page of dead timers, which lists the latest deaths first unless asked otherwise.
     is_of_the_dead: bool,
 }
 
-/// The phases that a stored timer may have.
+/// The phases in which a timer is stored. A list can be narrowed to a phase.
 pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
-/// The query of an address.
+/// Extracts an address's query. A query that cannot be read is answered with a page.
 #[derive(Debug)]
 pub(super) struct Search<T>(pub(super) T);
 
@@ -83,7 +83,7 @@ impl<T: DeserializeOwned> FromRequestParts<Service> for Search<T> {
 }
 
 impl Asked {
-    /// The query of a list. Fails if a text of it is longer than it can be.
+    /// Checks the lengths of the query's texts. Fails if any text is too long.
     pub(super) fn admit(self) -> Result<Self, Fault> {
         let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &self;
         let texts = [namespace, q, label, phase, reason, from, until, order, place, error];
@@ -93,7 +93,7 @@ impl Asked {
         Ok(self)
     }
 
-    /// The conditions for this visitor.
+    /// Parses the conditions. Fails if a word is unknown, or if the visitor may not see the namespace.
     pub(super) fn conditions(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
         let phase = match &*self.phase {
             "" => None,
@@ -123,7 +123,8 @@ impl Asked {
         })
     }
 
-    /// The conditions of a list of dead timers, the latest first unless the order is asked for.
+    /// Parses the conditions of the list of dead timers. The latest deaths come first unless the address asks for an
+    /// order.
     pub(super) fn of_the_dead(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
         let has_order = !self.order.is_empty();
         let asked =
@@ -133,8 +134,9 @@ impl Asked {
     }
 }
 
-/// The namespace that is asked for; empty for all. If none is asked for, it is the namespace of the visitor's token, or
-/// the service's if it has a single namespace.
+/// Returns the namespace that a page shows, or an empty text for all namespaces. If the address names none, it is the
+/// namespace that the visitor's token is limited to, or the only namespace of the service. Fails if the visitor may not
+/// see the namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),
@@ -152,7 +154,7 @@ pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Resu
     Ok(namespace)
 }
 
-/// A moment of UTC, as forms send it: without a zone, and without seconds perhaps.
+/// Parses a moment in UTC as a browser's form sends it: without a zone, and perhaps without seconds.
 fn moment(text: &str) -> Result<Option<Moment>, Fault> {
     let text = text.trim();
     if text.is_empty() {
@@ -164,7 +166,7 @@ fn moment(text: &str) -> Result<Option<Moment>, Fault> {
 }
 
 impl Conditions {
-    /// Whether a condition chooses among the timers, the namespace apart.
+    /// Whether any condition other than the namespace narrows the list.
     pub(super) fn is_filtered(&self) -> bool {
         let texts = [&self.q, &self.label, &self.reason];
         texts.iter().any(|text| !text.is_empty())
@@ -173,27 +175,27 @@ impl Conditions {
             || self.group.is_some()
     }
 
-    /// Whether the list has the timers of all namespaces.
+    /// Whether the list shows the timers of all namespaces.
     pub(super) fn is_of_all(&self) -> bool {
         self.namespace.is_empty()
     }
 
-    /// Whether the due moments are bounded.
+    /// Whether the list is bounded by due moments.
     pub(super) fn has_range(&self) -> bool {
         self.from.is_some() || self.until.is_some()
     }
 
-    /// The address of the list in the other order.
+    /// Returns the address of the list with the same conditions, in the reverse order.
     pub(super) fn turned(&self, path: &str) -> String {
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// A moment as the field of a form has it.
+    /// Writes a moment as a form's field shows it, down to the minute.
     pub(super) fn field(moment: Option<&Moment>) -> String {
         moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
     }
 
-    /// The address of a page with these conditions.
+    /// Returns the address of a page at `path` with these conditions.
     pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
         let mut query = Serializer::new(String::new());
         let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
@@ -226,7 +228,7 @@ impl Conditions {
 
     fn filter(&self) -> Filter {
         let given = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-        // The store's bound is before the first moment.
+        // The store's lower bound excludes its moment, and the form's includes it. So a millisecond is taken off.
         let before = |moment: &Moment| UtcMillis::from_millis(moment.as_millis().saturating_sub(1));
         Filter {
             namespace: given(&self.namespace),
@@ -241,7 +243,7 @@ impl Conditions {
         }
     }
 
-    /// A page of the list, and the cursor of the next page.
+    /// Returns a page of timers, with the cursor of the next page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
@@ -254,7 +256,7 @@ impl Conditions {
         Ok(listing.page(service, cursor, OF_A_PAGE).await?)
     }
 
-    /// The order of the list, in words.
+    /// Returns the words for the order in which the list comes.
     pub(super) fn order(&self) -> &'static str {
         let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
         let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
@@ -270,7 +272,7 @@ impl Conditions {
     }
 }
 
-/// The namespaces that a form offers, each with whether it is shown.
+/// Returns the namespaces that a form offers, each with whether it is the namespace shown.
 pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);

@@ -1,4 +1,4 @@
-//! The dead letters: timers whose deliveries were given up.
+//! Shows the dead letters: timers whose deliveries were given up.
 
 use super::conditions::{Asked, Conditions, Search, offered};
 use super::fault::Fault;
@@ -25,10 +25,10 @@ struct DeadPage<'a> {
     rows: Vec<Row>,
     next: Option<String>,
     first: Option<String>,
-    /// The address of this list, and that of the list in the other order.
+    /// The address of this list. Below it: the address of the same list in reverse order.
     here: String,
     turned: String,
-    /// The address of the groups.
+    /// The address of the page that groups dead timers by receiver and error.
     groups: String,
     may_change: bool,
     /// Whether a single namespace is shown and the visitor may change its timers.
@@ -38,7 +38,7 @@ struct DeadPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the dead letters of a namespace, or of all.
+/// Shows the dead timers of a namespace, or of all namespaces.
 pub(super) async fn show_dead(
     State(service): State<Service>,
     visitor: Visitor,

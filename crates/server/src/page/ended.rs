@@ -1,4 +1,4 @@
-//! The timers that ended lately: those that are remembered and not stored any more, and those that died.
+//! Shows the timers that ended lately: those that are remembered though not stored any more, and those that died.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -13,14 +13,14 @@ use serde::Deserialize;
 use tourbillon_api::{EndKind, Moment, Past};
 use url::form_urlencoded::Serializer;
 
-/// The number of timers on a page.
+/// The number of timers that one page of the list shows.
 const OF_A_PAGE: usize = 50;
-/// The greatest number of timers of one key that are shown.
+/// The greatest number of ended timers with the same key that are shown.
 const MOST_OF_A_KEY: usize = 10;
-/// The longest text of a condition, in bytes.
+/// The greatest length of a condition's text, in bytes.
 const LONGEST: usize = 255;
 
-/// The ends that can be asked for, with their words.
+/// The kinds of ends that a visitor can ask for, each with its word in the address.
 const ENDS: [(&str, EndKind); 5] = [
     ("delivered", EndKind::Delivered),
     ("dead", EndKind::Dead),
@@ -33,17 +33,17 @@ const ENDS: [(&str, EndKind); 5] = [
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The beginning of the key.
+    /// The text with which the timers' keys begin.
     q: String,
-    /// How the timers have ended.
+    /// The word for the way in which the timers ended. Empty: any way.
     how: String,
-    /// The number of the last timer of the page before.
+    /// The number of the last timer on the previous page, as the history counts ended timers.
     before: Option<u64>,
 }
 
-/// A timer that has ended.
+/// A row for a timer that has ended.
 pub(super) struct EndedRow {
-    /// The key, or else the id.
+    /// The timer's key, or its id if it had no key.
     pub(super) name: String,
     pub(super) namespace: String,
     pub(super) address: String,
@@ -74,7 +74,8 @@ impl EndedRow {
         }
     }
 
-    /// The timers that had this key and have ended, the latest first. Dead timers are still stored, and left out.
+    /// Returns the timers that had this key and have ended, the latest first. Dead timers are left out, since they are
+    /// still stored.
     pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
         let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
             how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
@@ -98,7 +99,7 @@ struct EndedPage<'a> {
     is_filtered: bool,
 }
 
-/// Shows what ended lately.
+/// Shows the timers that ended lately.
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,

@@ -1,4 +1,4 @@
-//! The hosts that callbacks go to.
+//! Shows the hosts that callbacks go to, with the state of each host's breaker.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -15,25 +15,26 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, Breaker, Endpoint};
 
-/// The greatest number of hosts on the page. Hosts whose breakers are not closed come first.
+/// The greatest number of hosts on the page. Hosts that are cut off by their breakers come first.
 const MOST: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The change that led here.
+    /// The word for the change that led to this page. Unless it is empty, the page says that the host was reopened.
     done: String,
 }
 
 struct Row {
     host: String,
-    /// The word of the action that lets it go on, if there is something to do.
+    /// The text of the button that lets the host's timers go on. `None` if the breaker is closed and no timer is
+    /// parked.
     action: Option<&'static str>,
-    /// The list of its dead timers.
+    /// The address of the list of the host's dead timers.
     dead: String,
     breaker: &'static str,
     class: &'static str,
-    /// How long ago this state of the breaker began.
+    /// How long ago the breaker came into its present state.
     since: Option<String>,
     open_for: Option<String>,
     running: String,
@@ -60,7 +61,7 @@ struct EndpointsPage<'a> {
     more: usize,
 }
 
-/// Shows the hosts.
+/// Shows the hosts that callbacks go to, to visitors who may see the whole service.
 pub(super) async fn show_endpoints(
     State(service): State<Service>,
     visitor: Visitor,
@@ -82,7 +83,7 @@ pub(super) async fn show_endpoints(
             Breaker::HalfOpen => ("half open", "warn"),
             Breaker::Open => ("open", "bad"),
         };
-        // In tenths of a percent, without a floating point.
+        // The share is counted in tenths of a percent, so that no floating point is needed.
         let share = (endpoint.recent_errors * 1_000).checked_div(endpoint.recent);
         let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
         Row {
@@ -114,7 +115,7 @@ pub(super) async fn show_endpoints(
     Ok(show(&EndpointsPage { frame, mark, may_change, done, rows, more }))
 }
 
-/// Lets a host have callbacks at once.
+/// Closes a host's breaker and puts the host's parked timers back, so that callbacks go out at once.
 pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
     if !form.visitor.writes_all() {
         let detail = "The host is one of all namespaces, which your token does not permit to change.";

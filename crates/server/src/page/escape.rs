@@ -1,14 +1,14 @@
-//! How values are written into a page.
+//! Escapes values that are written into a page.
 //!
-//! Characters that change the direction of the text around them are shown by their numbers: a key or an error could
-//! otherwise make other words of the page read as something else. Values that a form sends back are written as they
-//! are, with the filter `escape("xml")` in their templates.
+//! Characters that change the direction of text are shown by their numbers. Otherwise a key or an error could make
+//! other words of the page read differently. Values that a form sends back must stay unchanged. Their templates use the
+//! filter `escape("xml")` instead.
 
 use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
 
-/// Writes values into a page so that their characters are seen and change nothing else.
+/// Escapes values so that every character is visible and none changes the rest of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
 
@@ -20,7 +20,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// A text as a page shows it.
+/// Replaces each character that changes the text's direction by its number, such as `[U+202E]`.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(turns_text) {
         return text.into();

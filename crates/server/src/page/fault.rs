@@ -1,4 +1,4 @@
-//! The page of a request that was not fulfilled.
+//! Makes the pages that answer requests which were not fulfilled.
 
 use super::view::{Frame, show};
 use super::visitor::Visitor;
@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The answer to a request that was not fulfilled.
+/// The reason why a request was not fulfilled. As a response it becomes a page.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     problem: Box<Problem>,
@@ -24,12 +24,12 @@ struct FaultPage<'a> {
 }
 
 impl Fault {
-    /// The fault of a request that cannot be read. `detail` must not have parts of the request.
+    /// Makes the fault for a request that cannot be read. `detail` must not repeat parts of the request.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
         Problem::new(ProblemKind::BadRequest, detail).into()
     }
 
-    /// The fault of a visitor who may not do this.
+    /// Makes the fault for a visitor who may not do this.
     pub(super) fn forbidden(detail: &str) -> Self {
         Problem::new(ProblemKind::Forbidden, detail).into()
     }
@@ -42,7 +42,7 @@ impl Fault {
         Problem::new(ProblemKind::MethodNotAllowed, "").into()
     }
 
-    /// The page of the fault, which has the visitor's ways to the other pages.
+    /// Renders the fault as a page. A known visitor also gets the links to the other pages.
     pub(super) fn page(&self, visitor: Option<&Visitor>) -> Response {
         let Self { problem } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -69,7 +69,8 @@ impl From<Problem> for Fault {
 }
 
 impl IntoResponse for Fault {
-    /// Leaves the fault for the guard around all pages, which knows the visitor.
+    /// Attaches the fault to an empty response. The guard around all pages turns it into a page, since it knows the
+    /// visitor.
     fn into_response(self) -> Response {
         let mut response = Response::default();
         response.extensions_mut().insert(self);

@@ -1,4 +1,4 @@
-//! The dead letters in groups: by the place that they went to, and by their last error.
+//! Shows the dead timers in groups, by receiver and by last error.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -25,7 +25,7 @@ pub(super) struct Asked {
 struct Row {
     namespace: Box<str>,
     group: DeadGroup,
-    /// The list of its timers.
+    /// The address of the list of the group's timers.
     address: String,
     count: String,
     first: When,
@@ -43,12 +43,12 @@ struct GroupsPage<'a> {
     rows: Vec<Row>,
     /// The number of groups that are not on the page.
     more: usize,
-    /// The number of dead timers that are in the groups.
+    /// The number of dead timers that were counted into the groups.
     looked: String,
     is_whole: bool,
 }
 
-/// Shows the groups.
+/// Shows the groups of dead timers.
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,

@@ -1,7 +1,7 @@
-//! The stream by which an open page is refreshed.
+//! Tells an open page when to refresh itself.
 //!
-//! The stream has no data: it says that something may have changed, and the page asks for itself again. So no right is
-//! decided twice, and a reader that misses events misses nothing.
+//! The stream has no data. It says that something may have changed, and the page then asks for itself again. So
+//! permissions are checked in a single place, and a reader that misses events loses no data.
 
 use super::visitor::Visitor;
 use crate::client::Waits;
@@ -19,11 +19,11 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// The shortest time between two refreshes of a page.
 const FLOOR: Duration = Duration::from_secs(2);
-/// The longest time: ages grow although nothing happens.
+/// The longest time between two refreshes. Ages on the page grow even if nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
-/// A stream of events, each of which makes a page refresh itself. It ends when the service stops, or when the visitor
-/// loses the right.
+/// Opens a stream of events, each of which makes the page refresh itself. The stream ends when the service stops, or
+/// when the visitor's permissions change.
 pub(super) async fn stream(
     State(service): State<Service>,
     visitor: Visitor,
@@ -50,9 +50,9 @@ struct Reader {
 }
 
 impl Reader {
-    /// Waits until the page needs a refresh. None once the service stops.
+    /// Waits until the page needs a refresh. Returns `None` once the service stops.
     async fn next(&mut self) -> Option<()> {
-        // A page that connects again may have missed events.
+        // A page that connects again may have missed events, so the first refresh comes at once.
         if core::mem::take(&mut self.is_new) {
             return Some(());
         }
@@ -70,7 +70,8 @@ impl Reader {
         }
     }
 
-    /// Waits for an event that the visitor may see, or for the sign that events were missed.
+    /// Waits for an event that the visitor may see. Missed events also end the wait, since the visitor might see some
+    /// of them.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

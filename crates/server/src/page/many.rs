@@ -1,4 +1,4 @@
-//! Changes of many timers.
+//! Begins changes of many timers together, and shows their progress.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
 
-/// Begins a change of many timers, and leads to the page of its progress.
+/// Begins a change of many timers, then redirects to the page that shows its progress.
 pub(super) async fn begin(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -57,7 +57,7 @@ pub(super) async fn begin(
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 
-/// The group of dead timers that a form names.
+/// Returns the group of dead timers that the form names by receiver and error. `None` if it names neither.
 fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
     let (place, error) = (fields.get("place"), fields.get("error"));
     (!place.is_empty() || !error.is_empty()).then(|| DeadGroup::new(place, error))
@@ -77,7 +77,7 @@ struct OperationPage<'a> {
     error: Option<&'a str>,
 }
 
-/// Shows the progress of a change of many timers.
+/// Shows how far a change of many timers has come.
 pub(super) async fn show_operation(
     State(service): State<Service>,
     visitor: Visitor,

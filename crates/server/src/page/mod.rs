@@ -1,9 +1,9 @@
-//! The page: the service in a browser, under `/ui`.
+//! Serves the web pages of the service, under `/ui`.
 //!
-//! Each page is made on the service and can be read without a script. The script refreshes the parts of a page that
-//! change, when the stream of `live` says so. The templates escape all values; the answers' headers forbid scripts,
-//! styles and frames of any other origin. A handler reads the visitor's right, and asks the same functions of the
-//! service as the HTTP interface does.
+//! Each page is rendered on the service and can be read without a script. The script refreshes the changing parts of a
+//! page when the stream of `live` says so. The templates escape all values. Headers forbid scripts, styles and frames
+//! of any other origin. Each handler checks the visitor's permission, then calls the same functions of the service as
+//! the HTTP interface does.
 
 mod access;
 mod act;
@@ -48,7 +48,7 @@ use session::Sessions;
 use std::sync::Arc;
 use visitor::Seen;
 
-/// The paths of the page.
+/// Returns the routes of all pages.
 pub(crate) fn routes() -> Router<Service> {
     let pages = Router::new()
         .route("/ui", get(async || Redirect::to("/ui/")))
@@ -86,11 +86,11 @@ pub(crate) fn routes() -> Router<Service> {
     Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
 }
 
-/// The content security policy: a page loads and calls its own service only.
+/// The content security policy: a page loads from and calls its own service only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Turns faults into pages, and sets the headers that restrict browsers.
+/// Turns faults into pages, and adds the headers that restrict the browser.
 async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     let seen = Seen::default();
     request.extensions_mut().insert(seen.clone());
@@ -102,7 +102,8 @@ async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_FRAME_OPTIONS, "DENY"),
-        // Addresses have keys and labels. Without any referrer, browsers would send forms with the origin `null`.
+        // Addresses contain keys and labels, so other sites must not see them. With no referrer at all, browsers would
+        // send forms with the origin `null`.
         (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),

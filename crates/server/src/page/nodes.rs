@@ -1,4 +1,4 @@
-//! The nodes that share the timers.
+//! Shows the nodes that share the timers.
 
 use super::chart::{self, Chart};
 use super::fault::Fault;
@@ -12,10 +12,10 @@ use axum::response::Response;
 use std::collections::HashMap;
 use tourbillon_api::{Moment, Node, Nodes, Shard};
 
-/// The greatest number of nodes on the page, and of shards that are listed.
+/// The greatest number of nodes on the page. Below it: the greatest number of late shards listed.
 const MOST: usize = 100;
 const MOST_LATE: usize = 10;
-/// The time for which a shard's first timer may be due before the shard is listed, in milliseconds.
+/// A shard is listed as late if its first timer has been due for this long, in milliseconds.
 const LATE: u64 = 1_000;
 
 struct Row {
@@ -48,20 +48,20 @@ struct NodesPage<'a> {
     /// The number of nodes that are not on the page.
     more: usize,
     chart: Option<Chart>,
-    /// The number of the last shard.
+    /// The number of the last shard. Shards are numbered from 0.
     last: u16,
     takeovers: String,
     taken: Option<When>,
-    /// The number of shards without a node.
+    /// The number of shards that no node owns.
     free: usize,
-    /// The number of shards whose server does not answer.
+    /// The number of shards whose Redis server does not answer.
     silent: usize,
-    /// The shards that are lost.
+    /// The numbers of the shards that their servers have lost, as a text.
     lost: String,
     late: Vec<Late>,
 }
 
-/// Shows the nodes.
+/// Shows the nodes, to visitors who may see the whole service.
 pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
     if !visitor.reads_all() {
         let detail = "The nodes have the timers of all namespaces, and your token is for one.";
@@ -93,7 +93,7 @@ fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
     }
 }
 
-/// The numbers of the lost shards. If there are many, the first of them and the number of the others.
+/// Lists the numbers of the lost shards. If there are more than fit, it lists the first and counts the rest.
 fn lost(shards: &[Shard]) -> String {
     let lost: Vec<_> =
         shards.iter().filter(|shard| shard.lost).map(|shard| shard.number.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The overview: the service's condition, its recent work, and the timers to come.
+//! Shows the overview: the service's condition, its recent work, and the timers to come.
 
 use super::chart::{self, Chart, Small};
 use super::conditions::Search;
@@ -14,15 +14,15 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
-/// The number of intervals of the history's charts, and one more since the first begins before them.
+/// The greatest number of intervals in a chart of the history. The first of the 121 begins before the chart does.
 const POINTS: usize = 121;
-/// The lengths of the history that is shown, in hours.
+/// The lengths of history that a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];
 const HOUR: u64 = 3_600_000;
-/// The time over which rates are shown, in milliseconds.
+/// The time over which the current rates are measured, in milliseconds.
 const LATELY: u64 = 60_000;
 
-/// A number with its name.
+/// A named number on the page, with a note and perhaps a link.
 struct Figure {
     name: &'static str,
     value: String,
@@ -40,7 +40,7 @@ struct NamespaceRow {
     dead: String,
 }
 
-/// The whole service, for visitors that may see it.
+/// The part of the page that concerns the whole service. Only visitors who may read all namespaces see it.
 struct Whole {
     version: String,
     up: String,
@@ -50,21 +50,21 @@ struct Whole {
     horizon: Option<Chart>,
     lateness: Option<Chart>,
     history: Vec<Small>,
-    /// The length of the history that is shown, in hours.
+    /// The length of the history that the charts show, in hours.
     hours: u64,
-    /// The other lengths.
+    /// The lengths of history that can be chosen, in hours.
     ranges: [u64; 4],
     begun: bool,
-    /// The moment at which the last numbers of the history were taken.
+    /// The moment of the history's latest sample.
     taken: Option<When>,
-    /// Whether schedules are stored.
+    /// Whether any schedule is stored.
     has_schedules: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The length of the history, in hours.
+    /// The length of the history that the address asks for, in hours. Empty: the shortest that shows everything.
     hours: String,
 }
 
@@ -73,16 +73,16 @@ pub(super) struct Asked {
 struct OverviewPage<'a> {
     frame: Frame<'a>,
     whole: Option<Whole>,
-    /// The figures of a visitor who may not see the whole service.
+    /// Figures of the visitor's own namespaces, for a visitor who may not see the whole service.
     figures: Vec<Figure>,
     namespaces: Vec<NamespaceRow>,
     is_empty: bool,
 }
 
-/// The number of namespaces on the page.
+/// The greatest number of namespaces on the page.
 const MOST: usize = 100;
 
-/// The numbers of stored timers by phase: dead, parked, pending, being delivered.
+/// The numbers of stored timers in each phase. `leased` counts timers that are being delivered.
 struct Stored {
     dead: u64,
     parked: u64,
@@ -91,7 +91,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// The sums over some namespaces.
+    /// Adds up the numbers of some namespaces.
     fn of(views: &[NamespaceView]) -> Self {
         let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
         Self {
@@ -102,7 +102,7 @@ impl Stored {
         }
     }
 
-    /// The figures, each with the way to the list of the timers that it counts.
+    /// Returns the figures, each linked to the list of the timers that it counts.
     fn figures(&self) -> [Figure; 3] {
         [
             Figure {
@@ -130,7 +130,7 @@ impl Stored {
     }
 }
 
-/// How full the disk is.
+/// Makes the figure that shows how full the disk is.
 fn disk_figure(disk: Disk) -> Figure {
     Figure {
         name: "Disk",
@@ -148,7 +148,7 @@ fn disk_figure(disk: Disk) -> Figure {
     }
 }
 
-/// The receivers that get nothing, since their breakers are not closed.
+/// Makes the figure that counts the hosts whose breakers are not closed. `None` if no hosts are known.
 fn breakers_figure(service: &Service) -> Option<Figure> {
     let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
@@ -161,14 +161,14 @@ fn breakers_figure(service: &Service) -> Option<Figure> {
     })
 }
 
-/// The rate over the last minute.
+/// Writes the rate of a value over these points of the history, such as "5/s".
 fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     let covered: u64 = points.iter().map(|point| point.covered_ms).sum();
     let count: u64 = points.iter().map(value).sum();
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// The length of the history that was asked for, in hours. By default it is the shortest that covers all samples.
+/// Returns the length of history to show, in hours. By default it is the shortest length that covers all samples.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);
@@ -199,7 +199,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     let mut figures = vec![
         Figure {
             name: "Oldest overdue",
-            // In seconds, always: an operator compares it with the last look.
+            // This figure is always in seconds, so that an operator can compare it with an earlier reading.
             value: format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100),
             note: if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) },
             class: overdue_class,

@@ -1,4 +1,4 @@
-//! A form that a visitor has sent.
+//! Reads a form that a visitor has sent, and checks that it came from one of the service's own pages.
 
 use super::escape::visible;
 use super::fault::Fault;
@@ -13,12 +13,12 @@ use subtle::ConstantTimeEq as _;
 use tourbillon_api::{Problem, ProblemKind};
 use url::form_urlencoded;
 
-/// The fields of a form.
+/// The names and texts of a form's fields, in the form's order.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form. Its bytes count in `hold`.
+    /// Reads a form from a request. Its bytes count towards the limit that `hold` keeps.
     pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind
@@ -36,22 +36,23 @@ impl Fields {
         Ok(Self(pairs.collect()))
     }
 
-    /// The text of a field, empty if the form has none.
+    /// Returns the text of the first field with this name. Empty if the form has no such field.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| **field == *name).map_or("", |(_, value)| value)
     }
 
-    /// The texts of all fields of a name.
+    /// Returns the texts of all fields with this name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| **field == *name).map(|(_, value)| &**value)
     }
 
-    /// The text of a field that may be left empty.
+    /// Returns the text of a field, or `None` if it is empty or missing.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|text| !text.is_empty())
     }
 
-    /// Fails unless the visitor has typed this word, as it is or as the page shows it.
+    /// Checks that the visitor has typed this word to confirm a change. The word may be typed as the page shows it,
+    /// with special characters escaped.
     pub(super) fn confirm(&self, word: &str) -> Result<(), Fault> {
         let typed = self.get("confirm").trim();
         if typed == word.trim() || typed == visible(word).trim() {
@@ -63,7 +64,7 @@ impl Fields {
     }
 }
 
-/// A form of one of the visitor's own pages.
+/// A form whose sender is signed in and whose CSRF token is right, so it came from the visitor's own page.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) visitor: Visitor,

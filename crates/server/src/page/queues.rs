@@ -1,4 +1,4 @@
-//! The queues from which receivers fetch timers.
+//! Shows the queues from which receivers fetch timers.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -13,9 +13,9 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Moment, QueueView};
 
-/// The greatest number of queues on the page. Those whose oldest timers wait longest come first.
+/// The greatest number of queues on the page. Queues whose oldest timers wait longest come first.
 const MOST: usize = 200;
-/// The age of the oldest timer from which on a queue counts as late, in milliseconds.
+/// A queue counts as late once its oldest timer has waited this long, in milliseconds.
 const LATE: u64 = 60_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,13 +27,13 @@ pub(super) struct Asked {
 struct Row {
     namespace: String,
     queue: String,
-    /// The list of the timers that wait.
+    /// The address of the list of the timers that wait in the queue.
     address: String,
     depth: String,
     age: Option<String>,
     oldest: Option<When>,
     receivers: String,
-    /// Why nothing moves, or whether it is late.
+    /// The style class and the word for the queue's condition: empty, moving, late, or without receivers.
     state: (&'static str, &'static str),
 }
 
@@ -69,7 +69,7 @@ struct QueuesPage<'a> {
     more: usize,
 }
 
-/// Shows the queues.
+/// Shows the queues of a namespace, or of all namespaces.
 pub(super) async fn show_queues(
     State(service): State<Service>,
     visitor: Visitor,

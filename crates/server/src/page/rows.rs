@@ -1,4 +1,4 @@
-//! The rows of lists of timers.
+//! Makes the rows of the lists of timers.
 
 use super::fault::Fault;
 use super::text::beginning;
@@ -9,17 +9,17 @@ use tourbillon_durable::timer::TimerId;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-/// The address of a timer's page.
+/// Returns the address of a timer's page.
 pub(super) fn address(namespace: &str, id: &str) -> String {
     format!("/ui/timers/{namespace}/{id}")
 }
 
-/// The id of a timer in an address.
+/// Parses the id of a timer from an address. An id that cannot be read is answered with "no such page".
 pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
     id(text).map_err(|_| Fault::no_page())
 }
 
-/// The address of a list by one condition, of a namespace or of all if it is empty.
+/// Returns the address of a list with a single condition. An empty namespace means all namespaces.
 pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str)) -> String {
     let mut query = Serializer::new(String::new());
     if !namespace.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str))
     format!("{path}?{}", query.finish())
 }
 
-/// The place that a timer is delivered to, in short.
+/// Describes where a timer is delivered to: the method, host and path of a callback, or the name of a queue.
 pub(super) fn target(timer: &Timer) -> String {
     if let Some(callback) = &timer.callback {
         let host = Url::parse(&callback.url).ok().map(|url| {
@@ -42,16 +42,16 @@ pub(super) fn target(timer: &Timer) -> String {
     timer.pull.as_ref().map_or_else(String::new, |pull| format!("queue {}", pull.queue))
 }
 
-/// The labels of a timer, with the addresses of their lists.
+/// Returns the labels of a timer, each with the address of the list of timers that have it.
 pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     let address = |label: &String| (label.clone(), list_address(path, &timer.namespace, ("label", label)));
     timer.labels.iter().map(address).collect()
 }
 
-/// A row of a list.
+/// A row for a timer in a list.
 pub(super) struct Row {
     pub(super) timer: Timer,
-    /// The key, or else the id.
+    /// The timer's key, or its id if it has no key.
     pub(super) name: String,
     pub(super) address: String,
     pub(super) phase: &'static str,
@@ -59,9 +59,9 @@ pub(super) struct Row {
     pub(super) died: Option<When>,
     pub(super) target: String,
     pub(super) error: String,
-    /// Why it is dead, in few words.
+    /// Why the timer is dead, in a few words. Empty for other timers.
     pub(super) reason: &'static str,
-    /// Its labels, with the addresses of their lists.
+    /// The timer's labels, each with the address of the list of timers that have it.
     pub(super) labels: Vec<(String, String)>,
     pub(super) is_overdue: bool,
 }
@@ -84,7 +84,7 @@ impl Row {
     }
 }
 
-/// The reason of a death, in few words.
+/// Returns the words for the reason of a death. Unknown reasons give an empty text.
 fn death(reason: &str) -> &'static str {
     match reason {
         "attempts" => "all attempts failed",

@@ -1,4 +1,4 @@
-//! A schedule: its next instants in its own zone and in UTC, its state, and its settings.
+//! Shows a schedule: its next occurrences in its own zone and in UTC, its state, and its settings.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -23,11 +23,11 @@ use url::form_urlencoded::Serializer;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The change that led here.
+    /// The word for the change that led to this page.
     done: String,
 }
 
-/// The instants of a schedule, in words.
+/// Describes in words when a schedule fires.
 pub(super) fn plan(schedule: &NewSchedule) -> String {
     match schedule {
         NewSchedule { cron: Some(cron), .. } => cron.clone(),
@@ -49,7 +49,7 @@ pub(super) fn plan(schedule: &NewSchedule) -> String {
     }
 }
 
-/// The name of a state, and its class.
+/// Returns the name of a schedule's state, with its style class.
 pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     match state {
         ScheduleState::Active => ("active", "good"),
@@ -60,12 +60,12 @@ pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     }
 }
 
-/// The address of a schedule's page.
+/// Returns the address of a schedule's page.
 pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// An instant of a schedule.
+/// A row for a coming occurrence of a schedule.
 struct Instant {
     at: Option<When>,
     local: String,
@@ -73,7 +73,7 @@ struct Instant {
     change: Option<&'static str>,
 }
 
-/// A local time as it is shown, with its distance from UTC if it has one.
+/// Writes a local time for people, with its distance from UTC if the text has one.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
     match text.rsplit_once(['+', '-']) {
@@ -119,7 +119,7 @@ struct SchedulePage<'a> {
     done: Option<&'static str>,
 }
 
-/// The state of a schedule, with its reason, in words.
+/// Explains in words why a schedule is in its state.
 fn why(view: &ScheduleView, now: Moment) -> String {
     match view.state {
         ScheduleState::Active => match view.next {
@@ -195,7 +195,7 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows a schedule.
+/// Shows the page of a schedule.
 pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,
@@ -233,7 +233,7 @@ pub(super) async fn show_schedule(
     Ok(show(&page))
 }
 
-/// The change that led to a page, in words.
+/// Returns the message for the change that led to this page. `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "pause" => "The schedule is paused.",
@@ -244,7 +244,7 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
     })
 }
 
-/// Changes a schedule.
+/// Changes a schedule as `verb` says, then redirects to its page. A deletion leads to the list.
 pub(super) async fn change(
     State(service): State<Service>,
     Path((namespace, key, verb)): Path<(String, String, String)>,

@@ -1,4 +1,4 @@
-//! The list of schedules.
+//! Shows the list of schedules.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -16,9 +16,9 @@ use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
 use url::form_urlencoded::Serializer;
 
-/// The number of schedules on a page.
+/// The number of schedules that one page of the list shows.
 const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that are asked for one page.
+/// The greatest number of namespaces that are searched for one page.
 const MOST_ASKED: usize = 50;
 const LONGEST: usize = 255;
 const LONGEST_CURSOR: usize = 1_024;
@@ -27,10 +27,10 @@ const LONGEST_CURSOR: usize = 1_024;
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The beginning of the key.
+    /// The text with which the schedules' keys begin.
     q: String,
     cursor: String,
-    /// The change that led here.
+    /// The word for the change that led to this page.
     done: String,
 }
 
@@ -80,7 +80,7 @@ struct SchedulesPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the schedules of a namespace, or of all.
+/// Shows the schedules of a namespace, or of all namespaces.
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
@@ -91,12 +91,12 @@ pub(super) async fn show_schedules(
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
     let namespace = visible(&namespace, &service, &visitor)?;
-    // A cursor is valid in its own list only.
+    // A cursor is bound to its own list: the namespace and the beginning of the keys.
     let mark = format!("{namespace}/{q}/");
     let place = if cursor.is_empty() {
         None
     } else {
-        // Everybody can make the mark, so the namespace of the place is checked, too.
+        // Anybody can forge the mark, so the namespace of the cursor's place is checked too.
         let is_asked = |place: &Place| namespace.is_empty() || *place.namespace == *namespace;
         let place = Place::of(&place_of(&cursor, mark.as_bytes())?).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
@@ -130,7 +130,7 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// A page of the schedules of a namespace, and the place of the next page. The empty name stands for all namespaces.
+/// Collects a page of schedules, with the place where the next page begins. An empty namespace stands for all.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

@@ -1,8 +1,7 @@
-//! Sessions: a browser that has signed in with a token sends a cookie instead.
+//! Keeps the sessions of browsers. A browser signs in with a token, then sends a cookie instead.
 //!
-//! The cookie is random and is not the token; the service keeps only its hash, and the token's. Each request looks the
-//! token up again, so that a token which is revoked or expires ends its sessions. Sessions end with the service's
-//! process too.
+//! The cookie is random and differs from the token. The service keeps only the hashes of both. Each request looks the
+//! token up again, so a token that is revoked or expires ends its sessions. Sessions also end with the process.
 
 use crate::state::{TokenHash, hash};
 use core::time::Duration;
@@ -11,31 +10,31 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. The token that has most of them makes room for a new session with its oldest. So a
-/// token that signs in again and again ends its own sessions, not those of others.
+/// The greatest number of sessions. When it is reached, the token with the most sessions loses its oldest session. So a
+/// token that signs in again and again ends its own sessions, and not those of other tokens.
 const MOST: usize = 1_024;
-/// The time for which a session lasts.
+/// The time after which a session ends by itself.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
-/// The sessions of a service.
+/// The open sessions, by the hash of their cookies.
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The CSRF token of forms while the service has no tokens, and nobody signs in.
+    /// The CSRF token of all forms while the service has no tokens, since then nobody signs in.
     mark: Box<str>,
 }
 
-/// A session.
+/// A session of a browser that has signed in.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// The token's hash.
+    /// The hash of the token with which the browser signed in.
     pub(super) token: TokenHash,
     /// The CSRF token of this session's forms.
     pub(super) mark: Box<str>,
     ends: Instant,
 }
 
-/// 32 random bytes as text. None if the system gives no random numbers.
+/// Returns 32 random bytes as text. `None` if the system gives no random numbers.
 fn random() -> Option<Box<str>> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
@@ -44,7 +43,7 @@ fn random() -> Option<Box<str>> {
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        // Without random numbers no form is accepted: see `mark`.
+        // Without random numbers the mark is empty, and no form is accepted: see `mark`.
         Self { open: Mutex::default(), mark: random().unwrap_or_default() }
     }
 
@@ -52,12 +51,12 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CSRF token of forms without a session. No form is accepted while it is empty.
+    /// Returns the CSRF token of forms without a session. While it is empty, no form is accepted.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }
 
-    /// Begins a session and returns its cookie's value. None if the system gives no random numbers.
+    /// Begins a session and returns the value of its cookie. `None` if the system gives no random numbers.
     pub(super) fn begin(&self, token: TokenHash) -> Option<Box<str>> {
         let (cookie, mark) = (random()?, random()?);
         let now = Instant::now();
@@ -70,7 +69,7 @@ impl Sessions {
         Some(cookie)
     }
 
-    /// The session with this cookie.
+    /// Returns the session with this cookie, unless it has ended.
     pub(super) fn find(&self, cookie: &str) -> Option<Session> {
         self.lock().get(&hash(cookie)).filter(|session| session.ends > Instant::now()).cloned()
     }
@@ -81,7 +80,8 @@ impl Sessions {
     }
 }
 
-/// Ends the oldest session of the token that has most. Among equals that is `token`, for which room is made.
+/// Ends the oldest session of the token that has the most sessions. If several tokens have as many, `token` loses its
+/// session: it needs the room.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {

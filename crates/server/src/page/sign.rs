@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Signs visitors in and out.
 
 use super::fault::Fault;
 use super::posted::{Fields, Posted};
@@ -29,11 +29,11 @@ struct SignIn<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The page that the visitor wanted.
+    /// The page that the visitor asked for, to which the form leads after signing in.
     to: String,
 }
 
-/// The page after signing in: one of this service.
+/// Returns the page that follows signing in. An address outside this service is replaced by the overview.
 fn destination(to: &str) -> &str {
     let is_ours =
         to.starts_with("/ui/") && to.len() <= 4_096 && to.bytes().all(|byte| byte.is_ascii_graphic());
@@ -45,7 +45,7 @@ fn page(to: &str, has_failed: bool) -> Response {
     show(&SignIn { frame, to: destination(to), has_failed })
 }
 
-/// Shows the form.
+/// Shows the form for signing in. While the service has no tokens, redirects to the page instead.
 pub(super) async fn form(
     State(service): State<Service>,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
@@ -54,17 +54,17 @@ pub(super) async fn form(
     if service.tokens().is_open() { Redirect::to(destination(&to)).into_response() } else { page(&to, false) }
 }
 
-/// The header that sets the cookie, which lasts for `seconds`.
+/// Returns the header that sets the session's cookie for `seconds`. With 0 seconds the browser deletes the cookie.
 fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     let over_tls = service.settings().over_tls;
     let secure = if over_tls { "; Secure" } else { "" };
     format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
 }
 
-/// The greatest form by which a visitor signs in, in bytes: it may come from anybody.
+/// The greatest size of the form for signing in, in bytes. Anybody may send this form.
 pub(super) const LONGEST: usize = 4 << 10;
 
-/// Begins a session, if the form has a token. The layer below has refused forms of other sites.
+/// Begins a session if the form has a valid token. Forms from other sites were refused before.
 pub(super) async fn sign_in(
     State(service): State<Service>,
     Extension(sessions): Open,
@@ -88,7 +88,7 @@ pub(super) async fn sign_in(
     Ok((header, Redirect::to(destination(fields.get("to")))).into_response())
 }
 
-/// Ends the session.
+/// Ends the visitor's session and deletes the cookie.
 pub(super) async fn sign_out(
     State(service): State<Service>,
     Extension(sessions): Open,

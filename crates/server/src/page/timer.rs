@@ -1,4 +1,4 @@
-//! A single timer: its destination, its state with the reason, and its history.
+//! Shows a single timer: its destination, its state with the reason, and its history.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -20,13 +20,13 @@ use tourbillon_api::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The change that led here.
+    /// The word for the change that led to this page.
     done: String,
 }
 
-/// A point of the timeline.
+/// A step in the timer's history, or a step that is still to come.
 struct Step {
-    /// The class of its mark: `past`, `good`, `bad`, `now` or `ahead`.
+    /// The style class of the step's mark: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
     title: String,
     when: Option<When>,
@@ -54,25 +54,25 @@ struct TimerPage<'a> {
     id: String,
     key: Option<&'a str>,
     phase: &'static str,
-    /// Why the timer is where it is.
+    /// A sentence that explains the timer's present state.
     why: String,
     steps: Vec<Step>,
     timer: Option<&'a Timer>,
-    /// Its labels, with the addresses of their lists.
+    /// The timer's labels, each with the address of the list of timers that have it.
     labels: Vec<(String, String)>,
-    /// Whether the headers and the body are shown.
+    /// Whether the page shows the timer's headers and body. Only visitors who may change the timer see them.
     has_payload: bool,
     policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
     done: Option<&'static str>,
 }
 
-/// A change that a button makes.
+/// A button that changes the timer.
 pub(super) struct Action {
     verb: &'static str,
     name: &'static str,
     effect: &'static str,
-    /// The word to be typed before.
+    /// The word that the visitor must type to confirm the change.
     word: Option<&'static str>,
 }
 
@@ -111,12 +111,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Whether a timer is parked because someone has paused it.
+/// Whether a timer is parked because somebody has paused it.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// The reason why a timer is parked, in words.
+/// Explains why a timer is parked.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {
@@ -141,7 +141,7 @@ fn parked_words(reason: &str) -> String {
     }
 }
 
-/// The reason why a timer is dead, in words.
+/// Explains why a timer is dead.
 fn dead_words(timer: &Timer) -> String {
     match timer.reason.as_deref().unwrap_or("") {
         "attempts" if timer.failures == 1 => "Its only attempt failed.".to_owned(),
@@ -157,7 +157,7 @@ fn dead_words(timer: &Timer) -> String {
     }
 }
 
-/// Why a timer is where it is.
+/// Explains the timer's present state, in a sentence for its page.
 fn why(timer: &Timer, now: Moment) -> String {
     let distance = timer.due.as_millis().abs_diff(now.as_millis());
     match timer.phase {
@@ -206,7 +206,7 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
     }
 }
 
-/// An attempt, after `replays` replays.
+/// Describes an attempt as a step. `replays` is the number of replays before it.
 fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     let (class, word) = match past.outcome {
         None => ("now", "is under way"),
@@ -218,7 +218,7 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
         Some(_) => ("bad", "was lost"),
     };
     let status = past.status.map(|status| format!(", status {status}")).unwrap_or_default();
-    // The numbers of attempts begin again with a replay.
+    // Attempts are numbered anew after each replay.
     let after = match replays {
         0 => String::new(),
         1 => " after the replay".to_owned(),
@@ -245,7 +245,7 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     step
 }
 
-/// The timeline of a timer that is stored, or of whose past something is known.
+/// Returns the steps of a timer's history, the earliest first. A timer may be stored, remembered, or both.
 fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let mut dated = Vec::new();
     let known = past
@@ -262,7 +262,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let (attempts, replayed) =
         past.map_or((&[][..], &[][..]), |past| (&past.attempts[..], &past.replayed[..]));
     let replays = |until: Moment| replayed.iter().filter(|at| **at <= until).count();
-    // The store counts the deliveries since the last replay.
+    // The store counts only the deliveries since the last replay.
     let is_counted = |past: &&PastAttempt| replays(past.started) == replayed.len();
     let known = u32::try_from(attempts.iter().filter(is_counted).count()).unwrap_or(u32::MAX);
     if let Some(timer) = timer
@@ -276,7 +276,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // These attempts came before the attempts that are known.
+        // The unknown attempts came before the known attempts.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {
@@ -322,7 +322,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     steps
 }
 
-/// The policy for failed deliveries, in words.
+/// Describes the policy for failed deliveries: rows of a name and a text.
 pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
@@ -358,7 +358,7 @@ pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows a timer.
+/// Shows the page of a timer.
 pub(super) async fn show_timer(
     State(service): State<Service>,
     visitor: Visitor,

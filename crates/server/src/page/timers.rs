@@ -1,4 +1,4 @@
-//! The list of timers.
+//! Shows the list of timers.
 
 use super::conditions::{Asked, Conditions, PHASES, Search, offered};
 use super::ended::EndedRow;
@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_durable::timer::TimerId;
 
-/// The offer to change all timers of a condition.
+/// The condition that the buttons for many timers use: a field's name with its value.
 struct Many<'a> {
     field: &'a str,
     value: &'a str,
@@ -30,24 +30,24 @@ struct TimersPage<'a> {
     from: String,
     until: String,
     rows: Vec<Row>,
-    /// Timers that had the key that is asked for, and have ended.
+    /// Ended timers that had exactly the key that the visitor searches for.
     ended: Vec<EndedRow>,
-    /// The address of the list of those that have ended.
+    /// The address of the list of ended timers with the same key.
     ended_address: String,
     next: Option<String>,
     first: Option<String>,
     order: &'static str,
-    /// The address of the list in the other order.
+    /// The address of the list in reverse order.
     turned: String,
     many: Option<Many<'a>>,
-    /// Whether all timers of a condition could be changed if one namespace were chosen.
+    /// Whether all listed timers could be changed together once a single namespace is chosen.
     wants_namespace: bool,
     is_filtered: bool,
-    /// The change that led here.
+    /// The message for the change that led to this page.
     done: Option<&'static str>,
 }
 
-/// Shows the list.
+/// Shows the list of timers. A search with a single result redirects to that timer.
 pub(super) async fn show_timers(
     State(service): State<Service>,
     visitor: Visitor,
@@ -90,7 +90,8 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// The condition whose timers can be changed together, if there is no other condition.
+/// Returns the label or the key's beginning by which all listed timers can be changed together. `None` unless it is the
+/// only condition of the list.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {
@@ -101,7 +102,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
     }
 }
 
-/// The address of the timer whose id was asked for.
+/// Returns the address of the timer whose id the visitor searches for. `None` if the text is not the id of a visible
+/// timer.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;
@@ -109,7 +111,7 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// The timers that had the key that was asked for, and have ended.
+/// Returns the ended timers with the key that the visitor searches for. Only a plain search for a key finds any.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
     if asked.q.is_empty() || asked.phase.is_some() || !asked.label.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Parts of all pages: the frame, moments, and the answer.
+//! Builds the parts that all pages have: the frame, moments, and the response.
 
 use super::text::{ago_or_in, plain};
 use super::visitor::Visitor;
@@ -9,14 +9,14 @@ use axum::response::{Html, IntoResponse as _, Response};
 use http::StatusCode;
 use tourbillon_api::Moment;
 
-/// The frame of a page: the ways to the other pages, and the visitor.
+/// The data of the frame around each page: its navigation and its visitor.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    /// The visitor, none before a visitor has signed in.
+    /// The visitor. `None` on pages for visitors who have not signed in.
     pub(super) visitor: Option<&'a Visitor>,
-    /// The place among the pages.
+    /// The name of the page's entry in the navigation. Empty: none is marked.
     pub(super) at: &'a str,
-    /// Whether the page is refreshed.
+    /// Whether the script refreshes the page.
     pub(super) is_live: bool,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Frame<'a> {
         Self { visitor: Some(visitor), at, is_live: true }
     }
 
-    /// The frame of a page that is not refreshed.
+    /// Makes the frame of a page that is not refreshed.
     pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
         Self { visitor: Some(visitor), at, is_live: false }
     }
 
-    /// Whether nodes share the timers.
+    /// Whether several nodes share the timers, so that the navigation shows the page of nodes.
     pub(super) fn has_nodes(&self) -> bool {
         self.visitor.is_some_and(|visitor| visitor.has_nodes)
     }
@@ -40,16 +40,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A page as an answer.
+/// Renders a page as a response.
 pub(super) fn show(page: &impl Template) -> Response {
     match page.render() {
         Ok(text) => Html(text).into_response(),
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail, so this arm is never reached.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-/// A moment, as it is shown.
+/// A moment as pages show it: in UTC, and by its distance from now.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
@@ -69,12 +69,12 @@ impl When {
     }
 }
 
-/// The service's time.
+/// Returns the present moment by the store's clock.
 pub(super) fn now(service: &Service) -> Moment {
     moment(service.timers().timer_store().now())
 }
 
-/// The name of a phase.
+/// Returns the name of a phase, as pages and addresses write it.
 pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     use tourbillon_api::Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
     match phase {
@@ -87,7 +87,7 @@ pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     }
 }
 
-/// The change that led to a page, in words.
+/// Returns the message for the change that led to a page. `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "fire" => "The timer is due now.",

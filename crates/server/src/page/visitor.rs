@@ -1,4 +1,4 @@
-//! The visitor: the right of a request to the page.
+//! Determines who sends a request to a page, and with which permissions.
 
 use super::session::Sessions;
 use crate::asker;
@@ -15,17 +15,17 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::{Arc, OnceLock};
 use tourbillon_api::Role;
 
-/// The right of a request, and the CSRF token for its forms.
+/// The sender of a request, with its permissions and the CSRF token of its forms.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     principal: Principal,
-    /// The token of the session. None if nobody signs in.
+    /// The hash of the token that the visitor signed in with. `None` while the service has no tokens.
     token: Option<TokenHash>,
-    /// The CSRF token that forms carry: a page of another site does not know it.
+    /// The CSRF token that each form must carry. Pages of other sites do not know it.
     pub(super) mark: Box<str>,
-    /// Whether the service has no tokens, and nobody signs in.
+    /// Whether the service has no tokens, so that nobody signs in.
     pub(super) is_open: bool,
-    /// Whether nodes share the timers.
+    /// Whether several nodes share the timers.
     pub(super) has_nodes: bool,
 }
 
@@ -35,12 +35,12 @@ impl Visitor {
         self.principal.permits(Role::Reader, Some(namespace))
     }
 
-    /// Whether the visitor may see the whole service.
+    /// Whether the visitor may see all namespaces, and the service as a whole.
     pub(super) fn reads_all(&self) -> bool {
         self.principal.permits(Role::Reader, None)
     }
 
-    /// Whether the visitor may change the timers of a namespace, and see their payloads.
+    /// Whether the visitor may change a namespace's timers. Only then are payloads shown.
     pub(super) fn writes(&self, namespace: &str) -> bool {
         self.principal.permits(Role::Writer, Some(namespace))
     }
@@ -50,27 +50,27 @@ impl Visitor {
         self.principal.permits(Role::Writer, None)
     }
 
-    /// Whether the visitor may change namespaces and tokens.
+    /// Whether the visitor may change namespaces and tokens, as an administrator of the whole service.
     pub(super) fn rules(&self) -> bool {
         self.principal.permits(Role::Admin, None)
     }
 
-    /// The namespace of the visitor's token, if the token is for a single namespace.
+    /// Returns the namespace that the visitor's token is limited to. `None` if it is not limited.
     pub(super) fn only_namespace(&self) -> Option<&str> {
         self.principal.namespace.as_deref()
     }
 
-    /// The token with which the visitor has signed in, by its hash.
+    /// Returns the hash of the token that the visitor signed in with.
     pub(super) fn token(&self) -> Option<TokenHash> {
         self.token
     }
 
-    /// Waits until the visitor would have another right: the token was revoked, for example.
+    /// Waits until the visitor's permissions change, for example because the token is revoked.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
 
-    /// The right in words.
+    /// Describes the visitor's permissions in words.
     pub(super) fn right(&self) -> String {
         let role = role_name(self.principal.role);
         match self.only_namespace() {
@@ -80,24 +80,25 @@ impl Visitor {
     }
 }
 
-/// The name of the cookie. Browsers accept the prefix `__Host-` over TLS only, and from this host only.
+/// Returns the name of the session's cookie. Browsers accept the prefix `__Host-` only over TLS, and only from this
+/// host.
 pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }
 
-/// The value of the session's cookie.
+/// Returns the value of the session's cookie in a request.
 pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
 }
 
-/// The sessions of a request's service.
+/// Returns the session store, which the routes attach to each request.
 pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
     parts.extensions.get::<Arc<Sessions>>().cloned()
 }
 
-/// The visitor of a request, none if it has not signed in.
+/// Returns the visitor who sent a request. `None` if the visitor has not signed in, or the session has ended.
 fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     let sessions = sessions(parts)?;
     let has_nodes = service.namespaces().is_shared();
@@ -112,14 +113,14 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// The visitor of a request, once its handler has asked for it.
+/// A slot that keeps the visitor once a handler has asked for it, for the page of a fault.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 
 impl FromRequestParts<Service> for Visitor {
     type Rejection = Response;
 
-    /// Fails with the way to the form by which a visitor signs in.
+    /// Determines the visitor. Fails with a redirect to the form for signing in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
         let visitor = visitor(parts, service).inspect(|visitor| {
             note_known(&parts.extensions);
@@ -130,7 +131,7 @@ impl FromRequestParts<Service> for Visitor {
         visitor.ok_or_else(|| {
             let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
             if path.starts_with("/ui/live") {
-                // A stream of events follows no redirection to a form.
+                // A browser's stream of events does not follow a redirect to a form.
                 return StatusCode::UNAUTHORIZED.into_response();
             }
             if parts.method != Method::GET || path == "/ui/" {
@@ -142,5 +143,5 @@ impl FromRequestParts<Service> for Visitor {
     }
 }
 
-/// The sessions, for handlers.
+/// Extracts the session store in a handler.
 pub(super) type Open = Extension<Arc<Sessions>>;

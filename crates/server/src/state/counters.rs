@@ -1,8 +1,8 @@
-//! Counts of the service since its start.
+//! Counts events of the service since its start.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -17,27 +17,27 @@ impl Counter {
     }
 }
 
-/// The counters of a service.
+/// The counters of a service since its start, which the metrics show.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Timers that were made.
+    /// Timers that were created.
     pub(crate) created: Counter,
-    /// Of these, timers that took the place of others.
+    /// Created timers that replaced an earlier timer with the same key.
     pub(crate) replaced: Counter,
     /// Timers that were cancelled.
     pub(crate) cancelled: Counter,
-    /// Decisions of schedules, which the runtime counts as deliveries.
+    /// Times that the inner timer of a schedule fired. The store's runtime counts each as a delivery.
     pub(crate) decisions: Counter,
-    /// Requests that were answered, by the first digit of the status.
+    /// Answered requests, by the first digit of their status.
     pub(crate) answers: [Counter; 5],
-    /// Errors of the history's file.
+    /// Failed reads or writes of the file that keeps the history.
     pub(crate) history_errors: Counter,
     /// Requests whose handler panicked.
     pub(crate) panics: Counter,
 }
 
 impl Counters {
-    /// Counts an answer with this status.
+    /// Counts a request that was answered with this status.
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, self.answers.len());
         self.answers[class - 1].add(1);

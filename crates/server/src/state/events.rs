@@ -1,4 +1,4 @@
-//! Events as they happen.
+//! Passes events of the service on to readers as they happen.
 
 use super::token_file::TokenHash;
 use crate::share::free_for;
@@ -12,19 +12,19 @@ use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
 use tracing::warn;
 
-/// The number of events that a reader may be behind.
+/// The number of events that a slow reader may be behind before it misses some.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers, of which each token has a share.
+/// The greatest number of readers. Each token may have only a share of it.
 const MOST_READERS: usize = 256;
 
-/// The events of a service. It can be cloned; the clones are the same.
+/// Distributes the events of a service to its readers. Clones share the readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers of each token. Readers without a token count together.
+    /// The number of readers of each token. Readers without a token are counted together.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -39,14 +39,14 @@ impl Events {
         Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
     }
 
-    /// Shows an event to all readers. `event` is called only if there are any.
+    /// Sends an event to all readers. `event` is called only if there are readers.
     pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
         if self.0.events.receiver_count() > 0 {
             let _nobody_reads = self.0.events.send(event());
         }
     }
 
-    /// A reader of the events from now on, none if this token or all have too many readers.
+    /// Begins to read the events from now on. `None` if the token has too many readers, or all tokens together have.
     pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
         let mut readers = self.0.lock();
         let free = MOST_READERS.saturating_sub(readers.values().sum());
@@ -64,7 +64,7 @@ impl Events {
     }
 }
 
-/// A reader of events.
+/// A reader of events. Dropping it makes room for another reader.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     receiver: broadcast::Receiver<Event>,
@@ -73,7 +73,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for the next event. Fails with the number of those that were missed, if there are any.
+    /// Waits for the next event. Fails with the number of missed events if this reader was too slow.
     pub(crate) async fn next(&mut self) -> Result<Event, RecvError> {
         self.receiver.recv().await
     }
@@ -91,7 +91,7 @@ impl Drop for Subscription {
     }
 }
 
-/// An event of this moment, without details.
+/// Makes an event of the present moment, with its details still unset.
 pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Event {
@@ -108,7 +108,7 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     }
 }
 
-/// The schedules of a store, with their events.
+/// Opens the schedules of a store so that their changes are shown as events.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, schedule_event| {

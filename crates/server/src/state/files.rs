@@ -1,8 +1,8 @@
-//! Small files that are replaced as a whole: after a crash the old contents or the new contents are there.
+//! Replaces small files as a whole. After a crash a file has either its old contents or its new contents.
 //!
-//! A file is JSON, and its last line is the CRC-32 of all bytes before it, in 32 blanks: a space is 0 and a tab is 1,
-//! the highest bit first. JSON permits blanks there, so any program reads the file. A file without such a line was
-//! written by another program, and is taken as it is.
+//! A file is JSON. Its last line is the CRC-32 of all bytes before it, written in 32 blanks: a space is 0 and a tab is
+//! 1, the highest bit first. JSON permits blanks at its end, so any program can read the file. If this line is missing,
+//! another program wrote the file, and its contents are accepted unchecked.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,10 +10,10 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// The length of the last line, with the line break before it.
+/// The length of the checksum's line with the line break before it, in bytes.
 const CHECKSUM: usize = 33;
 
-/// The last line of a file with these bytes.
+/// Returns the checksum's line for these bytes, with the line break before it.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let sum = crc32fast::hash(bytes);
     let mut line = [b'\n'; CHECKSUM];
@@ -23,14 +23,14 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Whether the bytes end with a line of a checksum, which may be a wrong one. A flipped bit turns a tab into a line
-/// break.
+/// Whether the bytes end with a checksum, even a wrong checksum. Line breaks count as blanks, since a flipped bit can
+/// turn a tab into a line break.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1
 }
 
-/// The value in a JSON file, or none if there is no such file.
+/// Reads a JSON file. Returns `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -48,7 +48,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
 }
 
-/// The error of a file that cannot be read, with the users if that is the reason.
+/// Completes an error of missing permissions: it then names the user who owns the file and the user of this process.
 #[cfg(unix)]
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));
@@ -67,8 +67,8 @@ fn explained(_: &Path, error: io::Error) -> io::Error {
     error
 }
 
-/// Makes a folder, and the folders around it, if they are missing. Only the owner may look into a folder that was made.
-/// An existing folder stays as it is. The names of folders that were made survive a loss of power.
+/// Makes a folder, with the folders around it that are missing. Only the owner may look into new folders. An existing
+/// folder stays as it is. The names of new folders survive a loss of power.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();
@@ -83,7 +83,7 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && !folder.exists()
 }
 
-/// Syncs the folder that a file or folder is in.
+/// Syncs the folder that contains a file or folder, so that its name survives a loss of power.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
@@ -91,25 +91,25 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The folder that a file is in.
+/// Returns the folder that contains a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces a JSON file, as [`replace_bytes`] does.
+/// Replaces a JSON file and its checksum, as [`replace_bytes`] does.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.extend_from_slice(&checksum(&bytes));
     replace_bytes(path, &bytes)
 }
 
-/// Replaces a file. It keeps its owner and its mode, so that a service goes on to read a file that another user has
-/// changed. A new file belongs to the owner of its folder, who alone may read it: it may have secrets. The call returns
-/// once the new contents survive a loss of power.
+/// Replaces a file's contents. Returns once the new contents survive a loss of power. An existing file keeps its owner
+/// and its mode, so the service can still read it after another user has changed it. A new file gets the owner of its
+/// folder. Only the owner may read a new file, since it may contain secrets.
 ///
 /// # Errors
 ///
-/// Fails, and leaves the file as it was, if it cannot be given to its owner.
+/// Fails if the new file cannot be given to the owner. The old file then stays as it was.
 pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {
@@ -129,8 +129,8 @@ pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Makes a file that is not there, which only its owner may read. A link is not followed: the folder may belong to
-/// somebody else.
+/// Makes a new file that only its owner may read. Fails if a file or a link has this name: the folder may belong to
+/// somebody else, who could have placed a link there.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -139,7 +139,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives a new file the owner and the mode of the file whose place it takes, or the owner of the folder.
+/// Gives a new file the owner and the mode of the file that it replaces. Without such a file, it gets the folder's
+/// owner.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
@@ -151,7 +152,7 @@ fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     let present = new.metadata()?;
     if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
         let given = fchown(new, Some(owner.uid()), Some(owner.gid()));
-        // A file that this user has made anew may keep a group of this user.
+        // A new file may keep this user's group if its owner is already right.
         if let Err(error) = given
             && (former.is_some() || owner.uid() != present.uid())
         {
@@ -171,7 +172,7 @@ fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file to the owner of its folder, if another user has made it: the administrator for a service, for example.
+/// Gives a file to the owner of its folder if another user made it, such as an administrator who acts for the service.
 #[cfg(unix)]
 pub(crate) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, lchown};
@@ -192,11 +193,11 @@ pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file that is locked and has nothing in it. It is made if it is missing, for the owner of the folder.
+/// Opens a lock file, which is always empty. If it is missing, it is made and given to the folder's owner.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
         Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
-            // A lock that is another user's would keep the owner out.
+            // A lock file that another user owned would keep the folder's owner out.
             let _is_left_behind = std::fs::remove_file(path);
         }),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -260,12 +261,12 @@ mod tests {
         replace(&path, &Map::new()).unwrap();
         assert_eq!(mode(), 0o600);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        // The rest of a write that was cut off.
+        // The rest of a write that was interrupted.
         std::fs::write(path.with_extension("new"), "{").unwrap();
         replace(&path, &Map::from([("a".to_owned(), 1)])).unwrap();
         assert_eq!(mode(), 0o640);
         assert_eq!(read::<Map>(&path).unwrap().unwrap().len(), 1);
-        // A link in the way is not followed.
+        // A link with this name is not followed.
         let other = folder.path().join("other");
         std::fs::write(&other, "other").unwrap();
         std::os::unix::fs::symlink(&other, path.with_extension("new")).unwrap();

@@ -1,5 +1,5 @@
-//! State that all parts of the service share: namespaces, tokens, events, counters, and the files that keep some of it.
-//! No file here names the service or the deliveries, which stand above.
+//! Keeps the state that all parts of the service share: namespaces, tokens, events, counters, and files for some of
+//! these. Files here must not use the service or the deliveries, which are built on top.
 
 mod counters;
 mod events;

@@ -1,4 +1,4 @@
-//! The storage of the namespaces: a file of the service, or a shared document of the deployment.
+//! Stores the namespaces: in a file of this service, or in a document in Redis that all nodes share.
 
 use super::files;
 use serde::Serialize;
@@ -8,24 +8,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tourbillon_redis::RedisStore;
 
-/// The name of the shared document with the namespaces.
+/// The name of the shared document in Redis.
 const NAMESPACES: &str = "namespaces";
 
-/// The storage of the namespaces.
+/// Where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
-    /// A file, of which this process alone is the writer.
+    /// In a file, which only this process writes.
     File(PathBuf),
-    /// A document of the deployment, for all its nodes.
+    /// In a document in Redis, which all nodes of the deployment read and write.
     Shared(Arc<RedisStore>),
 }
 
 impl NamespaceStorage {
-    /// Whether other processes change the namespaces.
+    /// Whether other nodes can change the namespaces too.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Shared(_))
     }
 
-    /// The namespaces with the number of their version, which is always 0 in a file.
+    /// Reads the namespaces with their version. In a file the version is always 0.
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
@@ -36,7 +36,7 @@ impl NamespaceStorage {
         }
     }
 
-    /// Replaces the namespaces that have this version. Returns false if another process was quicker.
+    /// Replaces the namespaces if they still have this version. Returns false if another node has changed them before.
     pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),

@@ -1,4 +1,4 @@
-//! Namespaces: their limits and their signing secrets.
+//! Keeps the namespaces, with their limits and their signing secrets.
 
 use super::namespace_storage::NamespaceStorage;
 use core::fmt;
@@ -16,34 +16,34 @@ use tourbillon_durable::store::Counts;
 use tourbillon_redis::RedisStore;
 use url::Host;
 
-/// The namespace that is always there.
+/// The name of the namespace that always exists.
 pub(crate) const DEFAULT: &str = "default";
 
-/// A namespace.
+/// The settings of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     pub(crate) limits: NamespaceLimits,
-    /// The signing secrets, the newest first.
+    /// The secrets that sign the namespace's callbacks, the newest first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
 }
 
-/// A signing secret.
+/// A secret that signs callbacks, so that receivers can verify them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
     pub(crate) made: Moment,
-    /// The moment from which it signs no more.
+    /// The moment from which the secret does not sign any more. `None`: it has no end yet.
     pub(crate) until: Option<Moment>,
 }
 
 pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
-/// The greatest number of allowed hosts.
+/// The greatest number of hosts in a namespace's list of allowed hosts.
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// The secrets that sign at this moment, the newest first.
+    /// Returns the secrets that sign callbacks at this moment, the newest first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
@@ -59,7 +59,7 @@ pub(crate) fn moment_in(span: Duration) -> Moment {
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether callbacks of a namespace may go to this host and port.
+/// Whether a namespace's callbacks may go to this host. A port behind the host is ignored.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let matches = |allowed: &String| match allowed.strip_prefix("*.") {
@@ -72,7 +72,7 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// The limits in the form in which they are compared, or the fault of a field.
+/// Checks limits and brings them into the form in which they are compared. Fails with the field that is wrong.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
@@ -100,33 +100,33 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// The time for which a node creates timers by namespaces as it has read them. The removal of a namespace waits as long
-/// for the other nodes.
+/// A node may rely on its copy of the namespaces for this time when it creates timers. So the removal of a namespace
+/// waits for this time too: all other nodes must have noticed it.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The time for which a creation waits for the namespaces, and the time after which another creation tries if that was
-/// in vain.
+/// The longest time for which a creation waits for a fresh copy of the namespaces. Below it: if that failed, the time
+/// until another creation tries.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
-/// Attempts of a change while other nodes change namespaces too.
+/// The greatest number of attempts of a change while other nodes change the namespaces too.
 const TURNS: usize = 64;
 
-/// The namespaces of a service, in memory as they were last read: a change of another node is known here after the next
+/// A copy in memory of the namespaces, as they were last read. A change made by another node is seen after the next
 /// read.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Held by the change that is being written.
+    /// Locked while a change is written, so that changes of this process follow each other.
     writing: Mutex<()>,
     known: RwLock<Known>,
-    /// The last attempt of a creation to read them that failed.
+    /// When a creation last failed to refresh the copy.
     failed: Mutex<Option<Instant>>,
 }
 
-/// The namespaces as they were read.
+/// The namespaces with their version, as they were last read.
 #[derive(Clone)]
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// The moment before the read.
+    /// The moment just before the read, so that the copy is at least this fresh.
     at: Instant,
 }
 
@@ -142,7 +142,7 @@ fn completed(mut map: Map) -> Arc<Map> {
 }
 
 impl Namespaces {
-    /// Reads the namespaces. Blocks.
+    /// Reads the namespaces for the first time. Blocks the calling thread.
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
         let at = Instant::now();
         let (version, map) = block_on(storage.read())?;
@@ -154,30 +154,30 @@ impl Namespaces {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All namespaces as they are known here.
+    /// Returns all namespaces of the copy.
     pub(crate) fn all(&self) -> Arc<Map> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
-    /// The namespace with this name, if there is one.
+    /// Returns the namespace with this name. `None` if the copy has no such namespace.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
     }
 
-    /// The namespace with this name, or the problem that there is none.
+    /// Returns the namespace with this name. Fails with a problem if the copy has no such namespace.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let detail = || format!("there is no namespace {name:?}");
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
     }
 
-    /// As [`require`](Self::require), for a change that stores something in the namespace: another node may have
-    /// removed it since it was read here.
+    /// Returns the namespace as [`require`](Self::require) does, after refreshing an old copy. A change that stores
+    /// something in the namespace needs this: another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)
     }
 
-    /// The namespaces that have timers or schedules, and are not known here.
+    /// Returns the names of namespaces that have stored timers or schedules, but are not in the copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
         let known = self.all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
@@ -187,12 +187,12 @@ impl Namespaces {
         names.into_iter().map(Box::from).collect()
     }
 
-    /// Whether other nodes change the namespaces.
+    /// Whether other nodes can change the namespaces.
     pub(crate) fn is_shared(&self) -> bool {
         self.storage.is_shared()
     }
 
-    /// The deployment, if other nodes share it.
+    /// Returns the Redis store that the deployment's nodes share. `None` if the namespaces are in a file.
     pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
         match &self.storage {
             NamespaceStorage::File(_) => None,
@@ -200,16 +200,15 @@ impl Namespaces {
         }
     }
 
-    /// Reads the changes of other nodes. Returns whether there were any.
+    /// Reads the namespaces again. Returns whether another node had changed them.
     pub(crate) async fn renew(&self) -> io::Result<bool> {
         let at = Instant::now();
         let (version, map) = self.storage.read().await?;
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the namespaces again if they were last read long ago. While the server that has them does not answer,
-    /// the known namespaces count: the servers of the timers may answer. A timer in a namespace that another node has
-    /// removed since is parked.
+    /// Reads the namespaces again if the copy is old. If their server does not answer, the old copy stays in use, since
+    /// the servers of the timers may still answer. A timer that is then created in a removed namespace is parked.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;
@@ -223,14 +222,14 @@ impl Namespaces {
         }
     }
 
-    /// Takes the result of a read, unless a later read was taken before.
+    /// Stores the result of a read as the new copy. Ignores the result if a later read was stored before.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if at < known.at {
             return false;
         }
         known.at = at;
-        // Each namespace that is the same stays the same value: removals count who holds it.
+        // An unchanged namespace keeps its `Arc`, since removals count who still holds it.
         if version == known.version {
             return false;
         }
@@ -244,8 +243,8 @@ impl Namespaces {
         true
     }
 
-    /// Changes the namespaces and returns once the change is stored. `change` is called again if another node was
-    /// quicker. Blocks.
+    /// Changes the namespaces and returns once the change is stored. If another node was quicker, calls `change` again
+    /// on its result. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
@@ -255,7 +254,8 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If the store does not answer, the change is read here within a second after it answers again.
+                    // If Redis does not answer now, the copy learns of the change within a second after Redis answers
+                    // again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

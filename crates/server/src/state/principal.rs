@@ -1,21 +1,21 @@
-//! The right of a request.
+//! Defines the permissions of a request.
 
 use tourbillon_api::Role;
 
-/// The right of a request.
+/// The permissions of a request, which come from its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) role: Role,
-    /// The only namespace that the right holds for.
+    /// The only namespace that the request may touch. `None`: all namespaces.
     pub(crate) namespace: Option<Box<str>>,
 }
 
 impl Principal {
-    /// The right to everything.
+    /// The permission to do everything.
     pub(crate) const ALL: Self = Self { role: Role::Admin, namespace: None };
 
-    /// Whether a request that needs this role in this namespace is permitted. Without a namespace the request concerns
-    /// the whole service.
+    /// Whether these permissions suffice for a request that needs `role` in `namespace`. Without a namespace the
+    /// request concerns the whole service.
     pub(crate) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.role >= role && self.namespace.as_deref().is_none_or(|own| namespace == Some(own))
     }

@@ -1,8 +1,8 @@
-//! The announcement that the service stops.
+//! Tells all parts of the service that it stops.
 
 use tokio::sync::watch;
 
-/// Whether the service stops. It can be cloned; the clones are the same.
+/// A flag that is set once the service stops. Clones share the flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop(watch::Sender<bool>);
 
@@ -22,7 +22,7 @@ impl Stop {
     /// Waits until the service stops.
     pub(crate) async fn begun(&self) {
         let mut receiver = self.0.subscribe();
-        // The sender lives as long as this value.
+        // The sender lives as long as this value, so the wait cannot fail.
         let _never_closed = receiver.wait_for(|stops| *stops).await;
     }
 }

@@ -1,7 +1,8 @@
-//! The file of tokens, and its changes.
+//! Reads and changes the file that lists the tokens.
 //!
-//! A token is `tb_`, its role, and 32 random bytes. The file has the SHA-256 of each token and not the token itself, so
-//! that a reader of the file cannot use them. The random bytes need no slow hash: nobody can guess them.
+//! A token is `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token and not the token
+//! itself, so nobody who reads the file can use the tokens. A slow hash is not needed, since nobody can guess 32 random
+//! bytes.
 
 use super::files;
 use super::principal::Principal;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tourbillon_api::{Moment, Role};
 
-/// The name of a role in tokens and on the command line.
+/// Returns the name of a role, as it stands in tokens and on the command line.
 pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Reader => "reader",
@@ -23,10 +24,10 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// SHA-256 of a token, by which the service knows it.
+/// The SHA-256 of a token. The service knows tokens only by this hash.
 pub(crate) type TokenHash = [u8; 32];
 
-/// The hash of a token.
+/// Returns the SHA-256 of a token.
 pub(crate) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -36,22 +37,22 @@ pub(super) fn now() -> Moment {
     Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The record of a token, without the token itself.
+/// A token's entry in the file, which does not contain the token itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
-    /// A name for people.
+    /// The name that people gave the token.
     #[serde(default)]
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
-    /// The only namespace, or none for all.
+    /// The only namespace that the token is valid for. `None`: all namespaces.
     #[serde(default)]
     pub(crate) namespace: Option<Box<str>>,
     pub(crate) made: Moment,
-    /// The moment from which the token is not accepted.
+    /// The moment from which the token is not accepted. `None`: it does not expire.
     #[serde(default)]
     pub(crate) until: Option<Moment>,
-    /// SHA-256 of the token, in hexadecimal digits.
+    /// The SHA-256 of the token. The file has it in hexadecimal digits.
     #[serde(with = "hexadecimal")]
     pub(super) hash: TokenHash,
 }
@@ -72,7 +73,7 @@ mod hexadecimal {
     }
 }
 
-/// The id of the token with this hash: the hash's first digits.
+/// Returns the id of the token with this hash, which is the beginning of the hash in hexadecimal digits.
 pub(crate) fn id_of_token(hash: &TokenHash) -> String {
     HEXLOWER.encode(&hash[..6])
 }
@@ -82,14 +83,14 @@ impl Stored {
         id_of_token(&self.hash)
     }
 
-    /// The token in words: its name and its purpose, and nothing of the token itself.
+    /// Describes the token by its name, role, namespace and end. Reveals nothing of the token itself.
     pub(crate) fn words(&self) -> String {
         let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
         format!("{:?}, {}{namespace}{until}", self.name, role_name(self.role))
     }
 
-    /// The right of the token's requests.
+    /// Returns the permissions of requests with this token.
     pub(super) fn principal(&self) -> Principal {
         Principal { role: self.role, namespace: self.namespace.clone() }
     }
@@ -99,17 +100,17 @@ impl Stored {
     }
 }
 
-/// The purpose and the right of a new token.
+/// The properties of a token that is about to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct NewToken {
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
     pub(crate) namespace: Option<Box<str>>,
-    /// The time for which the token is accepted.
+    /// The time for which the token is accepted, from now on. `None`: it does not expire.
     pub(crate) expires: Option<Duration>,
 }
 
-/// The file of tokens, for the program that changes it.
+/// Changes the file of tokens, for the command line and the page.
 #[derive(Debug)]
 pub(crate) struct TokenFile(PathBuf);
 
@@ -122,12 +123,12 @@ impl TokenFile {
         &self.0
     }
 
-    /// The tokens, or none if there is no file.
+    /// Reads the tokens. Returns `None` if the file does not exist.
     pub(crate) fn read(&self) -> io::Result<Option<Vec<Stored>>> {
         files::read(&self.0)
     }
 
-    /// Changes the file. Other programs that change it at the same time wait.
+    /// Changes the file under a lock, so that other programs that change it wait.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
@@ -140,7 +141,7 @@ impl TokenFile {
         Ok(answer)
     }
 
-    /// Adds a token and returns it. It is nowhere else.
+    /// Makes a token, adds its entry to the file, and returns both. The token itself is stored nowhere.
     pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -166,7 +167,7 @@ impl TokenFile {
         Ok((token, stored))
     }
 
-    /// Removes the token with this id or name. Fails if there is none, or if several have the name.
+    /// Removes the token with this id or name. Fails if no token fits, or if several have the name.
     pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
         self.change(|tokens| {
             let fits = |token: &Stored| token.id() == which || *token.name == *which;

@@ -1,7 +1,8 @@
-//! Tokens: the right of each request.
+//! Looks up the tokens of requests, which decide on the permissions of each request.
 //!
-//! Without a file every request is permitted, and the service must be reachable from this machine only. That is decided
-//! at the start. A file that appears later ends it; a file that disappears, or becomes empty, does not bring it back.
+//! If the file of tokens is missing at the start, every request is permitted. In this case the service must be
+//! reachable only from this machine. If the file appears later, requests need tokens from then on. If the file then
+//! disappears or becomes empty, requests still need tokens.
 
 use super::principal::Principal;
 use super::token_file::{Stored, TokenFile, TokenHash, hash, now};
@@ -15,17 +16,17 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tourbillon_api::Moment;
 
-/// The reason why a token is not accepted.
+/// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
     /// No such token was made, or it was revoked.
     Unknown,
-    /// The token's time is over.
+    /// The token has expired.
     Expired,
 }
 
 impl TokenFault {
-    /// The reason in words.
+    /// Returns the reason in words, for log lines.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Unknown => "the token is not known",
@@ -34,7 +35,7 @@ impl TokenFault {
     }
 }
 
-/// A version of a file: its length, its time of change, its number on the disk.
+/// Identifies a version of a file: its length, the time of its last change, and its inode.
 type Version = (u64, Option<SystemTime>, u64);
 
 fn version_of(path: &Path) -> Option<Version> {
@@ -46,29 +47,29 @@ fn version_of(path: &Path) -> Option<Version> {
     Some((data.len(), data.modified().ok(), number))
 }
 
-/// The tokens of a service. They can be cloned; the clones are the same.
+/// The tokens that the service accepts. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: TokenFile,
-    /// None if every request is permitted.
+    /// The entries of the file. `None` while every request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
-    /// Changes when the tokens have changed.
+    /// Signals each change of the tokens, for the calls that wait in `ended`.
     changes: watch::Sender<()>,
 }
 
-/// The last attempt to read the file.
+/// The result of the last attempt to read the file.
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// The reason why the file could not be read, if it could not.
+    /// Why the file could not be read. `None` if it was read.
     fault: Option<Box<str>>,
 }
 
-/// The longest time after which the end of a token is looked at again: the clock may have been set.
+/// The longest wait before a token's expiry is checked again, since the clock may have been set.
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
@@ -83,20 +84,21 @@ impl Tokens {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether every request is permitted.
+    /// Whether every request is permitted, since there are no tokens.
     pub(crate) fn is_open(&self) -> bool {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the file again, if it has changed, could not be read before, or `always`. Returns whether it was read. If
-    /// it cannot be read, the tokens stay as they are; the same reason is returned once.
+    /// Reads the file again if it has changed, if it could not be read before, or if `always` is set. Returns whether
+    /// it was read. If it cannot be read, the tokens stay as they are. Unless `always` is set, the same error is
+    /// returned only once.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
         if last.version == present && last.fault.is_none() && !always {
             return Ok(false);
         }
-        // Before the file is read: a change in between is seen the next time.
+        // The version is noted before the file is read. So a change in between is noticed the next time.
         last.version = present;
         let read = match self.0.file.read() {
             Ok(read) => read,
@@ -118,13 +120,14 @@ impl Tokens {
         Ok(true)
     }
 
-    /// The reason why the file cannot be read, so that tokens that were made or revoked since are not known.
+    /// Returns why the file could not be read. While there is such a reason, newly made or revoked tokens are not
+    /// known.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }
 
-    /// Waits until this token does not give `right` any more: it was revoked, has expired, or its role was changed.
-    /// Without a token, waits until requests need a token.
+    /// Waits until this token does not give the permissions `right` any more. It may be revoked, expire, or get another
+    /// role. Without a token, waits until requests need tokens.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,
@@ -145,7 +148,7 @@ impl Tokens {
                 let left = |until: Moment| until.as_millis().saturating_sub(now().as_millis());
                 let left = until.map_or(LOOK, |until| Duration::from_millis(left(until)).min(LOOK));
                 tokio::select! {
-                    // The sender lives as long as the tokens.
+                    // The sender lives as long as the tokens, so the wait cannot fail.
                     _changed = changes.changed() => {}
                     () = sleep(left) => {}
                 }
@@ -153,37 +156,36 @@ impl Tokens {
         }
     }
 
-    /// The file, for changes.
+    /// Returns the file of tokens, for changes to it.
     pub(crate) fn file(&self) -> &TokenFile {
         &self.0.file
     }
 
-    /// The tokens, none while every request is permitted.
+    /// Returns the entries of all tokens. `None` while every request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The name of the token with this hash, if it is known and has one.
+    /// Returns the name of the token with this hash. `None` if the token is unknown or has no name.
     pub(crate) fn name(&self, hash: &TokenHash) -> Option<String> {
         let known = self.known()?;
         let stored = known.iter().find(|stored| stored.hash == *hash)?;
         Some(stored.name.to_string()).filter(|name| !name.is_empty())
     }
 
-    /// The right of a request with this token.
+    /// Returns the permissions of a request with this token. Fails if the token is not accepted.
     pub(crate) fn principal(&self, token: &str) -> Result<Principal, TokenFault> {
         self.principal_of(&hash(token))
     }
 
-    /// The right of a request with the token that has this hash.
+    /// Returns the permissions of the token with this hash. Fails if the token is not accepted.
     pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
         self.look_up(presented, Stored::principal)
     }
 
     fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
-        // All are compared, and each comparison takes the same time, so that the time of an answer shows nothing of a
-        // token.
+        // All entries are compared, each in the same time, so that the time of an answer reveals nothing about tokens.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
             if bool::from(stored.hash.ct_eq(presented)) {

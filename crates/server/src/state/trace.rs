@@ -1,26 +1,27 @@
-//! Trace contexts after the W3C's recommendation "Trace Context": the header `traceparent` of a creation is stored with
-//! the timer, and each delivery carries the same trace with a span of its own.
+//! Reads and writes trace contexts as the W3C's recommendation "Trace Context" defines them. The header `traceparent`
+//! of a creation is stored with the timer. Each delivery carries the same trace, with a span of its own.
 
 use core::fmt;
 
-/// A trace context.
+/// A trace context: a position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// The trace.
+    /// The id of the trace.
     id: u128,
-    /// The span of the caller.
+    /// The id of the span that caused the present work.
     parent: u64,
-    /// Whether the caller records the trace.
+    /// Whether the caller records this trace.
     is_sampled: bool,
 }
 
-/// A number in lowercase hexadecimal digits, but for zero.
+/// Parses a number of lowercase hexadecimal digits. Zero is not accepted.
 fn hex(text: &str) -> Option<u128> {
     let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// A number from 0 to 1, without 1, for each id: its last 53 bits, which are random in ids of traces and of timers.
+/// Maps an id to a number from 0 up to, but not including, 1. It uses the last 53 bits, which are random in ids of
+/// traces and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
@@ -30,8 +31,8 @@ fn place_of(id: u128) -> f64 {
 }
 
 impl Trace {
-    /// Reads a header's value. A value that is not valid is none: after the recommendation, such a context is ignored.
-    /// A version that is not known is read as far as it is like version 00.
+    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid: the recommendation says
+    /// to ignore it. Of an unknown version, only the part that is like version 00 is read.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.split_at_checked(55)?;
         let mut parts = head.split('-');
@@ -50,27 +51,27 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// The context of the first span of a new trace. Of all traces, this share is recorded, from 0 to 1. `None` if the
-    /// system gives no random number.
+    /// Makes the context of the first span of a new trace. `share` is the share of such traces that is recorded, from 0
+    /// to 1. Returns `None` if the system gives no random number.
     pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// The context of a new span, without a parent, of the trace with this id. Whether the trace is one of the recorded
-    /// share follows from its id. `None` if the system gives no random number.
+    /// Makes the context of a span without a parent in the trace with this id. The id decides whether the trace is in
+    /// the recorded share. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
 
-    /// The trace.
+    /// Returns the id of the trace.
     #[cfg(feature = "otel")]
     pub(crate) const fn id(self) -> u128 {
         self.id
     }
 
-    /// The span that the context names, which is the parent of the spans in it.
+    /// Returns the span that the context names, which is the parent of spans made within it.
     pub(crate) const fn span(self) -> u64 {
         self.parent
     }
@@ -80,7 +81,7 @@ impl Trace {
         self.is_sampled
     }
 
-    /// The context of a new span of the trace. `None` if the system gives no random number.
+    /// Makes the context of a new span in the same trace. Returns `None` if the system gives no random number.
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).ok()?;
@@ -106,7 +107,7 @@ mod tests {
         for (text, shown) in [
             ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what", good),
             ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", good),
-            // Flags that are not known are not passed on.
+            // Unknown flags are not passed on.
             ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", good),
             (
                 "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",

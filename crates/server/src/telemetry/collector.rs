@@ -1,4 +1,4 @@
-//! The requests to a collector, after OpenTelemetry's protocol over HTTP.
+//! Sends spans to a collector by OpenTelemetry's protocol over HTTP.
 
 use bytes::Bytes;
 use core::time::Duration;
@@ -13,24 +13,25 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The time for a request, with the connection before it.
+/// The longest time for a request, including the time for setting up a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time for a connection.
+/// The longest time for setting up a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause before a batch is tried again, unless the collector names another.
+/// The pause before a batch is tried again, unless the collector asks for another pause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest answer that is read.
+/// The greatest size of an answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// A batch that was not taken.
+/// Why the collector did not take a batch.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Box<str>,
-    /// The pause before the batch may be sent again. None if it must not be: the collector refuses it, or may have it.
+    /// The pause before the batch may be sent again. `None` if it must not be sent again, since the collector refuses
+    /// it or may already have it.
     pub(super) again_after: Option<Duration>,
 }
 
-/// A collector.
+/// The client of a collector, with the headers of its requests.
 pub(super) struct Collector {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoint: Uri,
@@ -38,7 +39,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// A collector at a URL. Fails if the URL, a header or a certificate cannot be used.
+    /// Prepares requests to the collector at a URL. Fails if the URL, a header or a certificate cannot be used.
     pub(super) fn new(
         endpoint: &str,
         headers: &[(String, String)],
@@ -52,7 +53,7 @@ impl Collector {
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         map.insert(USER_AGENT, HeaderValue::from_static(concat!("tourbillond/", env!("CARGO_PKG_VERSION"))));
         for (name, value) in headers {
-            // The value is not repeated in the message: it may be a secret.
+            // The message does not repeat the header's value, which may be secret.
             let fault = || format!("the header {name:?} for the collector cannot be sent");
             let header: HeaderName = name.parse().map_err(|_| fault())?;
             let mut value: HeaderValue = value.parse().map_err(|_| fault())?;
@@ -83,7 +84,7 @@ impl Collector {
         Ok(Self { client, endpoint: uri, headers: map })
     }
 
-    /// Sends a batch. Returns the number of spans in it that the collector refuses.
+    /// Sends a batch. Returns the number of the batch's spans that the collector refused.
     pub(super) async fn send(&self, batch: Bytes) -> Result<u64, Failed> {
         let late = || Failed { error: "no answer in time".into(), again_after: None };
         tokio::time::timeout(PATIENCE, self.exchange(batch)).await.unwrap_or_else(|_| Err(late()))
@@ -107,19 +108,19 @@ impl Collector {
                 again_after: is_passing(status).then(|| pause(&headers)),
             });
         }
-        // Without a body that can be read, the collector has taken all.
+        // An answer that cannot be read means that the collector took all spans.
         let answer = body.ok().and_then(|body| ExportTraceServiceResponse::decode(body.to_bytes()).ok());
         let partial = answer.and_then(|answer| answer.partial_success);
         Ok(partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0)))
     }
 }
 
-/// The statuses after which OpenTelemetry's protocol permits another try.
+/// Whether OpenTelemetry's protocol permits another try after an answer with this status.
 fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// The pause that an answer asks for. A date in place of seconds is not read.
+/// Returns the pause that an answer asks for in `Retry-After`. A date in this header is ignored.
 fn pause(headers: &HeaderMap) -> Duration {
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     asked.map_or(PAUSE, Duration::from_secs)

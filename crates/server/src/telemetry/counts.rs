@@ -1,20 +1,20 @@
-//! Counts of spans by their outcome.
+//! Counts spans by their outcome: exported, failed or dropped.
 
 use crate::state::Counter;
 
-/// The spans of a service since its start, by their outcome.
+/// Counts the spans since the start of the service.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// The collector has taken the span.
+    /// Spans that the collector took.
     pub(super) exported: Counter,
-    /// The collector could not be reached, or has refused the span.
+    /// Spans that were sent in vain: the collector could not be reached, or refused them.
     pub(super) failed: Counter,
-    /// Too many spans waited, or the service had ended.
+    /// Spans that were not sent: too many waited, or the service had ended.
     pub(super) dropped: Counter,
 }
 
 impl Counts {
-    /// The numbers, each with its word.
+    /// Returns each count, with its name in the metrics.
     pub(crate) fn all(&self) -> [(&'static str, u64); 3] {
         [("exported", self.exported.get()), ("failed", self.failed.get()), ("dropped", self.dropped.get())]
     }

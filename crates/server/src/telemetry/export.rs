@@ -1,7 +1,8 @@
-//! The spans that are open, the queue of those that have ended, and the task that sends them.
+//! Keeps spans while they are open, and sends them to the collector once they have ended.
 //!
-//! No work of the service waits for the collector: a span that ends is put into the queue if there is room, and is
-//! dropped and counted otherwise. A batch that cannot be sent is tried once more, then dropped and counted.
+//! No work of the service waits for the collector. A span that ends is put into a queue; if the queue is full, the span
+//! is dropped and counted. A batch that cannot be sent is tried once more if the protocol permits
+//! that. If it fails again, it is dropped and counted.
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
@@ -24,39 +25,40 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use url::Url;
 
-/// The greatest number of spans that wait.
+/// The greatest number of ended spans that wait to be sent.
 const WAITING: usize = 2_048;
-/// The greatest length of a text in a span, in bytes: that of a callback's URL. The queue is bounded in memory
-/// therefore.
+/// The greatest length of a text in a span, in bytes. A callback's URL may be this long. With this limit the memory of
+/// the queue is bounded.
 const LONGEST: usize = 2_048;
-/// The greatest number of spans in a request.
+/// The greatest number of spans in one request.
 const BATCH: usize = 512;
-/// The time after which a batch is sent that is not full.
+/// The longest time for which a span waits until an incomplete batch is sent.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The longest pause before a batch is tried again.
+/// The longest pause before a batch is tried again, whatever the collector asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The bits of a span's flags: the context of the parent is known to be remote or not, and it is remote.
+/// Two bits of a span's flags. The first says that the second is valid. The second says that the parent span is in
+/// another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The kind of a span.
+/// The kind of a span, as OpenTelemetry defines it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Producer,
     Client,
 }
 
-/// The way to a collector. It can be cloned; the clones are the same.
+/// Takes ended spans and sends them from a task of its own. Clones share that task.
 #[derive(Clone)]
 pub(super) struct Exporter(Arc<Shared>);
 
 struct Shared {
     queue: mpsc::Sender<Span>,
     counts: Arc<Counts>,
-    /// The error of the last batch.
+    /// The error of the last batch. `None` if the last batch was taken.
     fault: Mutex<Option<Box<str>>>,
     stop: watch::Sender<bool>,
-    /// Closed when the task has ended.
+    /// This channel closes when the task has ended.
     ended: Mutex<Option<Ended<()>>>,
 }
 
@@ -101,7 +103,7 @@ impl Exporter {
         Ok(Self(shared))
     }
 
-    /// Opens a span with this context.
+    /// Opens a span. `own` is its context, and `parent` is the span that caused it.
     pub(super) fn open(
         &self,
         name: &'static str,
@@ -134,12 +136,12 @@ impl Exporter {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends the spans that wait, for at most this time. Blocks.
+    /// Sends the spans that wait, for at most the time `patience`. Blocks the calling thread.
     pub(super) fn close(&self, patience: Duration) {
         self.0.stop.send_replace(true);
         let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = ended {
-            // Nothing is ever sent: the other end is dropped when the task has ended.
+            // The task sends nothing on this channel. It drops the sender when it ends.
             let _ended_or_late = ended.recv_timeout(patience);
         }
     }
@@ -151,11 +153,11 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// A span that is open. It ends when it is dropped.
+/// A span that is open. Dropping the value ends the span and queues it.
 pub(super) struct Open {
     span: Span,
     begun: Instant,
-    /// None if the span is dropped without a trace.
+    /// `None` once the span is discarded, so that it is never sent.
     exporter: Option<Exporter>,
 }
 
@@ -169,7 +171,7 @@ impl Open {
         self.span.attributes.push(attribute(name, value));
     }
 
-    /// Notes a URL without the parts that may be secret: its query, its fragment, and a password.
+    /// Adds a URL to the span, without the parts that may be secret: user, password, query and fragment.
     pub(super) fn url(&mut self, url: &str) {
         let Ok(mut url) = Url::parse(url) else { return };
         url.set_query(None);
@@ -183,7 +185,7 @@ impl Open {
     }
 
     pub(super) fn succeed(&mut self) {
-        // OpenTelemetry leaves it to the application's developers to call a span "ok".
+        // OpenTelemetry reserves the status "ok" for developers of applications, so the status stays unset.
         self.span.status = None;
     }
 
@@ -221,7 +223,7 @@ fn text(name: &str, value: &str) -> KeyValue {
     attribute(name, Value::StringValue(cut(value, LONGEST)))
 }
 
-/// The task that sends spans.
+/// The task that collects spans into batches and sends them.
 struct Task {
     collector: Collector,
     resource: Resource,
@@ -244,7 +246,7 @@ impl Task {
         }
     }
 
-    /// The next batch, and whether none comes after it.
+    /// Waits for the next batch. Returns also whether it is the last batch.
     async fn batch(&mut self) -> (Vec<Span>, bool) {
         let mut batch = Vec::new();
         let mut until = None;
@@ -262,7 +264,7 @@ impl Task {
                     0 => return (batch, true),
                     _ => until = until.or_else(|| Some(tokio::time::Instant::now() + PERIOD)),
                 },
-                // After this the queue gives its remaining spans, and then nothing.
+                // A closed queue still gives its remaining spans, then reports its end.
                 _stops = self.stopping.wait_for(|stops| *stops), if is_open => self.waiting.close(),
                 () = period => break,
             }

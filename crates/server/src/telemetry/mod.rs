@@ -1,4 +1,4 @@
-//! The spans of creations and deliveries, for a collector of OpenTelemetry.
+//! Makes spans of creations and deliveries, and sends them to a collector of OpenTelemetry.
 //!
 //! ```text
 //!   creation ──► span "create"  ─┐ try_send                          OTLP over HTTP
@@ -6,14 +6,14 @@
 //!                                             full: the span is dropped and counted
 //! ```
 //!
-//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace, and of those
-//! a share is recorded. The context of the creation's span is stored with the timer, and each attempt is a child of
-//! that span. A timer that a schedule makes has no stored context. The id of its trace is the timer's id, so that its
-//! attempts are in one trace.
+//! The caller's `traceparent` decides whether a trace is recorded. A creation without this header begins a new trace,
+//! and a configured share of these traces is recorded. The context of the creation's span is stored with the timer, and
+//! each attempt is a child of that span. A timer that a schedule makes has no stored context. Its trace has the timer's
+//! id, so that all its attempts belong to a single trace.
 //!
-//! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries
-//! all the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients;
-//! those that begin with `tourbillon.` are the service's own.
+//! Without the feature `otel`, or without a collector, spans are not made. Even so, contexts go from creations to
+//! deliveries. The names of spans and attributes follow OpenTelemetry's conventions for messaging and for HTTP clients.
+//! Names that begin with `tourbillon.` are the service's own.
 
 #[cfg(feature = "otel")]
 mod collector;
@@ -35,14 +35,14 @@ use std::sync::Arc;
 use tourbillon_api::{Placed, Problem};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The least and the greatest time for the last spans at the end of the service.
+/// The least and the greatest time for sending the last spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// The spans of a service. It can be cloned; the clones are the same.
+/// Makes the spans of a service. Clones share the exporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Exporter>,
-    /// The share of the traces without a caller that is recorded.
+    /// The share of traces that is recorded among traces without a caller, from 0 to 1.
     share: f64,
     counts: Arc<Counts>,
 }
@@ -59,7 +59,7 @@ impl Telemetry {
         Ok(Self { exporter, share: settings.share, counts })
     }
 
-    /// Begins the span of a creation.
+    /// Begins the span of a request that creates a timer. `caller` is the request's own trace context, if it has one.
     pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
         let (exporter, own) = match self.recording(caller, Trace::root) {
             Ok(recording) => recording,
@@ -92,7 +92,7 @@ impl Telemetry {
 
     /// Begins the span of an attempt that a receiver has fetched from a queue.
     pub(crate) fn claim(&self, delivery: &Delivery, queue: &str) -> Span {
-        // The receiver's span is of the kind consumer, the other end of a producer.
+        // The receiver makes a span of the kind consumer, so this side is the producer.
         let mut span = self.delivery(delivery, Kind::Producer);
         if let Some(open) = &mut span.open {
             open.text("messaging.system", "tourbillon");
@@ -123,8 +123,8 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// The exporter, and the context of a new span: in the trace of `before`, or in a new trace. If the span is not
-    /// recorded, fails with the context that is passed on.
+    /// Returns the exporter and the context of a new span. The span belongs to the trace of `before`, or to a new trace
+    /// without `before`. If the span is not recorded, fails with the context to pass on.
     fn recording(
         &self,
         before: Option<Trace>,
@@ -143,18 +143,18 @@ impl Telemetry {
         }
     }
 
-    /// The spans by their outcome.
+    /// Returns the counts of spans by their outcome.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The error of the last request to the collector, if it failed.
+    /// Returns the error of the last request to the collector. `None` if the request succeeded.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the spans that wait, and takes no more. Blocks the calling thread for at most `patience`, which is raised
-    /// to half a second and lowered to five seconds. A second call returns at once.
+    /// Sends the spans that wait, and takes no new spans. Blocks the calling thread for at most `patience`, which is
+    /// raised to half a second and lowered to five seconds. A second call returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -162,20 +162,20 @@ impl Telemetry {
     }
 }
 
-/// A span, and the context in which its work is done. The span ends when it is dropped; without a note on how the work
-/// ended it says that the work was given up.
+/// A span with the context for the work within it. Dropping the value ends the span. If nothing was noted about the
+/// outcome, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
 }
 
 impl Span {
-    /// The context for the work within the span. It is there even if the trace is not recorded.
+    /// Returns the context that the work within the span passes on. Even a trace that is not recorded has a context.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
 
-    /// Notes the answer to a creation.
+    /// Notes how a creation was answered.
     pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
         match (answer, &mut self.open) {
             (Ok(placed), Some(open)) => {
@@ -197,7 +197,7 @@ impl Span {
         }
     }
 
-    /// Notes the end of a callback. `class` is the word for its outcome.
+    /// Notes how a callback ended. `class` is the word for its outcome.
     pub(crate) fn answered(&mut self, status: Option<u16>, class: &str, error: Option<&str>) {
         let Some(open) = &mut self.open else { return };
         if let Some(status) = status {
@@ -210,7 +210,7 @@ impl Span {
         }
     }
 
-    /// Notes the end of a claim. Without a verdict the timer was given back.
+    /// Notes how a claim ended. Without a verdict the timer was given back to its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {
@@ -221,7 +221,7 @@ impl Span {
         }
     }
 
-    /// Drops the span: nothing was done.
+    /// Drops the span without sending it, since nothing was done.
     pub(crate) fn discard(&mut self) {
         if let Some(mut open) = self.open.take() {
             open.discard();

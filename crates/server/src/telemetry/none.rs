@@ -1,4 +1,4 @@
-//! In place of the exporter, without the feature `otel`: there is none, so neither is there an open span.
+//! Replaces the exporter in builds without the feature `otel`. Its types have no values, so a span is never open.
 
 use super::counts::Counts;
 use crate::settings::TelemetrySettings;
@@ -6,7 +6,7 @@ use crate::state::Trace;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The kind of a span.
+/// The kind of a span, as OpenTelemetry defines it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Producer,

@@ -35,7 +35,9 @@ impl Program {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
         command.args(["--callbacks-allow-http", "--callbacks-allow-private"]);
-        command.args(["--deliveries-host-concurrency", &AT_ONCE.to_string()]);
+        let at_once = AT_ONCE.to_string();
+        command.args(["--deliveries-host-concurrency", &at_once]);
+        command.args(["--deliveries-prompt-host-concurrency", &at_once]);
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TOURBILLON_"))
         {
             command.env_remove(name);

@@ -1,4 +1,4 @@
-//! A change of a store that is elsewhere, for the authors of stores on a server.
+//! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
 //! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
 //! that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server, where they
@@ -41,7 +41,7 @@ use tourbillon_words::UtcMillis;
 /// several versions share has another layout where this number differs.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
-/// The bytes of a timer's record. The id is not in it.
+/// Writes a timer as the bytes of a record. The record does not contain the id.
 ///
 /// ```
 /// # use tourbillon_durable::UtcMillis;
@@ -57,7 +57,7 @@ pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
 }
 
-/// The timer of a record; `None` if the record cannot be read.
+/// Reads the timer from a record; `None` if the record cannot be read.
 #[must_use]
 pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
@@ -73,7 +73,7 @@ pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }
 
-/// The effect of one operation, computed from a few timers of a store.
+/// Computes the effect of operations from a few timers of a store.
 #[derive(Debug)]
 pub struct DryRun {
     now: UtcMillis,
@@ -82,10 +82,11 @@ pub struct DryRun {
     remembered: BTreeMap<TimerId, UtcMillis>,
 }
 
-/// The changes of an operation, and the facts from which they follow.
+/// The changes that operations make, and the assumptions on which they rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that change. The others that the dry run was given must be as they were, too.
+    /// The timers that change. The server must also verify that the other timers which the dry run was given are still
+    /// the same.
     pub timers: Vec<Change>,
     /// Ids under which no timer may be stored.
     pub absent: Vec<TimerId>,
@@ -109,7 +110,7 @@ pub struct Change {
 }
 
 impl DryRun {
-    /// A dry run that knows of no timer, at the store's time.
+    /// Starts a dry run that knows no timers yet, at the store's time `now`.
     #[must_use]
     pub fn new(now: UtcMillis) -> Self {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
@@ -131,7 +132,7 @@ impl DryRun {
         self.remembered.insert(id, until);
     }
 
-    /// The outcome and the changes of an operation.
+    /// Computes the outcome and the changes of an operation.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl DryRun {
         Ok((outcome, self.changes()))
     }
 
-    /// The outcomes and the changes of operations, one after the other.
+    /// Computes the outcomes and the changes of operations that are applied in order, as one transaction.
     ///
     /// # Errors
     ///
@@ -262,7 +263,7 @@ impl DryRun {
         let remember = recent.iter().filter(is_new).map(|(id, until)| (*id, *until)).collect();
         let mut forget: Vec<TimerId> =
             self.remembered.keys().filter(|id| !recent.contains_key(id)).copied().collect();
-        // An entry that is removed without a read may be there.
+        // The stored data may have an entry that was removed here without a read.
         forget.extend(asked.removed.into_iter().filter(|id| !recent.contains_key(id)));
         forget.sort_unstable();
         forget.dedup();
@@ -275,14 +276,14 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The tables with the entries of the timers that the dry run was given.
+/// The entries of the timers that the dry run was given, and a record of the reads that found nothing.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The entries that were read, and not found.
+/// The entries that were asked for and not found. The changes list them as assumptions.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

@@ -2,7 +2,7 @@
 
 use super::error::StoreError;
 
-/// A table.
+/// The tables of the ledger. Each variant shows an entry as "key: value", or as the key alone if its value is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -33,9 +33,9 @@ pub(crate) enum Table {
     Counts,
     /// Hour of UTC: number of pending timers that are due in it.
     Hours,
-    /// Id: a record that could not be read.
+    /// Id: the bytes of a record that could not be read.
     Quarantine,
-    /// Name: value.
+    /// Name: a value of the store itself, such as its version.
     Meta,
 }
 
@@ -79,7 +79,7 @@ impl Table {
     }
 }
 
-/// The tables within one transaction.
+/// Reads and writes the tables within one transaction.
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 

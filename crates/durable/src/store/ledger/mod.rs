@@ -1,7 +1,8 @@
-//! The meaning of the operations on ordered tables: the entries of each timer, and the effect of an operation on them.
+//! Defines the effect of each operation on ordered tables: the entries that each timer has there, and the changes of
+//! these entries.
 //!
-//! A ledger lives as long as one transaction. A store that offers ordered tables gets its behaviour from here; it adds
-//! the transaction, the durability and the clock.
+//! A ledger exists for the length of one transaction. A store that offers ordered tables gets its behaviour from the
+//! ledger. The store adds the transaction, the durability and the clock.
 //!
 //! # Parts
 //! ```text
@@ -26,8 +27,8 @@
 //! | `MadeDue` | none | the first due moment, the entries before the frontier | L7 |
 //! | `Turns` | none | the frontier, the namespaces that wait | T1 to T3 |
 //!
-//! The modules below stand on floors: no part uses a part of a higher floor. [`Check`](check::Check) checks the parts
-//! and the links between them.
+//! Each module below is on a floor: a part never uses a part of a higher floor. [`Check`](check::Check) checks the
+//! parts and the links between them.
 //!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for

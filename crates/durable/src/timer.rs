@@ -1,4 +1,4 @@
-//! A durable timer as it is stored, and the names by which it is found.
+//! Defines a durable timer as it is stored, and the names by which it is found.
 
 pub use crate::id::TimerId;
 
@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The way to find a timer.
+/// Names a timer by its id or its key.
 ///
 /// ```
 /// use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -136,7 +136,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// The pause of its policy after its next failure.
+    /// Returns the pause after the timer's next failure, by its policy.
     ///
     /// ```
     /// use std::time::Duration;
@@ -154,7 +154,7 @@ impl Timer {
         self.policy.backoff.pause(self.id, self.failures.saturating_add(1))
     }
 
-    /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default
+    /// Makes a pending timer that is due at this moment: without namespace, key, payload and labels, under the default
     /// policy.
     ///
     /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec). This is for stores and their
@@ -191,8 +191,8 @@ impl Timer {
         }
     }
 
-    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes
-    /// on, has left its key to others.
+    /// Returns whether the timer owns its key. Other timers may have the key of a timer that is dead, or that was
+    /// withdrawn during its delivery.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -209,13 +209,13 @@ impl Timer {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
     }
 
-    /// Whether the timer is parked for this reason.
+    /// Returns whether the timer is parked for this reason.
     #[must_use]
     pub fn is_parked_for(&self, reason: &str) -> bool {
         matches!(&self.state, State::Parked(other) if **other == *reason)
     }
 
-    /// The key in its namespace.
+    /// Returns the timer's key with its namespace; `None` if it has no key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

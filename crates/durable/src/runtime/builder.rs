@@ -1,4 +1,4 @@
-//! The settings of a runtime, and its start.
+//! Collects the settings of a runtime, and starts it.
 
 use super::alarm::Alarms;
 use super::delivery_loop::DeliveryLoop;
@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::thread;
 use tourbillon::{Clock, SystemClock};
 
-/// The settings of a runtime, with defaults. Made by [`Durable::builder`].
+/// The settings of a runtime, with defaults. [`Durable::builder`] makes them.
 #[must_use = "a builder starts nothing by itself"]
 pub struct Builder {
     store: Arc<dyn TimerStore>,
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
-    /// The clock beside which a step of the store's clock shows.
+    /// The clock with which the store's clock is compared, to notice steps.
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
@@ -65,12 +65,12 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 impl Durable {
-    /// The settings of a runtime on this store.
+    /// Returns the settings of a runtime on this store, with defaults.
     pub fn builder(store: impl TimerStore) -> Builder {
         Self::builder_on(Arc::new(store))
     }
 
-    /// The settings of a runtime on a store that is shared.
+    /// Returns the settings of a runtime on a shared store, with defaults.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Durable {
 }
 
 impl Builder {
-    /// The settings of a runtime on this store.
+    /// Makes the settings with their defaults.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
         Self {
             store,
@@ -265,10 +265,10 @@ impl Builder {
         self
     }
 
-    /// Sets the failures that the end of a delivery survives before the handler's place is given to the next delivery.
-    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer
-    /// again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
-    /// ([`TimerStore::parts`]) other timers are delivered while an end waits.
+    /// Sets the durability that the end of a delivery must have before the handler's place is given to the next
+    /// delivery. [`Durability::Volatile`] by default: if the process dies within some 20 ms after an end, the timer is
+    /// delivered again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store
+    /// in parts ([`TimerStore::parts`]) other timers are delivered while an end waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
@@ -281,9 +281,10 @@ impl Builder {
     }
 
     /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
-    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a timer's in their order. The
-    /// thread claims and delivers nothing during a call, so the function must not block: it passes the event to a
-    /// channel, for example. A panic in it is caught. Without such a function no event is made.
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks. The events of a timer come in
+    /// their order. That thread claims and delivers nothing during a call, so the function must not block: it should
+    /// pass the event to a channel, for example. A panic in the function is caught. Without such a function no event is
+    /// made.
     ///
     /// # Examples
     ///
@@ -312,8 +313,9 @@ impl Builder {
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
     /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
     ///
-    /// A step of the store's clock shows beside this clock ([`Incident::ClockStepped`]); by default, beside the
-    /// system's clock that goes on while the machine is suspended, where there is one.
+    /// This clock is also compared with the store's clock, to notice steps of the latter ([`Incident::ClockStepped`]).
+    /// By default a system clock serves for that which goes on while the machine is suspended, where there is such a
+    /// clock.
     ///
     /// ```
     /// use std::time::Duration;

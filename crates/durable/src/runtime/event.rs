@@ -1,4 +1,4 @@
-//! The events of a runtime: incidents, and the deliveries as an observer sees them.
+//! Defines the events of a runtime: incidents, and the deliveries as an observer sees them.
 
 use crate::handler::Verdict;
 use crate::phase::Phase;
@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// An event that someone may have to look at. Each is counted, too.
+/// An event that a person may have to look at. Each is counted in [`Stats`](crate::Stats), too.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Incident {
@@ -16,7 +16,7 @@ pub enum Incident {
     Skipped {
         /// The timer.
         id: TimerId,
-        /// Its key.
+        /// The timer's key.
         key: Option<Box<str>>,
         /// The moment from which it was due.
         due: UtcMillis,
@@ -90,7 +90,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The delivery that a claim has begun.
+    /// Describes the delivery that a claim has begun.
     pub(crate) fn new(timer: &Timer) -> Self {
         Self {
             id: timer.id,

@@ -1,7 +1,8 @@
 //! The loop of a runtime: it claims due timers, hands them to handlers, and reports the ends of deliveries to the
 //! store.
 //!
-//! One thread does all of it. It chooses a step, makes it, and chooses again; without a step it sleeps until a signal:
+//! One thread does all of this. It chooses a step, makes it, and chooses again. Without a step it sleeps until a
+//! signal:
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
@@ -54,16 +55,15 @@
 //!
 //! # Wake-ups
 //! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
-//! `poll` under the lock, and then polls: the call that it waits for, the ends, the renewal. A waker that is called
-//! after a poll sets `poll` again, and the thread sees it before it sleeps, since it looks at `poll` and begins to
-//! sleep under one lock. A call that is polled once too often answers "pending" again. No call is pushed or made
-//! without a poll after it.
+//! `poll` under the lock, and then polls the call that it waits for, the ends, and the renewal. A waker that is called
+//! after a poll sets `poll` again. The thread sees that before it sleeps, since it looks at `poll` and begins to sleep
+//! under one lock. A call that is polled once too often answers "pending" again. Each call that is made is polled
+//! afterwards.
 //!
 //! # Why no timers are loaded ahead
-//! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
-//! the engine's wheel has one timer for all stored timers: the alarm. A timer that is created, moved or cancelled
-//! changes the index in the transaction that answers its caller, and there is no copy of the index that could be out of
-//! date.
+//! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
+//! the engine's wheel has a single timer for all stored timers: the alarm. A timer that is created, moved or cancelled
+//! changes the index in the transaction that answers its caller. No copy of the index can be out of date.
 //!
 //! # Invariants
 //! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
@@ -103,7 +103,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-/// The thread of a runtime, with the state that no other thread has.
+/// The state of the loop's thread, which no other thread has.
 pub(crate) struct DeliveryLoop<'a> {
     runtime: &'a Arc<Runtime>,
     launcher: Launcher<'a>,
@@ -113,7 +113,7 @@ pub(crate) struct DeliveryLoop<'a> {
     renewals: Renewals,
 }
 
-/// A step of the loop.
+/// The steps of the loop, with the data that they need.
 enum Step {
     Emit(Vec<Event>),
     Report(Answered),
@@ -123,7 +123,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// Makes the loop poll its calls.
+/// The waker of all calls at the store: makes the loop poll them.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {
@@ -148,7 +148,7 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
         };
         this.put_back_known_kinds();
-        // The clock may have gone back while no process ran.
+        // The store's clock may have gone back while no process ran.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {
             runtime.note_step(threads);
@@ -179,8 +179,8 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and
-/// leaves the store to the processes that share it.
+/// Makes the ends that the store has answered durable, since the process may end at once. Then leaves a store that
+/// several processes share.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

@@ -1,4 +1,4 @@
-//! The answers of [`Timers`](super::Timers), from the outcomes of the store's operations.
+//! Converts the outcomes of a store's operations to the answers of [`Timers`](super::Timers).
 
 use crate::spec::Rejection;
 use crate::state::{Phase, Refusal};
@@ -36,7 +36,7 @@ pub enum Placed {
 }
 
 impl Placed {
-    /// The id of the timer that is stored now.
+    /// Returns the id of the timer that is stored now.
     ///
     /// ```
     /// use tourbillon_durable::store::IfPresent;
@@ -96,7 +96,7 @@ pub enum Changed {
 pub struct Progress {
     /// The number of timers that were cancelled.
     pub cancelled: u64,
-    /// Of these, the number of timers of which a delivery had begun.
+    /// The number of these timers of which a delivery had begun.
     pub in_flight: u64,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
 /// The condition that ends a wait of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A request, or other work of which a [`Bell`] has told.
+    /// A request, or other work that a [`Bell`] has announced.
     Work,
     /// At least this number of requests.
     Requests(usize),

@@ -15,7 +15,7 @@ pub struct Faults {
     pub after: u8,
     /// The answer comes only after several polls of the future, although the effect is there.
     pub delayed: u8,
-    /// A subscriber is not called.
+    /// A timer has become due, and a subscriber is not called.
     pub dropped_wakes: u8,
 }
 

@@ -169,7 +169,7 @@ fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     }
 }
 
-/// Claims all that is due.
+/// Claims all timers that are due.
 fn claim_all(bench: &Bench) -> Vec<Leased> {
     let mut all = Vec::new();
     loop {
@@ -181,7 +181,7 @@ fn claim_all(bench: &Bench) -> Vec<Leased> {
     }
 }
 
-/// In the order of each phase, the timers of the large namespace come before those of the small namespace.
+/// Checks lists of a small namespace whose timers come after those of a large namespace, in the order of each phase.
 fn a_small_namespace_beside_a_large_one(make: Make<'_>) {
     const LARGE: [(Phase, u64); 4] =
         [(Phase::Dead, 500), (Phase::Parked, 400), (Phase::Leased, 300), (Phase::Pending, 1_800)];

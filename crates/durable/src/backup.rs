@@ -60,7 +60,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// A backup or a restore that failed.
+/// The reason why a backup or a restore failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -72,7 +72,7 @@ pub enum BackupError {
     Line {
         /// The number of the line, from 1 on.
         number: u64,
-        /// The fault.
+        /// The fault of the line, in words.
         fault: Box<str>,
     },
     /// The backup was written by a later version of this crate.
@@ -261,7 +261,8 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
 /// Says how the due moments of timers are changed at a restore.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// Timers that are due before this moment become due then. The moments of dead timers stay as they are.
+    /// The earliest due moment after the restore: timers that are due before it become due then. The moments of dead
+    /// timers stay as they are. `None` changes no moments.
     pub due_floor: Option<UtcMillis>,
     /// The rate, in timers a second, at which timers become due from the floor on. It concerns timers that were due at
     /// the floor or before. Those with the earliest due moments come first. `None` means that all become due at the

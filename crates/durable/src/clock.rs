@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 
 /// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time, in each
-/// process and after each start of the machine: the moments that a store keeps mean the same tomorrow.
+/// process and after each start of the machine. So the moments that a store keeps stay valid.
 ///
 /// The time of day may be set, and goes on while the machine is suspended. Functions that are
 /// [`subscribe`](Clock::subscribe)d are called after each step. On Linux the kernel announces steps to a thread of the

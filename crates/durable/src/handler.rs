@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// A handler's answer.
+/// A handler's answer, which decides about the timer.
 ///
 /// ```
 /// use tourbillon_durable::Verdict;
@@ -123,7 +123,7 @@ impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     }
 }
 
-/// The future of a handler's answer.
+/// The future that yields a handler's answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 /// The common interface of all handlers.
@@ -135,7 +135,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     fn blocks(&self) -> bool;
 }
 
-/// A handler that is an asynchronous function.
+/// Wraps an asynchronous function as a handler. The function gets the payload as a value of `K`.
 pub(crate) struct Asynchronous<F, K>(pub(crate) F, pub(crate) PhantomData<fn(K)>);
 
 impl<F, K, R> Handler for Asynchronous<F, K>
@@ -159,7 +159,7 @@ where
     }
 }
 
-/// A handler that is a plain function.
+/// Wraps a function that may block as a handler. The function gets the payload as a value of `K`.
 pub(crate) struct Blocking<F, K>(pub(crate) std::sync::Arc<F>, pub(crate) PhantomData<fn(K)>);
 
 impl<F, K, V> Handler for Blocking<F, K>
@@ -183,7 +183,7 @@ where
     }
 }
 
-/// A handler that is an asynchronous function of the payload's bytes.
+/// Wraps an asynchronous function as a handler. The function gets the payload's bytes.
 pub(crate) struct Bytes<F>(pub(crate) F);
 
 impl<F, R> Handler for Bytes<F>

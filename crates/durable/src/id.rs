@@ -1,4 +1,4 @@
-//! The ids of timers.
+//! Makes the ids of timers.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

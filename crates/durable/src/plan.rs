@@ -311,7 +311,7 @@ impl Instants {
 /// The result of the computation of a series' next occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// The instant; `None` if the series has ended.
+    /// The instant of the next occurrence; `None` if the series has ended.
     pub instant: Option<UtcMillis>,
     /// The number of instants that are left out: at most [`MOST_COUNTED`].
     pub skipped: u64,

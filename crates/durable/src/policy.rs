@@ -35,7 +35,7 @@ pub struct Policy {
     /// The width of the window, from the scheduled moment on, in which the timer becomes due. Its place in the window
     /// follows from its id. Zero by default.
     pub jitter: Duration,
-    /// How often a delivery may happen.
+    /// Whether the timer is delivered at least once or at most once.
     pub guarantee: Guarantee,
 }
 

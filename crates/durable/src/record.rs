@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of the bytes. Any change of the bytes needs another version, and the latter needs another layout of each
-/// store. Otherwise a test of a store that several processes share fails.
+/// The version of a record's bytes. Any change of the bytes needs another version, and then each store needs another
+/// layout. A test of a store that several processes share fails otherwise.
 pub(crate) const VERSION: u8 = 3;
 
 /// The number of bytes of the checksum.

@@ -230,7 +230,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets the treatment of a late delivery.
+    /// Sets whether a late delivery is made or skipped.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self
@@ -344,7 +344,7 @@ impl<P> Spec<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The greatest payload, in bytes. 64 KiB by default.
+    /// The greatest length of a payload, in bytes. 64 KiB by default.
     pub payload: usize,
     /// The longest time from acceptance to the due moment. A hundred years by default.
     pub delay: Duration,
@@ -364,7 +364,7 @@ const MOST_LABELS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Another timer has the key.
+    /// Another timer has the key: this timer.
     KeyExists(TimerId),
     /// The payload has this number of bytes, which is more than the limit.
     PayloadTooLong(usize),

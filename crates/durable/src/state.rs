@@ -17,10 +17,11 @@
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Of the holders of a timer, only the holder whose token the lease has changes the timer's state.
+//! D2. Of all holders that a timer has had, only the holder whose token is in the present lease can change the timer's
+//! state.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
-//! D4. A failure is counted when a handler reports it, a delivery when it begins. A holder that gives its lease back
-//!     before the handler began uncounts the delivery.
+//! D4. A failure is counted when a handler reports it. A delivery is counted when it begins. If a holder gives its
+//!     lease back before the handler began, the delivery is not counted after all.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
@@ -78,7 +79,7 @@ pub enum Event {
 /// A failed delivery, as the handler reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The error.
+    /// The text of the error.
     pub error: Box<str>,
     /// The pause until the next delivery, in place of the policy's.
     pub retry_after: Option<Duration>,

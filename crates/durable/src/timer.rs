@@ -43,14 +43,14 @@ impl From<TimerId> for Address {
     }
 }
 
-/// A key in the namespace without a name.
+/// Addresses the timer with this key in the namespace whose name is empty.
 impl From<&str> for Address {
     fn from(key: &str) -> Self {
         Self::Key(KeyOf { namespace: "".into(), key: key.into() })
     }
 }
 
-/// The bytes that a handler gets. In a backup they are text after base 64.
+/// The bytes that a handler gets. A backup contains them in base 64.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Payload(pub Box<[u8]>);
 
@@ -98,7 +98,7 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The id, which each delivery carries.
+    /// The timer's id, which each delivery carries.
     pub id: TimerId,
     /// The namespace of the key and of the labels.
     pub namespace: Box<str>,
@@ -116,7 +116,7 @@ pub struct Timer {
     pub series: Option<Series>,
     /// The moment at which the timer was accepted, by the store's clock.
     pub created: UtcMillis,
-    /// The moment for which the timer was made. Deliveries after a failure are due later, but for the same moment.
+    /// The moment for which the timer was made. It stays when a delivery after a failure is due later.
     pub scheduled: UtcMillis,
     /// The moment from which the timer may be delivered.
     pub due: UtcMillis,
@@ -126,7 +126,7 @@ pub struct Timer {
     pub failures: u32,
     /// The error of the last delivery that failed.
     pub last_error: Option<Box<str>>,
-    /// The state.
+    /// The state of the timer, with the data of that state.
     pub state: State,
     /// The caller's trace context, as in the header `traceparent`.
     pub trace: Option<Box<str>>,

@@ -94,7 +94,7 @@ struct Player {
     tally: Tally,
 }
 
-/// All that the checker remembers.
+/// The checker's memory: the timers that must be stored, and those that must not be delivered any more.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
@@ -261,7 +261,7 @@ impl Player {
     }
 }
 
-/// The ids of all pages of a list, in order of the ids: not every list has a given order.
+/// Returns the ids of all pages of a list, sorted by id: the order of some lists differs from store to store.
 fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {

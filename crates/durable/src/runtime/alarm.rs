@@ -20,7 +20,7 @@ pub(crate) enum Signal {
     Timeout(u64),
 }
 
-/// The engine's timers of one runtime.
+/// The engine of one runtime, with the timers for its alarms.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     look: Timer<Signal>,

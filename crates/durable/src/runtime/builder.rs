@@ -232,20 +232,20 @@ impl Builder {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Has the namespaces share the handlers: a namespace with many timers due at once holds up no other. A namespace
-    /// alone has three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters of the
-    /// rest, and so on. Beyond its share a namespace's timers wait in the store, and timers of other namespaces are
-    /// claimed before them, even if they are due later. Each namespace has the [`catch_up_rate`](Self::catch_up_rate)
-    /// for itself. The stores of this project have claims in turn; a store without them delivers by the due moments
-    /// alone, as without this setting.
+    /// Makes the namespaces share the handlers: a namespace with many due timers does not hold up the others. A
+    /// namespace alone gets three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters
+    /// of the rest, and so on. A namespace that has its share leaves its further timers in the store, and timers of
+    /// other namespaces are claimed before them, even if they are due later. Each namespace has the
+    /// [`catch_up_rate`](Self::catch_up_rate) for itself. The stores of this project can claim in this way. Another
+    /// store may ignore the setting, and deliver by the due moments alone.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
     /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
-    /// run. If the process dies, another process delivers its timers after that time at most. If the store is open in a
-    /// single process at a time, the next process that opens it delivers them at once.
+    /// run. If the process dies, another process delivers its timers after at most this time. If only one process has
+    /// the store open at a time, the next process that opens it delivers them at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -257,9 +257,9 @@ impl Builder {
         self
     }
 
-    /// Sets the rate, in deliveries a second, at which timers are delivered that are late by more than 5 s: after a
-    /// downtime they may be millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the
-    /// rate of each namespace.
+    /// Sets the rate, in deliveries a second, for timers that are late by more than 5 s: after a downtime there may be
+    /// millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the rate of each
+    /// namespace.
     pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
         self.settings.catch_up_rate = rate;
         self
@@ -311,7 +311,8 @@ impl Builder {
     }
 
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
-    /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
+    /// step back. By default it is the system's monotonic clock. For a store on a manual clock, give the same manual
+    /// clock.
     ///
     /// This clock is also compared with the store's clock, to notice steps of the latter ([`Incident::ClockStepped`]).
     /// By default a system clock serves for that which goes on while the machine is suspended, where there is such a
@@ -349,7 +350,8 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime. Timers that became due while no runtime ran are delivered, the longest due first.
+    /// Starts the runtime. Timers that became due while no runtime ran are delivered, those with the earliest due
+    /// moments first.
     ///
     /// # Errors
     ///

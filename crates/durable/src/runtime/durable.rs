@@ -42,8 +42,8 @@ impl Durable {
     ///
     /// Returns the statistics up to the end.
     ///
-    /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
-    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs
+    /// The calling thread waits. An asynchronous program must make the call on a thread that may wait, for example by
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`. On a thread of the executor that runs
     /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
     /// [`Timers`] accept no further timers.
     ///
@@ -78,7 +78,7 @@ impl Durable {
     }
 }
 
-/// Ends the runtime as [`shutdown`](crate::Durable::shutdown) does, without patience.
+/// Ends the runtime as [`shutdown`](crate::Durable::shutdown) does, without waiting for handlers.
 impl Drop for Durable {
     fn drop(&mut self) {
         self.end(Duration::ZERO);

@@ -30,13 +30,13 @@ pub struct Stats {
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers that died.
+    /// The number of timers whose deliveries were given up.
     pub dead: u64,
     /// The number of deliveries that were put off by their handlers.
     pub snoozed: u64,
     /// The number of deliveries whose handlers put the timer aside for a reason ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back without a delivery's end.
+    /// The number of timers that were given back without a delivery's end, for example at a stop.
     pub released: u64,
     /// The number of deliveries that were left out since they were too late.
     pub skipped: u64,
@@ -54,9 +54,9 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims.
     pub claims: u64,
-    /// The number of steps of the store's clock ahead, and the sum of their sizes.
+    /// The number of steps of the store's clock ahead, and the total time of these steps.
     pub clock_steps_ahead: (u64, Duration),
-    /// The number of steps of the store's clock back, and the sum of their sizes.
+    /// The number of steps of the store's clock back, and the total time of these steps.
     pub clock_steps_back: (u64, Duration),
     /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment
     /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer keeps its due moment
@@ -134,7 +134,7 @@ impl Stats {
     }
 }
 
-/// The present fault of a runtime, the worst first.
+/// The present fault of a runtime. If there are several, the variant that is listed first counts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {

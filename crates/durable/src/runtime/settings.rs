@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
     pub(crate) observe: Option<Observe>,
-    /// Computes plans anew by the store's present clock.
+    /// The function that computes plans anew by the store's present clock. `None` for a runtime without schedules.
     pub(crate) follow_clock: Option<Arc<FollowClock>>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ScheduleInstants {
     end: Option<UtcMillis>,
 }
 
-/// Instants before a moment.
+/// The result of a count of the instants before a moment.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,

@@ -1,4 +1,4 @@
-//! Schedules: rules that make timers, again and again, until they are removed.
+//! Makes timers by rules, again and again, until a rule is removed.
 //!
 //! A schedule is stored as one timer of its own kind, which is due at the schedule's next instant. Its delivery decides
 //! which of the instants that have come get their timers, the *occurrences*. It stores these together with the
@@ -116,7 +116,7 @@ pub struct Progress {
     /// The id of the last occurrence.
     #[serde(default)]
     pub last_occurrence: Option<TimerId>,
-    /// The instant that waits for the end of the last occurrence.
+    /// The instant that is queued until the last occurrence ends.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
     /// The number of instants that got their occurrences.

@@ -25,7 +25,7 @@ const LIST: u32 = 200;
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// See [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Computes the next instants anew: see [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =

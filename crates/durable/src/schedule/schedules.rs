@@ -326,8 +326,8 @@ impl Schedules {
         self.0.list(namespace, key_prefix, cursor, limit)
     }
 
-    /// Removes a schedule. Its occurrences stay; they have the [label](ScheduleKey::label) by which they can be
-    /// cancelled. Returns whether there was one.
+    /// Removes a schedule. Its occurrences stay. They can be cancelled by their [label](ScheduleKey::label). Returns
+    /// whether there was a schedule.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl Schedules {
         })
     }
 
-    /// Ends a pause, or tries a plan again that could not be followed.
+    /// Ends the pause of a schedule, or tries a plan again that could not be followed.
     ///
     /// # Errors
     ///

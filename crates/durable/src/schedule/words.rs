@@ -35,7 +35,7 @@ pub struct ScheduleView {
     pub at: ScheduleKey,
     /// The rule.
     pub schedule: Schedule,
-    /// The timer that each instant makes.
+    /// The description of the timer that is made for each instant.
     pub template: Template,
     /// How far the schedule is.
     pub progress: Progress,
@@ -120,9 +120,9 @@ impl From<StoreError> for ScheduleFault {
 pub enum ScheduleEvent {
     /// An instant got its occurrence.
     Fired {
-        /// The occurrence.
+        /// The id of the occurrence.
         id: TimerId,
-        /// The instant.
+        /// The instant of the occurrence.
         instant: UtcMillis,
     },
     /// This number of instants passed unnoticed and got no occurrences.

@@ -1,13 +1,12 @@
 //! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
-//! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
-//! that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server, where they
-//! are made only if nothing that the dry run was given has changed since. If something has, the store reads it again
-//! and starts again. So the same code decides in such a store as in every other store, and the operations mean the
-//! same.
+//! A store on a server cannot lock the server's data while it decides on the effect of an operation. It reads the few
+//! timers that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server. The
+//! server makes them only if the timers that the dry run was given have not changed since. If a timer has changed, the
+//! store reads it again and starts again. So the same code decides in all stores, and the operations mean the same.
 //!
-//! A dry run takes timers that it was not given for absent. The changes list these guesses, and the server verifies
-//! them.
+//! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
+//! server verifies them.
 //!
 //! ```
 //! use tourbillon_durable::store::dry_run::DryRun;
@@ -37,8 +36,8 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The version of the records that [`encode`] writes. [`decode`] reads no other version, so a store that processes of
-/// several versions share has another layout where this number differs.
+/// The version of the records that [`encode`] writes. [`decode`] reads no other version. So if processes of several
+/// versions share a store, the store needs a separate layout for each number.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
 /// Writes a timer as the bytes of a record. The record does not contain the id.
@@ -88,15 +87,15 @@ pub struct Changes {
     /// The timers that change. The server must also verify that the other timers which the dry run was given are still
     /// the same.
     pub timers: Vec<Change>,
-    /// Ids under which no timer may be stored.
+    /// Ids under which the server must have no timer.
     pub absent: Vec<TimerId>,
-    /// Keys that no timer may have.
+    /// Keys that no timer on the server may have.
     pub free: Vec<KeyOf>,
-    /// Ids of ended timers that may not be remembered.
+    /// Ids that the server must not remember as those of ended timers.
     pub forgotten: Vec<TimerId>,
     /// Ids of timers that end with these changes, and the moments until which they are remembered.
     pub remember: Vec<(TimerId, UtcMillis)>,
-    /// Ids that are not remembered any more.
+    /// Ids that the server must forget.
     pub forget: Vec<TimerId>,
 }
 
@@ -105,7 +104,7 @@ pub struct Changes {
 pub struct Change {
     /// The timer as the dry run was given it; `None` if it is new.
     pub before: Option<Timer>,
-    /// The timer as it is stored now; `None` if it is not stored any more.
+    /// The timer as it must be stored; `None` if it must be removed.
     pub after: Option<Timer>,
 }
 
@@ -124,7 +123,7 @@ impl DryRun {
         self.before.insert(timer.id, timer.clone());
     }
 
-    /// Tells the dry run that the id of an ended timer is remembered until this moment.
+    /// Gives the dry run the id of an ended timer, which the store remembers until this moment.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
         let moment = until.as_millis().to_be_bytes();
@@ -192,7 +191,7 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Ends those of the given timers' leases whose end has come.
+    /// Ends the leases of the given timers whose time is over.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The errors of stores.
+//! Defines the errors of stores.
 
 use core::fmt;
 use std::io;

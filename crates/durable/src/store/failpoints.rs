@@ -1,6 +1,6 @@
-//! Places in a [`RedbStore`](super::RedbStore) at which a test can stop the process.
+//! Lets a test stop the process at certain places in a [`RedbStore`](super::RedbStore).
 //!
-//! Without the feature `failpoints` they are empty functions.
+//! Without the feature `failpoints` the calls at these places do nothing.
 
 /// A place in the store's code at which a test can act. Each variant says what has happened just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub enum Point {
 
 #[cfg(feature = "failpoints")]
 impl Point {
-    /// All points.
+    /// All points, in the order of their declaration.
     pub const ALL: [Self; 19] = [
         Self::MakingNoted,
         Self::DatabaseMade,

@@ -1,4 +1,4 @@
-//! Faults in the structure of a store.
+//! Describes faults in the structure of a store.
 
 use crate::timer::TimerId;
 use core::fmt;

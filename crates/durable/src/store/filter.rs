@@ -1,4 +1,4 @@
-//! Lists of stored timers, a page at a time.
+//! Describes lists of stored timers, which are read a page at a time.
 
 use crate::state::Phase;
 use crate::timer::Timer;

@@ -1,4 +1,4 @@
-//! A store in memory, for tests.
+//! Keeps timers in memory, for tests.
 
 use super::error::StoreError;
 use super::fault::Fault;

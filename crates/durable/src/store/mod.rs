@@ -2,8 +2,8 @@
 //!
 //! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
 //! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
-//! transitions of [`step`](crate::state::step) to its timers, so all stores mean the same by an operation,
-//! which the suite of the crate `tourbillon-conformance` checks.
+//! transitions of [`step`](crate::state::step) to its timers. So an operation has the same effect in all stores, which
+//! the tests of the crate `tourbillon-conformance` check.
 
 pub mod dry_run;
 mod error;
@@ -77,15 +77,15 @@ pub enum IfPresent {
     /// The new timer is refused.
     #[default]
     Reject,
-    /// The old timer stays, and the new timer is dropped, even while the old timer is delivered: the answer has its
-    /// phase.
+    /// The old timer stays, even while it is delivered, and the new timer is dropped. The outcome contains the old
+    /// timer's phase.
     Keep,
     /// The new timer replaces the old timer.
     Replace,
-    /// As `Replace`, but the new timer gets the old timer's due moment.
+    /// The new timer replaces the old timer, and gets its due moment.
     ReplaceKeepDue,
-    /// As `Replace`, if the old timer has this id. Otherwise the new timer is refused, with [`Outcome::NotFound`] if no
-    /// timer has the key.
+    /// The new timer replaces the old timer, if the old timer has this id. Otherwise the new timer is refused, with
+    /// [`Outcome::NotFound`] if no timer has the key.
     ReplaceOnly(TimerId),
 }
 
@@ -94,8 +94,8 @@ pub enum IfPresent {
 #[non_exhaustive]
 pub enum Op {
     /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds
-    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)): only
-    /// then may the operation be repeated whenever its answer was lost.
+    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)). Only
+    /// with such an id is it safe to repeat the operation whenever its answer was lost.
     Place(Box<Timer>, IfPresent),
     /// Withdraws a timer; with an id, only if the timer has that id. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
@@ -152,17 +152,17 @@ pub enum Outcome {
     Repeated(TimerId),
     /// The timer that has the key stays, and the new timer is not stored.
     Kept {
-        /// The timer that stays.
+        /// The id of the timer that stays.
         id: TimerId,
-        /// Its phase. If it is [`Phase::Leased`], a delivery of it has begun, which may not see what the new timer was
-        /// made for.
+        /// The phase of the timer that stays. If it is [`Phase::Leased`], a delivery of it has begun, which may miss
+        /// the reason of the new timer.
         was: Phase,
     },
     /// The timer replaced another timer.
     Replaced {
-        /// The new timer.
+        /// The id of the new timer.
         new: TimerId,
-        /// The old timer.
+        /// The id of the old timer.
         old: TimerId,
         /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
         /// succeed.
@@ -170,7 +170,7 @@ pub enum Outcome {
     },
     /// The key is another timer's. The new timer is handed back.
     KeyExists {
-        /// The timer that has the key.
+        /// The id of the timer that has the key.
         holder: TimerId,
         /// The timer that was refused.
         refused: Box<Timer>,
@@ -192,7 +192,7 @@ pub enum Outcome {
     Changed(TimerId),
     /// The delivery has ended.
     Ended {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
         /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
@@ -238,7 +238,7 @@ pub struct Leased {
     pub token: Token,
 }
 
-/// The answer to a claim.
+/// The answer to a [`claim`](TimerStore::claim), which leases due timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claimed {
     /// The store's time, by which the timers were due.
@@ -262,7 +262,7 @@ pub struct Claimed {
 /// Instants of a series that were left out, since they had passed when an occurrence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The occurrence that ended.
+    /// The id of the occurrence that ended.
     pub id: TimerId,
     /// The series' key.
     pub key: Option<Box<str>>,
@@ -295,7 +295,7 @@ impl LeftOut {
     }
 }
 
-/// The answer to a reap.
+/// The answer to a [`reap`](TimerStore::reap), which ends leases whose time is over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
     /// The timers that are pending again.
@@ -341,7 +341,7 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// Reasons, with the number of timers that were found for each.
+    /// The reasons, each with the number of timers that this page found for it.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` at the end.
     pub next: Option<Cursor>,
@@ -364,9 +364,9 @@ pub struct Scrub {
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
 ///
-/// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is
-/// not as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without
-/// operations makes all earlier reads durable.
+/// A read sees every change that was answered before it. It may also see a change whose caller still waits because the
+/// change is not durable yet. Such a change can be lost. A call of [`apply`](Self::apply) without operations makes
+/// everything durable that earlier reads have seen.
 pub trait TimerStore: Send + Sync + 'static {
     /// Returns the store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;

@@ -1,9 +1,9 @@
-//! Shares of a resource that several namespaces use.
+//! Computes the shares of a resource that several namespaces use.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
-//! quarters, a second namespace three quarters of the rest, and some places are free for the next. It takes neither a
-//! list of namespaces nor a limit for each.
+//! quarters, a second namespace three quarters of the rest, and some places are free for the next. The rule needs
+//! neither a list of namespaces nor a limit for each.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub struct Shares {
     pub late: Option<Late>,
 }
 
-/// The number of late timers that each namespace may take: after a downtime there may be millions.
+/// Limits the late timers that each namespace may take: after a downtime there may be millions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {

@@ -56,7 +56,7 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of the leases of all deliveries under way.
+    /// Sends a renewal of the leases of all deliveries under way, and of all ends on their way.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();

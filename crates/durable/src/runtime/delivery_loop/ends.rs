@@ -21,10 +21,10 @@
 //! # Invariants
 //! C1. An end is in one place: noted under the runtime's lock, waiting here, at the store, or answered. It leaves this
 //!     module once, as stored or as lost.
-//! C2. At most one end of a timer is here that the store can accept. A delivery of a timer that is claimed while its
-//!     end is here begins after the end's answer. So the store gets the ends of a timer in their order, and an observer
-//!     sees its deliveries in their order.
-//! C3. While an end is here, its lease is renewed. It is not ended as that of a holder that is gone.
+//! C2. At most one end of a timer is here that the store can accept. If a timer is claimed while an end of it is here,
+//!     its delivery begins after that end's answer. So the store gets the ends of a timer in their order, and an
+//!     observer sees its deliveries in their order.
+//! C3. While an end is here, its lease is renewed. A reap does not end the lease as that of a holder that is gone.
 //! C4. A store without parts answers as a whole: nothing is claimed while ends of it are here.
 //!
 //! # Races
@@ -62,12 +62,12 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The ends that were decided since the loop last asked.
+/// The ends of deliveries that the store has confirmed, or that are lost, since the loop last asked.
 #[derive(Default)]
 pub(super) struct Answered {
     /// The batches in order: `Ok` if the store has confirmed the ends, and `Err` if they are lost.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// The claimed timers that waited for these ends, and may be delivered now (C2).
+    /// The claimed timers that waited for these ends. Their deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
 }
 
@@ -77,7 +77,7 @@ struct Part {
     /// The ends of the present call, or of the call that is repeated after a rest.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The time of the last change of the state, for the runtime's health.
+    /// The time of the last change of the state. The runtime's health shows how long a call has taken.
     since: Instant,
     backoff: Backoff,
     /// The number of ends that must still be sent one by one. A refused batch is sent in this way, to find the end at
@@ -121,11 +121,11 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends that are not answered and taken yet.
+    /// The number of ends that the store has not answered, or whose answers were not taken.
     count: usize,
-    /// The ids of the timers of these ends, if the store has parts (C2).
+    /// The ids of the timers whose ends are on their way, if the store has parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers that wait because an earlier end of theirs is here (C2).
+    /// Claimed timers that wait until the store has answered the end of their last delivery (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -154,17 +154,17 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns whether an end that comes now can be sent at once.
+    /// Returns whether an end that comes now can be sent at once, without waiting for the answer to another batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends that are here.
+    /// Returns the number of ends that the store has not answered, or whose answers were not taken.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of claimed timers that wait for an earlier end of theirs.
+    /// Returns the number of claimed timers that wait for the end of their last delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -177,12 +177,12 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest call or rest began.
+    /// Returns the moment at which the oldest call, or pause after an error, began.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// Returns the moment at which the first rest ends.
+    /// Returns the moment at which the first pause after an error ends.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -191,15 +191,15 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// Returns the leases of the ends that are here (C3).
+    /// Returns the leases of the deliveries whose ends are on their way (C3).
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends, and makes calls for parts that have no call and no rest. The calls reach the store at the next
-    /// [`poll`](Self::poll).
+    /// Takes ends of deliveries. If a part of the store has neither a call nor a pause, makes a call with its ends. The
+    /// calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -246,7 +246,7 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Repeats the batches whose rests are over, polls all calls, and takes the answers that are there. A store that
+    /// Repeats the batches whose pauses are over, polls all calls, and takes the answers that are there. A store that
     /// answers at once gets batch after batch.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
@@ -292,15 +292,15 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all rests, once. A resting batch is sent again at once. From now on a batch is given up once its pauses are
-    /// long.
+    /// Ends all pauses after errors, once: their batches are sent again at once. From now on a batch is given up once
+    /// its pauses are long.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
         }
     }
 
-    /// Gives up all ends that are here, and drops the timers that wait for them.
+    /// Gives up all ends that are on their way, and drops the timers that wait for them.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
         for (_, mut part) in self.parts.drain() {
@@ -310,7 +310,7 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Returns the ends that were decided since the last call. They are here no longer.
+    /// Returns the ends that the store has confirmed, or that are lost, since the last call.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -328,12 +328,13 @@ impl Ends {
         Answered { batches, free }
     }
 
-    /// Returns the errors since the last call.
+    /// Returns the errors of the store since the last call.
     pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer until its earlier end is answered. Returns the timer if no end of it is here.
+    /// Keeps a claimed timer back while the end of its last delivery is on its way to the store. Returns the timer if
+    /// no end of it is on its way.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);

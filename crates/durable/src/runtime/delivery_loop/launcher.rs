@@ -41,7 +41,7 @@ impl<'a> Launcher<'a> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins a delivery, or ends it at once if it must not be made.
+    /// Begins a delivery of a claimed timer, or ends it at once if it must not begin.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;

@@ -38,7 +38,7 @@
 //! | `Rung` | the start, the alarm | the renewal is sent, once no ends wait to be sent and C4 permits it: `Unset` |
 //!
 //! # Choice of a step
-//! The first line that applies ([`DeliveryLoop::choose`](wait)):
+//! The loop takes the first line that applies ([`DeliveryLoop::choose`](wait)):
 //!
 //! | condition | choice |
 //! |---|---|
@@ -67,17 +67,17 @@
 //!
 //! # Invariants
 //! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
-//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
-//!     the timer's due moment or earlier.
+//! R2. While a claimable timer is in the store and there is a place for a delivery, a claim is requested, or an alarm
+//!     is set for the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.
-//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way,
-//!     and ends those whose holder is gone.
+//! R4. While leases are in the store, as far as is known, the alarm of a renewal is set. The renewal extends the leases
+//!     of deliveries under way, and the reap after it ends leases whose holders are gone.
 //! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
 //!     thread that wants the lock, or want it itself.
-//! R6. Events are emitted by the loop's thread alone, a timer's in their order. Events of other threads are noted under
-//!     the lock and emitted before any end that is noted later.
-//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer: a store that answers claims and no ends costs
-//!     a bounded memory.
+//! R6. The loop's thread alone emits events, those of a timer in their order. Events of other threads are kept under
+//!     the lock. They are emitted before any end that is kept later.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. So a store that answers claims and no ends
+//!     costs bounded memory.
 
 mod answers;
 mod backoff;

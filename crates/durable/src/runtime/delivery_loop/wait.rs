@@ -191,7 +191,7 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// Makes one turn of a wait that only its own condition ends: polls calls, or sleeps.
+    /// Polls the calls at the store, or sleeps, once. The caller repeats this until its own condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
         // In a store without parts, ends that come during the wait are sent after it, in one batch.
         let takes_ends = self.ends.has_parts();

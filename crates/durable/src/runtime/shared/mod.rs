@@ -133,7 +133,7 @@ impl Runtime {
         self.notify(&state, |wakes| wakes.on_requests);
     }
 
-    /// Makes the loop poll its calls.
+    /// Makes the loop poll its calls at the store.
     pub(super) fn poll(&self) {
         self.lock().requests.poll = true;
         self.changed.notify_all();
@@ -202,7 +202,8 @@ impl Runtime {
         }
     }
 
-    /// Waits until no timer is due, no handler runs, and the store knows of all ends; at most for `patience`.
+    /// Waits until no timer is due, no handler runs, and the store knows of all ends, for at most `patience`. Returns
+    /// whether that state was reached.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The namespaces of the handlers that have not returned.
+/// Knows the namespaces of the handlers that have not returned.
 #[derive(Debug, Default)]
 pub(super) struct Occupants {
     /// The namespace of each delivery, by its number.

@@ -1,4 +1,4 @@
-//! Whether plans are computed by the store's present clock.
+//! Tells whether plans, the next instants of schedules, are computed by the store's present clock.
 //!
 //! | plans | begins with | ends with |
 //! |---|---|---|

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// One moment by two clocks.
+/// The same moment by two clocks.
 #[derive(Clone, Copy)]
 struct Now {
     /// The moment by the runtime's clock, which does not step.

@@ -23,7 +23,7 @@ pub(crate) struct RuntimeState {
     pub(crate) plans: Plans,
 }
 
-/// The life of a runtime.
+/// The stages of a runtime's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]
@@ -116,7 +116,7 @@ pub(crate) struct Unanswered {
     pub(crate) since: Option<Instant>,
 }
 
-/// The pending timers of the store, as the last claim found them.
+/// Describes the pending timers of the store, as the last claim found them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,

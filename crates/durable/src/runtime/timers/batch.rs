@@ -14,9 +14,9 @@ use tourbillon_words::UtcMillis;
 pub enum Change {
     /// See [`Timers::schedule_bytes`]. The batch's durability counts, and not the timer's own.
     Schedule {
-        /// The kind.
+        /// The timer's kind.
         kind: Box<str>,
-        /// The timer.
+        /// The description of the timer.
         spec: Box<Spec<Vec<u8>>>,
     },
     /// See [`Timers::cancel`].
@@ -161,7 +161,7 @@ impl Timers {
         Ok(answers.into_iter().map(|answer| answer.and_then(&mut effect_of)).collect())
     }
 
-    /// As [`batch`](Self::batch), on a thread that waits.
+    /// Does as [`batch`](Self::batch), and waits on the calling thread.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
     /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
-    /// delivery of it begins. The call returns once that survives a loss of power.
+    /// delivery of it begins. The call returns once the cancel survives a loss of power.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Timers {
         cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
 
-    /// As [`cancel`](Self::cancel), on a thread that waits.
+    /// Does as [`cancel`](Self::cancel), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -182,7 +182,8 @@ impl Timers {
         self.change(Op::Pause(at.into())).await
     }
 
-    /// Resumes a timer or a series that was paused. Its policy for misfires decides about moments that have passed.
+    /// Resumes a timer or a series that was paused. If its due moment has passed, its policy for misfires decides about
+    /// the delivery.
     ///
     /// # Errors
     ///
@@ -235,7 +236,7 @@ impl Timers {
         self.change(Op::Replay(id)).await
     }
 
-    /// The greatest number of timers that an [`unpark`](Self::unpark) puts back.
+    /// The greatest number of timers that one call of [`unpark`](Self::unpark) makes pending.
     pub const MOST_UNPARKED: u32 = 1_000;
 
     /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]), those with the earliest due
@@ -280,7 +281,7 @@ impl Timers {
         }
     }
 
-    /// As [`unpark`](Self::unpark), on a thread that waits.
+    /// Does as [`unpark`](Self::unpark), and waits on the calling thread.
     ///
     /// # Errors
     ///

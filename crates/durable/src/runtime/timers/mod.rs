@@ -26,8 +26,8 @@ const OVERDUE: Duration = Duration::from_secs(10);
 /// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
 /// runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent calls have twins for threads, with
-/// `_blocking` at their names' ends.
+/// Calls that reach the store are futures for any executor. The most frequent calls also exist for threads, with names
+/// that end with `_blocking`.
 #[derive(Clone)]
 pub struct Timers {
     pub(super) runtime: Arc<Runtime>,
@@ -90,7 +90,7 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// As [`schedule`](Self::schedule), on a thread that waits.
+    /// Does as [`schedule`](Self::schedule), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Timers {
         block_on(self.schedule(spec))
     }
 
-    /// Stores a timer whose payload are bytes.
+    /// Stores a timer whose payload is bytes, under the name of its kind.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// As [`schedule_bytes`](Self::schedule_bytes), on a thread that waits.
+    /// Does as [`schedule_bytes`](Self::schedule_bytes), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Timers {
         Arc::clone(self.store())
     }
 
-    /// The numbers of the runtime since its start.
+    /// Returns the numbers of the runtime since its start.
     ///
     /// ```
     /// # use pollster::block_on;

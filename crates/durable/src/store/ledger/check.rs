@@ -57,7 +57,7 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// The faults that a check has found.
+/// Gathers the faults that a check finds.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 

@@ -92,7 +92,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.now - moment_of(entry) > limit.after
     }
 
-    /// Takes the timer of an entry, whose record has this number of bytes.
+    /// Adds the timer of an entry to the choice. Its record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.timers.push((moment_of(entry), id));
@@ -104,7 +104,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which a claim takes more.
+    /// Notes a moment from which another claim would take more. The earliest such moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }

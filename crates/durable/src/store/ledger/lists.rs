@@ -1,4 +1,4 @@
-//! Lists of stored timers that match a filter, page by page.
+//! Reads lists of stored timers that match a filter, a page at a time.
 
 use super::counts::PhaseCounts;
 use super::entries::{

@@ -36,11 +36,11 @@
 //!     dead, and one among the stopped timers of its namespace if it is parked or dead.
 //! L2. A timer owns its key unless it is dead or withdrawn. A key has at most one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
-//! L4. The hours are the numbers of entries by due moment in each hour of UTC.
+//! L4. The hours are the numbers of pending timers that are due in each hour of UTC.
 //! L5. A record that could not be read is in quarantine, and not among the timers. Its other entries stay until an
-//!     operation meets them. The counts and the hours have them until then.
+//!     operation meets them. Until then the counts and the hours include the timer.
 //! L6. A remembered id has one entry by id and one by the moment until which it is remembered.
-//! L7. A transaction reports each timer that it stores as pending with a due moment before the frontier of claims.
+//! L7. If a transaction stores a pending timer whose due moment is before the frontier of claims, it reports the timer.
 
 // Floor 0: the bytes of entries, and sums of changes.
 mod deltas;

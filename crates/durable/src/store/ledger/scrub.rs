@@ -1,4 +1,4 @@
-//! The scrub: a walk through all records and indexes in small steps, which finds damage that no operation has met.
+//! The scrub: it goes through all records and indexes in small steps, and finds damage that no operation has met.
 //!
 //! A step reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends the
 //! damage: a record that cannot be read is set aside, an entry that does not belong to its timer is removed, and an
@@ -24,7 +24,7 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubCursor {
     nth: usize,
-    /// The last entry that was looked at.
+    /// The key of the last entry that was looked at.
     after: Option<Vec<u8>>,
 }
 

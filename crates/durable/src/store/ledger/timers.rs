@@ -15,7 +15,7 @@ use crate::timer::{Address, Timer, TimerId};
 /// The number of timers whose entries by namespace are stored in one step.
 const AT_ONCE: usize = 10_000;
 
-/// The timers of a store within one transaction.
+/// Reads and changes the timers of a store within one transaction.
 ///
 /// A change of a timer changes its record, its entries, the counts, the hours and the timers made due together, in
 /// [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one

@@ -19,11 +19,11 @@
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
-//! T1. Each entry before the frontier is taken by the claim, or is found from the entries of its namespace in `behind`.
-//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, given
-//!     back, put back or tried again.
+//! T1. Each entry before the frontier was taken by a claim, or is found from the entries of its namespace in `behind`.
+//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
+//!     unparked or tried again.
 //! T2. Timers of one namespace are taken in the order of their due moments, as far as they are known.
-//! T3. Nothing here is stored: without it, claims begin at the start of the index.
+//! T3. Nothing here is stored. After a loss of this state, claims begin at the start of the index.
 //!
 //! A claim divides its timers, and the entries that it reads, into two halves. One half is for the frontier, and the
 //! other half for the namespaces that wait, in equal parts. Each claim begins with the next namespace. The two halves

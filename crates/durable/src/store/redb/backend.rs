@@ -76,7 +76,8 @@ impl Places {
         }
     }
 
-    /// After a failed sync, writes the database's bytes again that may not be on the disk, and syncs them.
+    /// Writes the database's bytes again that a failed sync has left in doubt, and syncs them. Does nothing if the last
+    /// sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -177,7 +178,7 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may have secrets.
+/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may contain secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! The thread that commits: batches, syncs and checkpoints.
+//! Runs the thread that commits: makes batches and checkpoints, and orders syncs.
 
 use super::batch::Batch;
 use super::common::{Common, being_opened};
@@ -171,7 +171,7 @@ impl Committer {
         Arc::clone(&self.pipe)
     }
 
-    /// Serves requests until the sender is gone. Returns the error that kept the last changes from being durable.
+    /// Serves requests until the sender is dropped. Returns the error that kept the last changes from being durable.
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The state that the thread that commits and the callers share.
+/// The state that the thread that commits and the callers share, with its locks.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
@@ -71,7 +71,7 @@ impl Common {
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Shows readers the last batch that was made.
+    /// Shows readers the last batch that was made, by a new snapshot.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
@@ -79,7 +79,8 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Takes the snapshot away: readers use the database itself until the next call of [`publish`](Self::publish).
+    /// Takes away the readers' snapshot of the last batch: they use the database itself until the next call of
+    /// [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
     }

@@ -29,29 +29,30 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn one. Their heads show
-//! how far the journal was synced when they were written. Heads have a checksum of their own, so a record with a torn
-//! body shows it as well. Heads are searched at each byte behind the last whole record, because the damage may have met
-//! a length. No length is trusted before its head's checksum.
+//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
+//! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
+//! have changed a length. A length is trusted only if its head's checksum is right.
 //!
 //! # What is not noticed
 //!
-//! Damage is noticed if a head is left that was written later than the sync of the damaged record. That is not so for
-//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the
-//!   next sync has it, or the system writes it after some time;
-//! - the records of a sync during which others were written. They take the place of the seal, and their heads do not
-//!   know of the sync yet: the records or the seal after the next sync do;
+//! Damage is noticed if a head is left that was written later than the sync of the damaged record. There is no such
+//! head for
+//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: it
+//!   reaches the disk with the next sync, or when the system writes it after some time;
+//! - the records of a sync during which other records were written. These overwrite the seal, and their heads do not
+//!   show the sync yet. The records or the seal after the next sync show it;
 //! - records that were not synced yet: those of the last 20 ms, and of a sync that is under way;
-//! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says
-//!   whether the store was closed.
+//! - damage that reaches from a record to the end of the file. The loss of the file itself is noticed: the database
+//!   shows whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or
-//!     in synced records, with all batches before it. So the statement of a head is true for ever, whatever generation
-//!     it is of.
+//! J1. The `durable` of a head is the number of a batch that was on the disk when the head was written, with all
+//!     batches before it, in the database or in synced records. So it stays true for ever, whatever the head's
+//!     generation.
 //! J2. A record's `durable` is below its sequence number.
-//! J3. Each opening draws a generation. A sequence number is used again only in another generation: a whole record that
-//!     a torn tail left behind does not follow a record of a later opening.
+//! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
+//!     that a torn tail left behind does not count as following a record of a later opening.
 //! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
 //!     earlier batch.
 
@@ -71,14 +72,15 @@ const HEAD: usize = 56;
 /// The length of both seals together, with the zeros between them. No sector has a byte of the last record and of both
 /// seals.
 const SEALS: usize = 512 + HEAD;
-/// The file grows in steps of this length, with zeros: a sync of bytes within the file need not wait for a new length.
+/// The number of bytes by which the file grows, filled with zeros. A sync of bytes within the file need not wait for a
+/// new length.
 const GROWTH: usize = 256 * 1024;
-/// The file grows by whole sectors, from its length while the database was made.
+/// The length of a sector. After the making of the database the file grows by whole sectors.
 const SECTOR: u64 = 512;
-/// A longer file is cut after a durable commit.
+/// The length beyond which the file is cut after a durable commit.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is made: they are not a record.
+/// The bytes at the start of the file while the database is being made. They are not a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
 /// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
@@ -297,7 +299,7 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The head of a record, or a seal.
+/// The head of a record, or a seal, as the module header shows it.
 struct Head {
     version: u8,
     generation: u64,

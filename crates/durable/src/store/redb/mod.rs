@@ -33,8 +33,8 @@
 //! So the answers to claims, and to ends of deliveries, can come before those of creations that wait for a slow disk.
 //! The order of the changes stays. On a disk that has been quick up to now they wait for a sync, too.
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made
-//! during a checkpoint. The journal begins again at the start of its file then.
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
+//! checkpoint. Afterwards the journal begins again at the start of its file.
 //!
 //! At the next opening, the noted requests that follow the last batch in the database are run again, at the times that
 //! are noted. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
@@ -55,26 +55,26 @@
 //! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
 //!
 //! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in
-//! the journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is
-//! made durable in the database, which takes the note back.
+//! the journal, or may have some, so the file must be there. The first batch after the opening of a closed store is
+//! committed to the disk in the database, which removes the note.
 //!
 //! # Damage to the database
 //!
-//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A record that is damaged
-//! is set aside with its bytes, and the other timers go on. An entry that names a timer which is not there leaves a
-//! note among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own
-//! entry again. A request that has met damage is not noted but made durable in the database at once: the damage may not
-//! be there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
-//! redb's own checksums of pages. redb can panic on bytes that are not a page, which is an error for the caller, of the
-//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A damaged record is set
+//! aside with its bytes, and the other timers go on. If an entry names a timer that is missing, a note of it is left
+//! among the records that were set aside. An entry that does not belong to its timer is removed, and the timer gets its
+//! own entry again. A request that has met damage is not noted, but committed to the disk in the database at once: the
+//! damage may not be there when the request is run again. `scrub.rs` looks for damage that nobody has met, and
+//! `verify.rs` compares redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this
+//! is an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
-//! After an error of the disk, redb has to be opened again. The thread does that by itself, and a read that fails wakes
-//! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail until then, with the kind of the error.
-//! Batches that were answered and that redb had in memory are repeated from the notes. The callers of the batch that
-//! failed get the error's own kind if the database shows that the batch has had no effect, and else
-//! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//! After an error of the disk, redb must be opened again. The thread that commits does that by itself: at once, and
+//! then with pauses of 10 ms to 1 s. A read that fails wakes the thread for that. Requests fail until then, with the
+//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. The
+//! callers of the batch that failed get the error's own kind if the database shows that the batch has had no effect,
+//! and otherwise [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
 //! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
@@ -155,9 +155,9 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// One value of one process has the store open at a time. Dropping the store makes all changes durable.
 ///
 /// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
-/// for changes that the disk has to store. They see every change that was answered, and changes that are not answered
-/// yet since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
-/// without operations, with [`Durability::PowerLoss`], makes all earlier reads durable.
+/// for writes to the disk. They see every change that was answered, and changes that are not answered yet because they
+/// are not on the disk. A loss of power can take the latter back. A call of [`apply`](TimerStore::apply) without
+/// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
 ///
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
 /// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
@@ -177,7 +177,7 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
-    /// `None` once the store is being closed.
+    /// The queue of the thread that commits. `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
     /// The thread that commits, and the thread that syncs. `None` once they are being ended.
@@ -328,8 +328,8 @@ impl RedbBuilder {
 
     /// Opens the store at this path, or makes it.
     ///
-    /// All leases end: their holders are gone. Takes time in proportion to the number of leases and of operations that
-    /// were not durable, not to the number of timers.
+    /// All leases end, since their holders are gone. The time depends on the number of leases and of operations in the
+    /// journal, not on the number of timers.
     ///
     /// # Errors
     ///
@@ -348,8 +348,8 @@ impl RedbBuilder {
         self.start(places)
     }
 
-    /// Opens a store whose bytes are elsewhere, for tests of faults. The function is called for each part at the start,
-    /// and for [`Part::Timers`] several times: before the first use, and whenever the database is opened again.
+    /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
+    /// [`Part::Timers`] it is called several times: before the first use, and whenever the database is opened again.
     ///
     /// # Errors
     ///

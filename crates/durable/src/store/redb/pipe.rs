@@ -25,31 +25,31 @@
 //! # When a sync begins
 //!
 //! The thread that commits orders a sync once a caller waits for the disk, or 20 ms after the first batch that nobody
-//! waits for. While a sync is under way it makes batches as well: at once if a request does not ask for the disk, and
-//! else once, in the middle of the sync, since no sync could begin earlier. When the sync has ended, the callers that
-//! it answered get a moment to come back, and their requests are in the next sync.
+//! waits for. While a sync is under way it makes further batches. It does so at once if a request need not wait for the
+//! disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier. When the sync
+//! has ended, the callers that it answered get a moment to come back, and their requests are in the next sync.
 //!
 //! # A sync that fails
 //!
 //! After an error nothing is known of the bytes that were written, so all notes since the checkpoint count as not
-//! written, and the thread that commits makes a checkpoint: the database has the batches without the journal then, and
-//! all are answered. If the checkpoint fails too, all callers that wait for the disk get
-//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made behind the sync that
-//! failed. Their batches stay: they are repeated in the database that is opened again, and written again. A batch
-//! cannot be taken back that has been written, and the batches behind it, of which some were answered, were made upon
-//! it: the claim of a timer, for example, whose creation waits for the disk.
+//! written. The thread that commits makes a checkpoint: then the database has the batches without the journal, and all
+//! callers are answered. If the checkpoint fails, too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made after the sync that failed.
+//! Their batches stay: they are run again in the database that is opened again, and their notes are written again. A
+//! batch whose note was written cannot be taken back. Later batches, some of them answered, depend on it: the claim of
+//! a timer, for example, whose creation waits for the disk.
 //!
 //! # Checkpoints
 //!
-//! The thread that commits makes a checkpoint, and no batch is made during it. It makes all batches durable, so it
-//! answers all that wait, and clears the journal. A sync that is under way then says nothing more: it is of an earlier
-//! *epoch*.
+//! The thread that commits makes a checkpoint, and no batch is made during that time. A checkpoint makes all batches
+//! durable, so it answers all callers that wait, and clears the journal. If a sync is under way then, its result is
+//! ignored: it belongs to an earlier *epoch*.
 //!
 //! # Invariants
-//! P1. An answer that waits is in one place, and is sent once: by the sync, the checkpoint or the error that decides
-//!     about its batch.
-//! P2. Nobody is called under the lock. A caller is woken by the thread that sends its answer, so a waker that blocks
-//!     holds up all others.
+//! P1. An answer that waits is kept in a single place, and is sent once: after the sync, the checkpoint or the error
+//!     that decides about its batch.
+//! P2. No caller's code runs under the lock. A caller is woken by the thread that sends its answer, so a waker that
+//!     blocks holds up all other callers.
 //! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
 use super::backend::WatchedBackend;

@@ -29,9 +29,9 @@ struct Outage {
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number by which the journal knows its database.
+    /// The number of the database that the journal belongs to.
     store: u64,
-    /// `None` while the database is open.
+    /// The reason why the database is closed; `None` while it is open.
     outage: Option<Outage>,
 }
 

@@ -57,7 +57,7 @@ pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 /// The result of a request whose changes were made.
 pub(super) struct Done {
     pub(super) pending: Pending,
-    /// The failures that the changes must survive before the reply.
+    /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
     /// For a claim: the moment from which the next claim takes something. The outer `None`: the request is not a claim.
     pub(super) next_due: Option<Option<UtcMillis>>,
@@ -292,7 +292,7 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Each operation, with all of its forms. A new operation does not compile without a line here.
+    /// Returns each operation in all of its forms. A new operation does not compile without a line here.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {

@@ -3,10 +3,10 @@
 //! A store that has filled its disk can neither claim timers nor end deliveries nor cancel: each change is written
 //! before it is answered. So two amounts of bytes are kept back for these changes:
 //!
-//! - the *mark*: while less than this is free, nothing new is stored;
-//! - the *reserve*: a file beside the database, half as long as the mark, for a disk that others fill to the last byte.
-//!   It is removed when next to nothing is free, or when a change fails for want of room, and made again once there is
-//!   room for it.
+//! - the *mark*: while fewer bytes than this are free, no new timer is stored;
+//! - the *reserve*: a file beside the database, half as long as the mark, in case other programs fill the disk to the
+//!   last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made again
+//!   once there is room for it.
 //!
 //! On a small file system the mark is reduced to an eighth of it, but at least 24 MiB. For a checkpoint writes as many
 //! bytes as the journal has, and half the mark must suffice for it. The mark is never more than half of the file

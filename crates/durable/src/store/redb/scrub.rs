@@ -1,4 +1,4 @@
-//! The thread that scrubs: it looks at all records and indexes, slowly and again and again.
+//! Runs the thread that scrubs: it looks at all records and indexes, slowly and again and again.
 //!
 //! The thread reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. If redb
 //! cannot read some pages, the walk goes on with the next table.

@@ -53,7 +53,7 @@ pub const CASES: &[&[Case]] = &[
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
-/// Runs [`CASES`], and 200 random histories.
+/// Runs [`CASES`], and 200 random [`histories`].
 ///
 /// # Panics
 ///

@@ -128,7 +128,7 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 /// The common interface of all handlers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Begins to handle a delivery. The payload is read here or within the future.
+    /// Begins to handle a delivery. The payload is read in this call or within the future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
     /// Returns whether the handler blocks the thread on which it is polled.

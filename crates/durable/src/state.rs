@@ -87,7 +87,7 @@ pub struct Failure {
     pub is_final: bool,
 }
 
-/// The result of a transition.
+/// Says whether a timer stays stored after a transition.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {

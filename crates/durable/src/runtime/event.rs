@@ -29,7 +29,7 @@ pub enum Incident {
         id: TimerId,
         /// The series' key.
         key: Option<Box<str>>,
-        /// The number of instants.
+        /// The number of instants that were left out.
         count: u64,
     },
     /// Deliveries of a timer were given up.
@@ -111,8 +111,8 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The handler answered. A panic and a handler that does not answer in time count as [`Verdict::Retry`], and so
-    /// does a park for a reason that a handler may not use.
+    /// The handler answered. Some ends count as [`Verdict::Retry`]: a panic, a handler that does not answer in time,
+    /// and a park for a reason that a handler may not use.
     Answered(Verdict),
     /// The delivery was late by more than its policy permits, and the handler was not called.
     Skipped,

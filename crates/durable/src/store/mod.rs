@@ -101,9 +101,9 @@ pub enum Op {
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have this label, dead timers included, up to the limit.
     CancelLabelled {
-        /// The namespace.
+        /// The namespace of the timers.
         namespace: Box<str>,
-        /// The label.
+        /// The label that the timers have.
         label: Box<str>,
         /// The greatest number of timers for this operation.
         limit: u32,
@@ -300,7 +300,7 @@ impl LeftOut {
 pub struct Reaped {
     /// The timers that are pending again.
     pub returned: Vec<TimerId>,
-    /// The timers that are dead, since as many deliveries were begun as their policies permit.
+    /// The timers that are dead, since their policies permit no further delivery.
     pub dead: Vec<TimerId>,
     /// The number of timers that ended, since they had been withdrawn.
     pub withdrawn: u32,

@@ -10,7 +10,7 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers in a claim.
 const CLAIM: u32 = 512;
-/// The payload bytes after which a claim takes no further timer.
+/// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
 /// The longest time for which the alarm is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
@@ -107,7 +107,8 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins deliveries. A timer is kept back while an earlier end of it is on its way (C2).
+    /// Begins the deliveries of claimed timers. A timer is kept back while the end of its last delivery is on its way
+    /// to the store (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);

@@ -19,13 +19,14 @@
 //! length of a lease.
 //!
 //! # Invariants
-//! C1. An end is in one place: noted under the runtime's lock, waiting here, at the store, or answered. It leaves this
-//!     module once, as stored or as lost.
-//! C2. At most one end of a timer is here that the store can accept. If a timer is claimed while an end of it is here,
-//!     its delivery begins after that end's answer. So the store gets the ends of a timer in their order, and an
-//!     observer sees its deliveries in their order.
-//! C3. While an end is here, its lease is renewed. A reap does not end the lease as that of a holder that is gone.
-//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are here.
+//! C1. An end is in a single place: noted under the runtime's lock, waiting in this module, at the store, or answered.
+//!     It leaves this module once, as stored or as lost.
+//! C2. At most one end of a timer is in this module that the store can accept. If a timer is claimed while an end of it
+//!     is in this module, its delivery begins after that end's answer. So the store gets the ends of a timer in their
+//!     order, and an observer sees its deliveries in their order.
+//! C3. While an end is in this module, its lease is renewed. A reap does not end the lease as that of a holder that is
+//! gone.
+//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are in this module.
 //!
 //! # Races
 //! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:

@@ -90,7 +90,7 @@ pub enum Changed {
     NotFound,
 }
 
-/// The progress of a bulk cancel.
+/// Counts the timers that a cancel by label has cancelled so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

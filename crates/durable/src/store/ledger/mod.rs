@@ -12,7 +12,7 @@
 //!   │  └─ Timers        records with their entries: every change of a timer goes through it
 //!   │     ├─ PhaseCounts, Hours   numbers that change with the timers
 //!   │     ├─ Quarantine           records that could not be read
-//!   │     └─ MadeDue              news for Turns
+//!   │     └─ MadeDue              the timers made due, for Turns
 //!   ├─ Turns            the choice of a claim's timers (turns, choice, waiting): outlives the transaction
 //!   └─ Reader           reads of the tables, alone and for List, Check, horizon and scrub
 //! ```

@@ -62,7 +62,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Writes the counts and the hours. Returns the tables, and the timers that the transaction has made due.
+    /// Ends the transaction's changes: writes the counts and the hours. Returns the tables, and the timers that the
+    /// transaction has made due.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
         if self.has_mended {

@@ -298,8 +298,8 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at this path has set aside. It serves once their timers were made
-    /// again or are not wanted. Afterwards [`TimerStore::check`] does not name them, and [`Counts::quarantined`] is
+    /// Removes the damaged records that the store at this path has set aside. Call this once their timers were made
+    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name them, and [`Counts::quarantined`] is
     /// zero. First opens the store, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number
     /// of records.
     ///

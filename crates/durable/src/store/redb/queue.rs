@@ -70,14 +70,14 @@ pub(super) enum Wanted {
     Urgent,
 }
 
-/// The result of a wait.
+/// Says why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     /// The condition is met.
     Enough,
-    /// The time is over.
+    /// The moment has come before the condition was met.
     Timeout,
-    /// No more requests come.
+    /// The sender was dropped: no more requests come.
     Closed,
 }
 

@@ -38,7 +38,7 @@ const LEAST: u64 = 24 << 20;
 pub(super) struct Room {
     /// The database's file. `None` for a store without files.
     path: Option<PathBuf>,
-    /// The mark, as the user has set it. Zero for none.
+    /// The number of bytes that the user wants to keep free (the mark). Zero for none.
     mark: u64,
     state: Mutex<RoomState>,
 }

@@ -68,7 +68,8 @@ impl Bench {
         timer(self.fresh(), at(due))
     }
 
-    /// Makes such a timer with a key, in the namespace whose name is empty.
+    /// Makes a pending timer with a key, in the namespace whose name is empty. It is due this number of milliseconds
+    /// after the start.
     pub(crate) fn keyed(&self, key: &str, due: u64) -> Timer {
         Timer { key: Some(key.into()), ..self.timer(due) }
     }

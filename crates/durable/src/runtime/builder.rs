@@ -314,8 +314,8 @@ impl Builder {
     /// step back. By default it is the system's monotonic clock. For a store on a manual clock, give the same manual
     /// clock.
     ///
-    /// This clock is also compared with the store's clock, to notice steps of the latter ([`Incident::ClockStepped`]).
-    /// By default a system clock serves for that which goes on while the machine is suspended, where there is such a
+    /// This clock also shows steps of the store's clock, by a comparison of both ([`Incident::ClockStepped`]). By
+    /// default a system clock serves for that which goes on while the machine is suspended, where there is such a
     /// clock.
     ///
     /// ```

@@ -139,7 +139,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction that does not claim in turn.
+    /// Runs a transaction that makes no claim by shares of namespaces.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,

@@ -20,12 +20,12 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The places for deliveries that a runtime has left, and the namespaces that use the others. A claim divides the free
-/// places by them.
+/// The places for deliveries that a runtime has free, and the number that each namespace uses. A claim divides the free
+/// places by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of further deliveries for which there is room.
+    /// The number of free places for deliveries.
     pub free: usize,
     /// The number of deliveries under way by namespace. A namespace without any has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,

@@ -75,7 +75,7 @@ pub(super) struct Answered {
 /// The ends of one part of the store, and the state of its call.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends of the present call, or of the call that is repeated after a rest.
+    /// The ends of the present call, or of the call that is repeated after a pause.
     batch: Vec<DeliveryEnd>,
     state: PartState,
     /// The time of the last change of the state. The runtime's health shows how long a call has taken.

@@ -13,7 +13,7 @@ pub(crate) struct Deliveries {
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned.
     running: usize,
-    /// The namespaces of the handlers that have not returned, if claims are in turn.
+    /// The namespaces of the handlers that have not returned. Empty unless namespaces share the handlers.
     occupants: Occupants,
     next_number: u64,
 }
@@ -51,7 +51,7 @@ impl Deliveries {
         self.under_way.is_empty()
     }
 
-    /// Counts the handler of a delivery as running, for the share of this namespace if claims are in turn.
+    /// Counts the handler of a delivery as running. With a namespace, counts it in that namespace's share, too.
     pub(crate) fn enter(&mut self, number: u64, namespace: Option<&str>) {
         self.running += 1;
         if let Some(namespace) = namespace {
@@ -75,7 +75,7 @@ impl Deliveries {
         self.running.saturating_sub(self.under_way.len())
     }
 
-    /// Returns the number of handlers of each namespace, if claims are in turn.
+    /// Returns the number of running handlers of each namespace. Empty unless namespaces share the handlers.
     pub(crate) fn by_namespace(&self) -> Arc<BTreeMap<Box<str>, usize>> {
         self.occupants.counts()
     }

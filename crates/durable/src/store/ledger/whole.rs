@@ -111,7 +111,7 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim in turn, within the limit and the shares.
+    /// Chooses the timers of a claim: within the limit, and for each namespace at most its share.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,

@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// Writes the database's bytes again that a failed sync has left in doubt, and syncs them. Does nothing if the last
-    /// sync has succeeded.
+    /// Writes the database's bytes again that may not be on the disk after a failed sync, and syncs them. Does nothing
+    /// if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;

@@ -69,8 +69,8 @@ const MARK: [u8; 3] = *b"tbj";
 /// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The length of both seals together, with the zeros between them. No sector has a byte of the last record and of both
-/// seals.
+/// The length of the two seals behind the records, with the zeros between them. No sector has a byte of the last record
+/// and of both seals.
 const SEALS: usize = 512 + HEAD;
 /// The number of bytes by which the file grows, filled with zeros. A sync of bytes within the file need not wait for a
 /// new length.
@@ -220,7 +220,7 @@ impl<B: StorageBackend> Journal<B> {
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes the file long enough for all records and their seal.
+    /// Makes the file long enough for all records and the seal behind them.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -261,7 +261,8 @@ impl<B: StorageBackend> Journal<B> {
         self.durable >= sequence
     }
 
-    /// Notes that the records up to `last` are on the disk. Writes the seal if the file has no later records.
+    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, which
+    /// marks that all of them were synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -276,7 +277,7 @@ impl<B: StorageBackend> Journal<B> {
         self.written = 0;
     }
 
-    /// Writes the seal behind the records.
+    /// Writes the seal behind the records: the mark that all of them were synced.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };

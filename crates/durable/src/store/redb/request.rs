@@ -19,7 +19,7 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim in turn whose timers have been chosen.
+    /// A claim whose timers were chosen by the shares of namespaces.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -151,8 +151,8 @@ impl Request {
         Ok(())
     }
 
-    /// Turns a claim in turn into a claim of chosen timers, whose effect the journal can have. Returns other requests
-    /// as they are.
+    /// Chooses the timers of a claim by shares of namespaces, so that the journal can have the claim's effect. Returns
+    /// other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
